@@ -1,0 +1,103 @@
+# `make` or `make help` lists the targets.  Needed beforehand: Python >= 3.11, pip, make; nothing else.
+# Everything is installed under .venv and .tools of this folder.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+UV_VERSION := 0.13.8
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
+ARGS ?=
+
+# buf starts its plugin as plain `python3`: that has to be the environment's.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export UV_PYTHON_DOWNLOADS := never
+unexport VIRTUAL_ENV
+
+ENV := .venv/.made
+UV := .tools/uv/bin/uv
+
+.PHONY: help env lock serve test check format lint format-check types layers googleapis proto proto-check \
+	baseline openapi foreign bench bench-smoke clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
+
+# ---------------------------------------------------------------- environment
+
+env: $(ENV) ## make or refresh .venv from uv.lock
+
+$(UV):
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 found; name one with PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(ENV): pyproject.toml uv.lock tools/make_env.sh | $(UV)
+	@tools/make_env.sh "$(PYTHON)" $(UV) && touch $@
+
+lock: | $(UV) ## resolve the dependencies again into uv.lock (UPGRADE=1 takes the newest)
+	$(UV) lock --default-index https://pypi.org/simple $(if $(UPGRADE),--upgrade)
+
+# ---------------------------------------------------------------- use
+
+serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:9000")
+	@dragoman serve $(ARGS)
+
+# ---------------------------------------------------------------- tests
+
+test: $(ENV) ## our tests, with coverage (ARGS="-k name" for some)
+	@python -m pytest --cov --cov-report=term $(ARGS)
+
+foreign: $(ENV) ## the published clients against our server, each in its own environment
+	@python tests/foreign/run.py $(ARGS)
+
+bench: $(ENV) ## benchmarks: the bare transports and us, side by side
+	@python -m bench $(ARGS)
+
+bench-smoke: $(ENV) ## the benchmarks' short form
+	@BENCH_SHORT=1 python -m bench $(ARGS)
+
+# ---------------------------------------------------------------- checks
+
+check: format-check lint types layers proto-check ## everything short of running the tests
+
+format: $(ENV) ## rewrite Python and proto sources in the house format
+	@ruff format . && ruff check --fix-only --quiet . && buf format proto -w
+
+format-check: $(ENV) ## is everything in the house format?
+	@ruff format --check .
+
+lint: $(ENV) ## ruff
+	@ruff check .
+
+types: $(ENV) ## mypy, strict
+	@mypy
+
+layers: $(ENV) ## does every floor use only the floors below it?
+	@python -m pytest -q tests/test_layers.py
+
+# ---------------------------------------------------------------- protos
+
+googleapis: $(ENV)
+	@python tools/sync_googleapis.py
+
+proto: googleapis ## regenerate gen/dragoman_pb and gen/dragoman.binpb from proto/
+	@buf generate
+	@buf build proto -o gen/dragoman.binpb
+
+proto-check: googleapis ## protos: lint, format, breaking changes, and is gen/ what they generate?
+	@tools/check_protos.sh
+
+baseline: googleapis ## at a release only: what later protos are compared with
+	@buf build proto --exclude-source-info -o proto/baseline.binpb
+
+openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (Swagger 2.0)
+	@buf generate --template buf.gen.openapi.yaml
+
+.tools/bin/protoc-gen-openapiv2:
+	@tools/get_gateway_plugins.sh .tools/bin || { echo "make openapi: protoc-gen-openapiv2 is not to be had on this machine;" \
+		"put one (grpc-gateway 2.20) at $@, gen/openapi stays as committed" >&2; exit 1; }
+
+clean: ## remove everything that make made
+	rm -rf .venv .tools .foreign third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

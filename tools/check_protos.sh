@@ -1,0 +1,29 @@
+#!/bin/sh
+# Everything that can be wrong between proto/ and gen/.  Run by `make proto-check`, which puts the
+# environment's buf and python3 on PATH and exports third_party/googleapis first.
+set -eu
+again=$(mktemp -d)
+trap 'rm -rf "$again"' EXIT
+failed=0
+
+fail() {
+  echo "proto-check: $1" >&2
+  failed=1
+}
+
+buf lint || fail "lint"
+buf format proto -d --exit-code || fail "not formatted: make format"
+buf breaking proto --against proto/baseline.binpb || fail "breaks what proto/baseline.binpb promised"
+
+buf generate -o "$again"
+diff -r -x __pycache__ "$again/gen/dragoman_pb" gen/dragoman_pb || fail "gen/dragoman_pb is not what proto/ generates: make proto"
+buf build proto -o "$again/dragoman.binpb"
+cmp "$again/dragoman.binpb" gen/dragoman.binpb || fail "gen/dragoman.binpb is not the image of proto/: make proto"
+
+if [ -x .tools/bin/protoc-gen-openapiv2 ]; then
+  buf generate --template buf.gen.openapi.yaml -o "$again"
+  diff -r "$again/gen/openapi" gen/openapi || fail "gen/openapi is not what proto/ generates: make openapi"
+else
+  echo "proto-check: gen/openapi not compared (no .tools/bin/protoc-gen-openapiv2; make openapi fetches it)"
+fi
+exit $failed

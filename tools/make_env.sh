@@ -1,0 +1,17 @@
+#!/bin/sh
+# Make .venv exactly as uv.lock says: make_env.sh <python> <uv>
+#
+# The lock names the public index.  Where only a mirror can be reached (which pip is configured
+# for and uv is not), the same versions with the same hashes are installed by pip.
+set -eu
+python=${1:?usage: make_env.sh <python> <uv>}
+uv=${2:?usage: make_env.sh <python> <uv>}
+
+"$uv" sync --quiet --frozen --python "$python" && exit 0
+
+echo "make: uv could not install from the addresses in uv.lock; trying pip and its configured index" >&2
+mkdir -p .tools
+"$uv" export --quiet --frozen --no-emit-project --no-header -o .tools/requirements.txt
+"$python" -m venv --clear .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .tools/requirements.txt
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
