@@ -1,0 +1,111 @@
+"""The one vocabulary of failure.
+
+Everything below the bindings raises these and knows no status code; `wire/errors.py` holds the one table that
+turns them into the form of a protocol version and a transport (A2A 1.0 §5.4, `google.rpc.Code`).
+
+A class's docstring is its default message, so that the text is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One field that broke a rule: `field` is a camelCase dotted path (`message.parts[0].raw`)."""
+
+    field: str
+    description: str
+
+
+class A2AError(Exception):
+    """The request could not be served."""
+
+    def __init__(self, message: str | None = None, *, metadata: Mapping[str, str] | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").strip().rstrip(".")
+        self.metadata = dict(metadata or {})
+        super().__init__(self.message)
+
+
+class TaskNotFound(A2AError):
+    """Task not found."""
+
+
+class TaskNotCancelable(A2AError):
+    """Task cannot be canceled."""
+
+
+class PushNotificationNotSupported(A2AError):
+    """Push Notification is not supported."""
+
+
+class UnsupportedOperation(A2AError):
+    """This operation is not supported."""
+
+
+class ContentTypeNotSupported(A2AError):
+    """Incompatible content types."""
+
+
+class InvalidAgentResponse(A2AError):
+    """Invalid agent response."""
+
+
+class ExtendedAgentCardNotConfigured(A2AError):
+    """Authenticated Extended Card is not configured."""
+
+
+class ExtensionSupportRequired(A2AError):
+    """The agent requires an extension that the request did not name."""
+
+
+class VersionNotSupported(A2AError):
+    """The requested protocol version is not supported."""
+
+
+class ParseError(A2AError):
+    """Invalid JSON payload."""
+
+
+class InvalidRequest(A2AError):
+    """Request payload validation error."""
+
+
+class MethodNotFound(A2AError):
+    """Method not found."""
+
+
+class InvalidParams(A2AError):
+    """Invalid parameters."""
+
+    def __init__(self, message: str | None = None, *, violations: Sequence[Violation] = ()) -> None:
+        super().__init__(message)
+        self.violations = tuple(violations)
+
+    @classmethod
+    def field(cls, field: str, rule: str) -> Self:
+        """The usual case: one field, one rule, and the text that names both."""
+        return cls(f"{field}: {rule}", violations=(Violation(field, rule),))
+
+
+class TaskEnded(A2AError):
+    """The task has ended and takes no more messages; start a new task in the same context."""
+
+
+class AgentNotFound(A2AError):
+    """No such agent."""
+
+
+class PayloadTooLarge(A2AError):
+    """The message is larger than this server accepts."""
+
+
+class Unavailable(A2AError):
+    """The server is not ready or is shutting down; try again."""
+
+
+class InternalError(A2AError):
+    """Internal error."""

@@ -1,0 +1,68 @@
+"""Protobuf framing: fields as bytes that can be joined without being parsed.
+
+A serialized message is the concatenation of its framed fields, so a Task can be kept as rows and put together
+by joining them (protobuf encoding: message structure, length-delimited records).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def varint(value: int) -> bytes:
+    """A non-negative integer as base-128 varint."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def frame(number: int, payload: bytes) -> bytes:
+    """One length-delimited field (message, string or bytes)."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+
+def text(number: int, value: str) -> bytes:
+    """One string field; nothing at all for the empty string, as proto3 writes it."""
+    return frame(number, value.encode()) if value else b""
+
+
+def submessage(number: int, payload: bytes) -> bytes:
+    """One message field; nothing at all when the message is empty and therefore taken as unset."""
+    return frame(number, payload) if payload else b""
+
+
+def integer(number: int, value: int) -> bytes:
+    """One integer, enum or bool field; nothing at all for zero."""
+    return varint(number << 3) + varint(value) if value else b""
+
+
+def timestamp(milliseconds: int) -> bytes:
+    """A `google.protobuf.Timestamp` of so many milliseconds since the epoch."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return integer(1, seconds) + integer(2, rest * 1_000_000)
+
+
+def delimited(payloads: Iterable[bytes]) -> bytes:
+    """Messages one after another, each with its length before it."""
+    return b"".join([part for payload in payloads for part in (varint(len(payload)), payload)])
+
+
+def undelimited(data: bytes) -> Iterator[bytes]:
+    """The messages of `delimited`, in order."""
+    at = 0
+    while at < len(data):
+        length = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        yield data[at : at + length]
+        at += length

@@ -1,0 +1,67 @@
+"""What a user's message must be before anything is stored (A2A 1.0 §3.1.1, §4.1.4, §5.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dragoman.core import limits
+from dragoman.core.errors import ContentTypeNotSupported, InvalidParams
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def check(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:
+    """Raises InvalidParams or ContentTypeNotSupported, naming the field, unless the agent may be given this."""
+    if not request.HasField("message"):
+        raise InvalidParams.field("message", "is required")
+    message = request.message
+    if not message.message_id:
+        raise InvalidParams.field("message.messageId", "is required; any text that is unique to the sender")
+    if message.role not in (pb.ROLE_USER, pb.ROLE_AGENT):
+        raise InvalidParams.field("message.role", "must be ROLE_USER or ROLE_AGENT")
+    if not message.parts:
+        raise InvalidParams.field("message.parts", "must hold at least one part")
+    limits.check_depth("metadata", request.metadata)
+    limits.check_depth("message.metadata", message.metadata)
+    if request.configuration.HasField("history_length") and request.configuration.history_length < 0:
+        raise InvalidParams.field("configuration.historyLength", "must be 0 or more")
+    for index, part in enumerate(message.parts):
+        _check_part(f"message.parts[{index}]", part, input_modes)
+
+
+def _check_part(field: str, part: pb.Part, input_modes: Sequence[str]) -> None:
+    content = part.WhichOneof("content")
+    if content is None:
+        raise InvalidParams.field(field, "must have exactly one of text, raw, url, data")
+    limits.check_depth(f"{field}.metadata", part.metadata)
+    if content == "data":
+        limits.check_depth(f"{field}.data", part.data)
+    media_type = media_type_of(part)
+    if media_type and not any(_matches(media_type, mode) for mode in input_modes):
+        raise ContentTypeNotSupported(
+            f'{field}.mediaType: "{media_type}" is not accepted by this agent; use one of {", ".join(input_modes)}',
+            metadata={"field": f"{field}.mediaType", "accepted": ", ".join(input_modes)},
+        )
+
+
+def media_type_of(part: pb.Part) -> str:
+    """The media type a part has, said or implied; empty for a link that does not say."""
+    if part.media_type:
+        return part.media_type
+    match part.WhichOneof("content"):
+        case "text":
+            return "text/plain"
+        case "data":
+            return "application/json"
+        case "raw":
+            return "application/octet-stream"
+        case _:
+            return ""
+
+
+def _matches(media_type: str, mode: str) -> bool:
+    """Whether a declared mode (`text/plain`, `text/*`, `*/*`, the `text` of 0.1 cards) admits a media type."""
+    given = media_type.split(";", 1)[0].strip().lower()
+    allowed = mode.split(";", 1)[0].strip().lower()
+    if allowed in ("*/*", "*", given):
+        return True
+    return allowed.removesuffix("/*") == given.split("/", 1)[0] and "/" not in allowed.removesuffix("/*")

@@ -1,0 +1,111 @@
+"""Names on the wire and what they mean: scope, agent, principal, task.
+
+A2A's `tenant` is an opaque string (1.0 §4.6). Ours names an agent, and may name the room it stands in:
+
+| tenant                                                     | scope                      | agent          |
+|------------------------------------------------------------|----------------------------|----------------|
+| empty                                                      | `default`                  | the root agent |
+| `ID`                                                       | `default`                  | ID             |
+| `projects/…/locations/…/collections/…/engines/…/assistants/…/agents/ID` | all before `/agents/` | ID        |
+
+A task's key is ours: 16 bytes that sort by time (RFC 9562 §5.7). The id that clients see is its UUID text.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from dragoman.core.errors import AgentNotFound
+
+DEFAULT_SCOPE: Final = "default"
+ANONYMOUS: Final = "anonymous"
+
+AGENT_ID: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+RESOURCE: Final = re.compile(
+    r"(?P<scope>projects/[^/]+/locations/[^/]+/collections/[^/]+/engines/[^/]+/assistants/[^/]+)"
+    r"/agents/(?P<agent>[^/]+)"
+)
+RESERVED: Final = frozenset(
+    (
+        *("a2a", "agents", "card", "console", "health", "healthz", "message", "metrics", "openapi", "operations"),
+        *("projects", "ready", "readyz", "tasks", "tenants", "v1", "ws"),
+    )
+)
+"""First path segments that are routes of ours or of the protocol: an agent of that name could not be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a task is. Everything stored is keyed by it."""
+
+    scope: str
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and which agent: every operation starts from here."""
+
+    owner: Owner
+    agent: str
+
+
+def resolve(tenant: str, root: str) -> tuple[str, str]:
+    """The (scope, agent) that a tenant string names; `root` is the agent meant by the empty one.
+
+    Raises AgentNotFound for a string of another form.
+    """
+    if not tenant:
+        return DEFAULT_SCOPE, root
+    tenant = tenant.strip("/")
+    if resource := RESOURCE.fullmatch(tenant):
+        return resource["scope"], resource["agent"]
+    if AGENT_ID.fullmatch(tenant):
+        return DEFAULT_SCOPE, tenant
+    raise AgentNotFound(f'tenant: "{tenant[:200]}" names no agent; use an agent id or projects/…/agents/ID')
+
+
+def split_resource(name: str) -> tuple[str, str]:
+    """A resource name as tenant and rest: `projects/…/agents/a/tasks/1` is (`projects/…/agents/a`, `tasks/1`)."""
+    found = RESOURCE.match(name)
+    if found and name[found.end() : found.end() + 1] == "/":
+        return found[0], name[found.end() + 1 :]
+    return "", name
+
+
+def check_agent_id(agent: str) -> None:
+    """Raises ValueError, naming the rule, when an agent could not be addressed under this id."""
+    if not AGENT_ID.fullmatch(agent):
+        raise ValueError(
+            f'agent id "{agent}": must be a lower-case letter, then at most 62 letters, digits or "-"; set id='
+        )
+    if agent in RESERVED:
+        raise ValueError(f'agent id "{agent}" is taken by a route of the server; set id= to choose another')
+
+
+def new_key(now_ms: int, entropy: bytes) -> bytes:
+    """A task key: 48 bits of milliseconds, then 74 of the 10 bytes of `entropy`, laid out as UUID version 7."""
+    body = bytearray(now_ms.to_bytes(6, "big") + entropy)
+    body[6] = 0x70 | body[6] & 0x0F
+    body[8] = 0x80 | body[8] & 0x3F
+    return bytes(body)
+
+
+def id_of(key: bytes) -> str:
+    """The task id that clients see for a key."""
+    text = key.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def key_of(task_id: str) -> bytes | None:
+    """The key behind a task id, or None when no key has that id."""
+    if len(task_id) != 36:
+        return None
+    try:
+        key = uuid.UUID(task_id).bytes
+    except ValueError:
+        return None
+    return key if id_of(key) == task_id else None

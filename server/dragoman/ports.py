@@ -1,0 +1,247 @@
+"""The ports: what the runtime needs from the world, and what an agent needs from the runtime.
+
+`runtime/` is written against these and nothing else; `stores/`, `bus/` and `agents/` implement them. One contract
+suite per port ships in `dragoman.testing`, and every adapter runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from dragoman.core.card import AgentSpec
+from dragoman.core.log import Append, Appended, ArtifactChange, Event, Head, StatusChange, TaskRef
+from dragoman.core.names import Owner
+from dragoman.core.pages import Page, Query
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+# Store ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A task at one moment: a serialized `lf.a2a.v1.Task` and the head it was read with."""
+
+    head: Head
+    task: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """One message of a task: serialized Message, and the SendMessageRequest it came in, less the message."""
+
+    number: int
+    role: int
+    message: bytes
+    envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a run needs of a task it did not begin: its messages, and the agent's own JSON."""
+
+    head: Head
+    messages: list[StoredMessage]
+    memory: bytes
+
+
+class Store(Protocol):
+    """Tasks on disk. What it acknowledges is durable; what it refuses leaves no trace."""
+
+    def append(self, change: Append) -> asyncio.Future[Appended]:
+        """Writes one change, together with whatever else waits, in one commit (group commit).
+
+        Returns at once; the future is done after the commit. Changes are applied in the order of the calls.
+        Raises (in the future) core.log.Refused when the guard does not hold: that item alone is left out.
+        """
+        ...
+
+    async def find(self, owner: Owner, agent: str, task_id: str) -> Head | None:
+        """The task a client means by this id, or None when its owner's agent has none to show."""
+        ...
+
+    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
+        """The task as it is, with the last `history` messages (None: all). Reads only what it returns."""
+        ...
+
+    async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
+        """Up to about `limit` events with sequences after `after`, in order (whole appends, so a few more)."""
+        ...
+
+    async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
+        """The memory of a task and its messages with numbers after `after`."""
+        ...
+
+    async def page(self, query: Query) -> Page:
+        """One page of visible tasks, newest status first, with the exact total of the filters."""
+        ...
+
+    async def versions(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
+        """The last sequence of each of these tasks that still exists, by key."""
+        ...
+
+    async def waiting(self, agents: Collection[str], limit: int) -> list[Head]:
+        """Tasks that are ready for a worker, oldest first."""
+        ...
+
+    async def open_session(self) -> int:
+        """Begins a worker session: a number never used before in this store."""
+        ...
+
+    async def orphans(self, session: int, limit: int) -> list[Head]:
+        """Tasks claimed by other sessions than this one. Only the holder of the store's lock may judge them dead."""
+        ...
+
+    async def close(self) -> None:
+        """Commits what waits and lets go of the files. May be called twice."""
+        ...
+
+
+# Bus -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A task waits for a worker of this agent."""
+
+    agent: str
+    task: TaskRef
+
+
+class Signal(Enum):
+    """What someone tells whoever runs a task."""
+
+    CANCEL = "cancel"
+    MESSAGE = "message"
+
+
+Stop = Callable[[], Awaitable[None]]
+"""Ends a registration with the bus; may be called twice."""
+
+
+class Bus(Protocol):
+    """Hints and committed events between processes. May lose, repeat and reorder: the store is the truth."""
+
+    def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
+        """Tells all who follow the task. Only for events that are committed."""
+        ...
+
+    async def follow(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Stop:
+        """Calls `deliver` on this event loop for what is published from the return of this call on."""
+        ...
+
+    def offer(self, job: Job) -> None:
+        """Tells workers of the agent that a task waits."""
+        ...
+
+    async def work(self, agents: Collection[str], take: Callable[[Job], None]) -> Stop:
+        """Calls `take` for jobs of these agents. One worker is told of each job."""
+        ...
+
+    def signal(self, task: TaskRef, signal: Signal) -> None:
+        """Tells whoever runs the task."""
+        ...
+
+    async def obey(self, handle: Callable[[TaskRef, Signal], None]) -> Stop:
+        """Calls `handle` for every signal; whoever does not run the task ignores it."""
+        ...
+
+    async def close(self) -> None:
+        """Drops every registration. May be called twice."""
+        ...
+
+
+# Agent ---------------------------------------------------------------------------------------------------------
+
+
+class BufferFull(Exception):
+    """An agent went on putting events far past the limit without waiting for room; its task fails with this text."""
+
+
+class TurnOver(Exception):
+    """The run no longer holds the task (canceled, ended or taken over): nothing it puts is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a turn ended: last artifacts, then the status; or, instead of both, a Message as the whole answer."""
+
+    status: StatusChange
+    artifacts: Sequence[ArtifactChange] = ()
+    reply: pb.Message | None = None
+    memory: bytes | None = field(default=None)
+    """The agent's JSON for this task, when it changed."""
+
+
+class Desk(Protocol):
+    """What the runtime gives an agent for one turn. Verbs are plain calls, safe from any thread."""
+
+    @property
+    def task_id(self) -> str: ...
+
+    @property
+    def context_id(self) -> str: ...
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def message(self) -> pb.Message:
+        """The message this turn answers."""
+        ...
+
+    @property
+    def envelope(self) -> pb.SendMessageRequest:
+        """The request it came in, less the message: metadata, accepted output modes."""
+        ...
+
+    @property
+    def history(self) -> Sequence[pb.Message]:
+        """The task's messages before this one, oldest first."""
+        ...
+
+    @property
+    def asked(self) -> pb.Message | None:
+        """What the agent asked when it last waited for this task's caller; None in a first turn."""
+        ...
+
+    @property
+    def memory(self) -> bytes:
+        """The agent's JSON for this task as last committed; empty at first."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked this run to stop."""
+        ...
+
+    def put(self, change: StatusChange | ArtifactChange, *, memory: bytes | None = None) -> Awaitable[None]:
+        """Adds an event to the open batch and does not wait for the disk.
+
+        The awaitable ends when there is room for more and may be ignored. From another thread than the loop's the
+        call itself waits for room. Raises BufferFull past 16 times the limit, TurnOver when the run lost the task,
+        and whatever made an earlier commit fail.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Waits until everything put so far is on disk. Raises what made a commit fail."""
+        ...
+
+    def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
+        """Messages that arrive for the task while it runs, each given once, in order; waits for more."""
+        ...
+
+
+class Agent(Protocol):
+    """Something that can take a turn."""
+
+    @property
+    def spec(self) -> AgentSpec: ...
+
+    async def take_turn(self, desk: Desk) -> Ending:
+        """Runs one turn. Failures of the agent's own code become an Ending; CancelledError passes through."""
+        ...

@@ -1,0 +1,6 @@
+"""Floor 4: what happens to a task. Sees ports only; no transport, no database, no broker by name."""
+
+from dragoman.runtime.opening import Runtime, open_runtime
+from dragoman.runtime.service import Call, Limits, TaskService
+
+__all__ = ["Call", "Limits", "Runtime", "TaskService", "open_runtime"]

@@ -1,0 +1,226 @@
+"""Who runs what in this process: slots, claims, jobs, signals.
+
+A task is claimed by the append that makes it ready when a slot is free; otherwise it waits in the store, which
+is the queue. A slot that frees itself takes the next one from there, and the bus tells idle processes of new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final
+
+from dragoman.core.errors import Unavailable
+from dragoman.core.log import Append, Appended, Head, Ready, Refused, TaskRef
+from dragoman.ports import Agent, Bus, Job, Signal, Store, StoredMessage
+from dragoman.runtime.log import Log
+from dragoman.runtime.run import Run
+
+log = logging.getLogger("dragoman.runtime")
+
+SLOTS: Final = 1000
+"""Runs at a time in one process, unless the settings say otherwise."""
+
+STOP_WAIT: Final = 5.0
+"""Seconds for agents to stop at the very end, after the drain."""
+
+
+class Dispatch:
+    """The runs of this process. `session` is the number under which it claims tasks."""
+
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        log: Log,
+        agents: Mapping[str, Agent],
+        session: int,
+        *,
+        slots: int = SLOTS,
+        strict: bool = False,
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._log = log
+        self._agents = agents
+        self._session = session
+        self._slots = slots
+        self._strict = strict
+        self._runs: dict[TaskRef, Run] = {}
+        # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reserved = 0
+        self._starved = False
+        self._refilling = False
+        self._draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._registrations = AsyncExitStack()
+
+    async def start(self) -> None:
+        """Listens for jobs and signals, and takes up what waits in the store."""
+        self._registrations.push_async_callback(await self._bus.work(self._agents, self._offered))
+        self._registrations.push_async_callback(await self._bus.obey(self._signalled))
+        self._starved = True
+        self._refill()
+
+    @property
+    def running(self) -> int:
+        """Runs under way."""
+        return len(self._runs)
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    def run_of(self, ref: TaskRef) -> Run | None:
+        """The run of this task, if it is here."""
+        return self._runs.get(ref)
+
+    # Claims -----------------------------------------------------------------------------------------------------
+
+    def reserve(self) -> int:
+        """A slot for a task about to be written: the session to claim it for, or 0 when all are taken.
+
+        Each reservation is ended by `settle`. Raises Unavailable while draining.
+        """
+        if self._draining:
+            raise Unavailable("the server is shutting down and takes no new messages")
+        if len(self._runs) + self._reserved >= self._slots:
+            return 0
+        self._reserved += 1
+        return self._session
+
+    def settle(self, session: int, appended: Appended | None, message: StoredMessage | None) -> Run | None:
+        """Ends a reservation: begins the run that was claimed, or tells of the task that waits.
+
+        `message` is the first of a new task; None has the run read what there is. `appended` is None when
+        nothing was written.
+        """
+        if session:
+            self._reserved -= 1
+        if appended is None:
+            return None
+        head = appended.head
+        if appended.claimed:
+            return self._begin(head, message)
+        if head.ready:
+            self._starved = True
+            self._bus.offer(Job(head.agent, head.ref))
+        elif head.running:
+            self._bus.signal(head.ref, Signal.MESSAGE)
+        return None
+
+    def _begin(self, head: Head, message: StoredMessage | None) -> Run:
+        run = Run(self._log, self._store, self._agents[head.agent], head, strict=self._strict)
+        self._runs[head.ref] = run
+        self._idle.clear()
+        if message is None:
+            run.resume(self._spawn)
+        else:
+            run.begin(message, self._spawn)
+        return run
+
+    def _spawn(self, run: Run) -> asyncio.Task[None]:
+        task = self._keep(run.drive(), f"run {run.task_id}")
+        task.add_done_callback(lambda _: self._ended(run))
+        return task
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _ended(self, run: Run) -> None:
+        if self._runs.get(run.head.ref) is run:
+            del self._runs[run.head.ref]
+        if not self._runs:
+            self._idle.set()
+        self._refill()
+
+    # Jobs -------------------------------------------------------------------------------------------------------
+
+    def _offered(self, job: Job) -> None:
+        self._starved = True
+        self._refill()
+
+    def _refill(self) -> None:
+        if self._starved and not self._refilling and not self._draining and self._free > 0:
+            self._refilling = True
+            self._keep(self._take_waiting(), "take waiting tasks")
+
+    @property
+    def _free(self) -> int:
+        return self._slots - len(self._runs) - self._reserved
+
+    async def _take_waiting(self) -> None:
+        try:
+            while self._starved and self._free > 0 and not self._draining:
+                self._starved = False
+                heads = await self._store.waiting(self._agents, self._free)
+                for head in heads:
+                    await self._claim(head)
+                    self._starved = True
+        except Exception:
+            log.exception("could not take waiting tasks; the next job tries again")
+        finally:
+            self._refilling = False
+
+    async def _claim(self, head: Head) -> None:
+        if self._free <= 0 or self._draining:
+            return
+        session = self.reserve()
+        change = Append(task=head.ref, guard=Ready(), claim=session)
+        with suppress(Refused):  # another worker was first, or it was canceled
+            await self._log.append(change, lambda appended: self._claimed(session, appended))
+
+    def _claimed(self, session: int, appended: Appended | None) -> None:
+        self.settle(session, appended, None)
+
+    # Signals ----------------------------------------------------------------------------------------------------
+
+    def _signalled(self, ref: TaskRef, signal: Signal) -> None:
+        run = self._runs.get(ref)
+        if run is None:
+            return
+        if signal is Signal.CANCEL:
+            run.cancel()
+        else:
+            run.deliver_mail()
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
+        """Takes nothing new and waits until no run is left, `limit` seconds at most; then ends them as FAILED.
+
+        `report` is told once a second how many runs are left.
+        """
+        self._draining = True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit
+        while self._runs and loop.time() < deadline:
+            if report is not None:
+                report(len(self._runs))
+            try:
+                async with asyncio.timeout(min(1.0, max(0.0, deadline - loop.time()))):
+                    await self._idle.wait()
+            except TimeoutError:
+                continue
+        for run in tuple(self._runs.values()):
+            run.drain()
+
+    async def stop(self) -> int:
+        """Ends what still runs as FAILED and lets go of the bus. Gives the number of agents that did not stop."""
+        self._draining = True
+        for run in tuple(self._runs.values()):
+            run.drain()
+        try:
+            async with asyncio.timeout(STOP_WAIT):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("%d agents did not stop; their tasks end at the next start", len(self._runs))
+        await self._registrations.aclose()
+        return len(self._runs)

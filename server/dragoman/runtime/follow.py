@@ -1,0 +1,162 @@
+"""Following a task: everyone sees the same events in the same order, and a slow reader hurts only itself.
+
+A follower is shared by all subscribers of a task in this process. It listens first; a subscriber then reads, and
+goes on by sequence. The follower keeps a short window of recent events, shared and encoded once; a subscriber is
+a cursor, not a queue. Whoever falls out of the window, or meets a hole in it (the bus may lose and reorder),
+reads from the store at its own pace. A lost *last* event shows itself by the round that asks the store, in one
+query, for the versions of all followed tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from dragoman.core.log import Event, TaskRef
+from dragoman.ports import Bus, Stop, Store
+
+WINDOW_EVENTS: Final = 1024
+WINDOW_BYTES: Final = 1024 * 1024
+"""What a follower keeps for those who are almost up to date."""
+
+ROUND: Final = 2.0
+"""Seconds between two looks at the versions of followed tasks: what a lost last event costs."""
+
+
+class Follower:
+    """The recent events of one task, and who waits for the next."""
+
+    def __init__(self, ref: TaskRef) -> None:
+        self.ref = ref
+        self.last = 0
+        """The newest sequence known to be committed; 0 when nothing was heard yet."""
+        self.subscribers = 0
+        self.stop: Stop | None = None
+        self._window: deque[Event] = deque()
+        self._bytes = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Takes what the bus brings. Knows repeats by their sequence; a hole starts the window anew."""
+        for event in events:
+            if event.sequence <= self.last:
+                continue
+            if event.sequence != self.last + 1:
+                self._clear()
+            self._window.append(event)
+            self._bytes += len(event.data)
+            self.last = event.sequence
+        while len(self._window) > WINDOW_EVENTS or self._bytes > WINDOW_BYTES:
+            self._bytes -= len(self._window.popleft().data)
+        self._wake()
+
+    def heard(self, version: int) -> None:
+        """Takes the store's word that events up to `version` exist."""
+        if version > self.last:
+            self._clear()
+            self.last = version
+            self._wake()
+
+    def at(self, sequence: int) -> Event | None:
+        """The event of this sequence, if the window still holds it."""
+        if not self._window:
+            return None
+        index = sequence - self._window[0].sequence
+        return self._window[index] if 0 <= index < len(self._window) else None
+
+    async def more(self) -> None:
+        """Waits until something new is known."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if not waiter.done() or waiter.cancelled():
+                self._waiters.remove(waiter)
+
+    def _clear(self) -> None:
+        self._window.clear()
+        self._bytes = 0
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Subscriber:
+    """A cursor over one task's events. `at` is the last sequence seen."""
+
+    def __init__(self, store: Store, follower: Follower) -> None:
+        self._store = store
+        self._follower = follower
+        self._read: deque[Event] = deque()
+        self.at = 0
+
+    async def next(self) -> Event:
+        """The next event, waiting for it if need be."""
+        follower = self._follower
+        while True:
+            if self._read:
+                event = self._read.popleft()
+            elif found := follower.at(self.at + 1):
+                event = found
+            elif follower.last > self.at:
+                self._read.extend(await self._store.events(follower.ref, self.at))
+                if not self._read:
+                    raise LookupError("the task is gone")
+                continue
+            else:
+                await follower.more()
+                continue
+            self.at = event.sequence
+            return event
+
+
+class Followers:
+    """All followers of this process."""
+
+    def __init__(self, store: Store, bus: Bus) -> None:
+        self._store = store
+        self._bus = bus
+        self._live: dict[TaskRef, Follower] = {}
+
+    @asynccontextmanager
+    async def subscribe(self, ref: TaskRef) -> AsyncIterator[Subscriber]:
+        """Listens, and gives a cursor to be set (`at`) to what the caller then reads."""
+        follower = self._live.get(ref)
+        if follower is None:
+            follower = self._live[ref] = Follower(ref)
+        follower.subscribers += 1
+        try:
+            if follower.stop is None:
+                follower.stop = await self._bus.follow(ref, follower.deliver)
+            yield Subscriber(self._store, follower)
+        finally:
+            follower.subscribers -= 1
+            if not follower.subscribers:
+                self._live.pop(ref, None)
+                if follower.stop is not None:
+                    await follower.stop()
+
+    async def keep_up(self) -> None:
+        """Asks the store, every ROUND seconds, how far the followed tasks are. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(ROUND)
+            await self.look()
+
+    async def look(self) -> None:
+        """One such round."""
+        if self._live:
+            for ref, version in (await self._versions()).items():
+                if follower := self._live.get(ref):
+                    follower.heard(version)
+
+    async def _versions(self) -> dict[TaskRef, int]:
+        refs = list(self._live)
+        found = await self._store.versions(refs)
+        return {ref: found[ref.key] for ref in refs if ref.key in found}

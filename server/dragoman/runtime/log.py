@@ -1,0 +1,57 @@
+"""Committed before visible: the runtime's way to the store's one door.
+
+Whoever waits for an append may be cancelled at any moment (a client goes away); what follows from the commit
+must happen all the same. So the store's future is never handed out: its callback tells the bus, does what the
+caller asked for, and only then wakes the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from dragoman.core.log import Append, Appended, Refused
+from dragoman.ports import Bus, Store
+
+log = logging.getLogger("dragoman.runtime")
+
+
+class Log:
+    """Appends to tasks and publishes what was committed."""
+
+    def __init__(self, store: Store, bus: Bus) -> None:
+        self._store = store
+        self._bus = bus
+
+    def append(self, change: Append, then: Callable[[Appended | None], None] | None = None) -> asyncio.Future[Appended]:
+        """Writes `change`; after the commit publishes its events and calls `then`, in this order.
+
+        `then` is called with None when nothing was written.
+
+        The future may be abandoned or cancelled without any effect on that. It raises core.log.Refused, or what
+        the store raised.
+        """
+        answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+
+        def committed(done: asyncio.Future[Appended]) -> None:
+            error = done.exception()
+            if error is None:
+                appended = done.result()
+                if appended.events and appended.head.visible:
+                    self._bus.publish(change.task, appended.events)
+                if then is not None:
+                    then(appended)
+                if not answer.done():
+                    answer.set_result(appended)
+                return
+            if then is not None:
+                then(None)
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # counts as retrieved: nobody need be there to hear it
+            elif not isinstance(error, Refused):
+                log.error("a write failed after its caller had gone", exc_info=error)
+
+        self._store.append(change).add_done_callback(committed)
+        return answer

@@ -1,0 +1,71 @@
+"""Putting the runtime together from its ports, and taking it apart again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from dragoman.ports import Agent, Bus, Store
+from dragoman.runtime.dispatch import SLOTS, Dispatch
+from dragoman.runtime.follow import Followers
+from dragoman.runtime.log import Log
+from dragoman.runtime.service import Limits, TaskService
+from dragoman.runtime.sessions import end_interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What stands between the bindings and the ports."""
+
+    service: TaskService
+    dispatch: Dispatch
+
+
+@asynccontextmanager
+async def open_runtime(
+    store: Store,
+    bus: Bus,
+    agents: Sequence[Agent],
+    *,
+    root: str = "",
+    limits: Limits | None = None,
+    slots: int = SLOTS,
+    strict: bool = False,
+) -> AsyncIterator[Runtime]:
+    """Opens a session on the store, ends what earlier ones left running, and serves these agents.
+
+    `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
+    else the first. On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes
+    store and bus. Raises ValueError for agents that cannot be served together.
+    """
+    by_id = {agent.spec.id: agent for agent in agents}
+    root = root or root_of(agents)
+    if root not in by_id:
+        raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
+    session = await store.open_session()
+    appends = Log(store, bus)
+    await end_interrupted(store, appends, session)
+    followers = Followers(store, bus)
+    dispatch = Dispatch(store, bus, appends, by_id, session, slots=slots, strict=strict)
+    specs = {name: agent.spec for name, agent in by_id.items()}
+    service = TaskService(store, bus, appends, followers, dispatch, specs, root, limits or Limits())
+    async with asyncio.TaskGroup() as group:
+        keeping_up = group.create_task(followers.keep_up(), name="followers keep up")
+        await dispatch.start()
+        try:
+            yield Runtime(service, dispatch)
+        finally:
+            await dispatch.stop()
+            keeping_up.cancel()
+
+
+def root_of(agents: Sequence[Agent]) -> str:
+    """The id of the agent that says `default=True`, else of the first. Raises ValueError for none, or two defaults."""
+    if not agents:
+        raise ValueError("no agent to serve")
+    defaults = [agent.spec.id for agent in agents if agent.spec.default]
+    if len(defaults) > 1:
+        raise ValueError(f"only one agent can be the default; these say so: {', '.join(defaults)}")
+    return defaults[0] if defaults else agents[0].spec.id

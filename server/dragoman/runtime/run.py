@@ -1,0 +1,295 @@
+"""One run of one task: an agent at its desk, until the turn has ended on disk.
+
+One asyncio task per run. The agent's verbs go through an open batch; what ends the turn (last artifacts, status,
+release of the claim) is one append. Every write carries the claim, so a run that lost its task, to a cancel or
+to another session, is refused by the store and stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final
+
+from dragoman.core import states
+from dragoman.core.log import (
+    USER,
+    Append,
+    Appended,
+    Head,
+    NotTerminal,
+    Refused,
+    Runner,
+    StatusChange,
+)
+from dragoman.core.names import id_of
+from dragoman.ports import Agent, Conversation, Ending, Store, StoredMessage, TurnOver
+from dragoman.runtime.batch import Batch, Change
+from dragoman.runtime.log import Log
+from dragoman.runtime.notices import BROKEN, DRAINED, LOST, OVERTAKEN, notice
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+log = logging.getLogger("dragoman.runtime")
+
+WORKING_AFTER: Final = 0.05
+"""Seconds after which a silent run is shown as WORKING; one that ends sooner goes straight to its end."""
+
+HELD_FOR: Final = 2.0
+"""Seconds that a `direct` agent may think before its task is shown anyway."""
+
+FENCED_AFTER: Final = 10.0
+"""Seconds a cancelled agent has to stop before its task ends without it."""
+
+
+class Run:
+    """Drives one claimed task. Implements `dragoman.ports.Desk` for its agent."""
+
+    def __init__(self, log: Log, store: Store, agent: Agent, head: Head, *, strict: bool = False) -> None:
+        assert head.running, "a run begins with a claim"
+        self.head = head
+        self.cancelled = False
+        self.first: asyncio.Future[pb.Message | None] = asyncio.get_running_loop().create_future()
+        """Done when the task is seen (None), or with the Message that came instead of it."""
+        self._log = log
+        self._store = store
+        self._agent = agent
+        self._strict = strict
+        self._state = head.state
+        self._guard = Runner(head.session, head.token)
+        self._batch = Batch(self._send)
+        self._mail = asyncio.Event()
+        self._history: list[pb.Message] = []
+        self._taken = head.taken
+        self._task: asyncio.Task[None] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._drained = False
+        self._ending = False
+        self._said_working = False
+        self.message = pb.Message()
+        self.envelope = pb.SendMessageRequest()
+        self.asked: pb.Message | None = None
+        self.memory = b""
+        if head.visible:
+            self.first.set_result(None)
+
+    # What the dispatcher asks -----------------------------------------------------------------------------------
+
+    def begin(self, message: StoredMessage, spawn: Callable[[Run], asyncio.Task[None]]) -> None:
+        """Starts on the first message of a new task, which nothing need be read for."""
+        self._take(message)
+        self._task = spawn(self)
+
+    def resume(self, spawn: Callable[[Run], asyncio.Task[None]]) -> None:
+        """Starts on a task that has a past; the run reads it first."""
+        self._task = spawn(self)
+
+    async def drive(self) -> None:
+        """Turn after turn, until the task ends, waits for its caller, or is lost."""
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(WORKING_AFTER if self.head.visible else HELD_FOR, self._show_working))
+        try:
+            while await self._end(await self._turn()):
+                self.message = pb.Message()
+        except Refused as refused:
+            log.info("run stopped: %s", refused.reason, extra=self._fields)
+        except Exception:
+            log.exception("a run could not be ended in the store", extra=self._fields)
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            self._batch.close()
+            if not self.first.done():
+                self.first.set_result(None)
+
+    def cancel(self) -> None:
+        """Asks the agent to stop, and ends the task without it when it does not."""
+        if self.cancelled or self._ending:
+            return
+        self.cancelled = True
+        self._timers.append(asyncio.get_running_loop().call_later(FENCED_AFTER, self._fence))
+        if self._task is not None:
+            self._task.cancel()
+
+    def drain(self) -> None:
+        """The server's patience is over: ends the task as FAILED, with the reason."""
+        if not self._ending and self._task is not None and not self._task.done():
+            self._drained = self.cancelled = True
+            self._task.cancel()
+
+    def deliver_mail(self) -> None:
+        """A message arrived for this task."""
+        self._mail.set()
+
+    # What the agent asks (dragoman.ports.Desk) ------------------------------------------------------------------
+
+    @property
+    def task_id(self) -> str:
+        return self.head.id
+
+    @property
+    def context_id(self) -> str:
+        return self.head.context
+
+    @property
+    def principal(self) -> str:
+        return self.head.ref.owner.principal
+
+    @property
+    def history(self) -> Sequence[pb.Message]:
+        return self._history
+
+    def put(self, change: Change, *, memory: bytes | None = None) -> Awaitable[None]:
+        if isinstance(change, StatusChange):
+            self._step(change.state)
+        elif self._state == states.SUBMITTED:
+            self._state = states.WORKING
+        return self._batch.put(change, memory)
+
+    async def flush(self) -> None:
+        await self._batch.flush()
+
+    async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
+        while True:
+            self._mail.clear()
+            for stored in await self._unread():
+                self._taken = stored.number
+                message = pb.Message.FromString(stored.message)
+                self._history.append(message)
+                yield message, pb.SendMessageRequest.FromString(stored.envelope)
+            await self._mail.wait()
+
+    # The turn ---------------------------------------------------------------------------------------------------
+
+    async def _turn(self) -> Ending:
+        """Runs the agent. A cancel that it obeys becomes CANCELED; one that it ignores is overtaken by its result."""
+        try:
+            if not self.message.message_id:
+                await self._turn_to_next()
+            ending = await self._agent.take_turn(self)
+        except asyncio.CancelledError:
+            if not self.cancelled:
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+            return Ending(notice(DRAINED)) if self._drained else Ending(StatusChange(states.CANCELED))
+        self._ending = True
+        return ending
+
+    async def _end(self, ending: Ending) -> bool:
+        """Writes the end of the turn. True when unread messages keep the task going."""
+        self._ending = True
+        if ending.reply is not None and await self._reply(ending.reply):
+            return False
+        try:
+            changes, memory = await self._batch.settle()
+        except (Refused, TurnOver):
+            return False
+        except Exception as error:
+            changes, memory = [], None
+            ending = Ending(notice(LOST, str(error)))
+        changes += [*ending.artifacts, ending.status]
+        memory = memory if ending.memory is None else ending.memory
+        if self._strict:
+            changes = self._strictly(changes)
+        appended = await self._log.append(self._change(changes, memory, release=True), self._written)
+        self._ending = appended.again
+        return appended.again
+
+    async def _reply(self, message: pb.Message) -> bool:
+        """Answers with a Message instead of a task, if nobody has seen the task. Takes it away then."""
+        if self.head.visible:
+            return False
+        changes, _ = await self._batch.settle()
+        if changes or self.head.visible:
+            for change in changes:
+                self._batch.put(change)
+            return False
+        await self._log.append(Append(task=self.head.ref, guard=self._guard, discard=True))
+        self.first.set_result(message)
+        return True
+
+    def _change(self, changes: list[Change], memory: bytes | None, *, release: bool = False) -> Append:
+        return Append(
+            task=self.head.ref, guard=self._guard, events=changes, memory=memory, taken=self._taken, release=release
+        )
+
+    def _send(self, changes: list[Change], memory: bytes | None) -> asyncio.Future[Appended]:
+        if self.head.state == states.SUBMITTED and not isinstance(changes[0], StatusChange):
+            changes = [StatusChange(states.WORKING), *changes]
+        return self._log.append(self._change(changes, memory), self._written)
+
+    def _written(self, appended: Appended | None) -> None:
+        if appended is None:
+            return
+        self.head = appended.head
+        if not self.first.done():
+            self.first.set_result(None)
+
+    def _show_working(self) -> None:
+        if self.head.state == states.SUBMITTED and not self._ending and not self._batch.busy:
+            self._batch.put(StatusChange(states.WORKING))
+
+    def _fence(self) -> None:
+        """Ends a task whose agent does not stop. The release makes every later write of this run too late."""
+        if self._task is None or self._task.done():
+            return
+        change = Append(task=self.head.ref, guard=NotTerminal(), events=[notice(OVERTAKEN)], release=True)
+        log.warning("agent did not stop within %g s of a cancel; fenced", FENCED_AFTER, extra=self._fields)
+        self._log.append(change, self._written)
+        self._batch.close(TurnOver("the task was canceled"))
+
+    def _step(self, state: int) -> None:
+        """Under `strict_transitions`, raises ValueError in the agent's own call for what a2a-rust's table refuses.
+
+        The WORKING that the server wrote for the agent does not count against the agent's own first one.
+        """
+        again = state == self._state == states.WORKING and not self._said_working
+        if self._strict and not again and not states.can_transition_to(self._state, state, strict=True):
+            raise ValueError(f"{states.name(self._state)} may not be followed by {states.name(state)}")
+        self._said_working = state == states.WORKING
+        self._state = state
+
+    def _strictly(self, changes: list[Change]) -> list[Change]:
+        """The last append of a turn as a2a-rust's table wants it: WORKING before a result, FAILED for a wrong end."""
+        first, end = changes[0], changes[-1]
+        if self.head.state == states.SUBMITTED and not (
+            isinstance(first, StatusChange) and first.state in states.STRICT[states.SUBMITTED]
+        ):
+            changes = [StatusChange(states.WORKING), *changes]
+            self._state = states.WORKING
+        if isinstance(end, StatusChange) and not states.can_transition_to(self._state, end.state, strict=True):
+            rule = f"{states.name(self._state)} may not be followed by {states.name(end.state)}"
+            return [*changes[:-1], notice(BROKEN, rule)]
+        return changes
+
+    # The messages -----------------------------------------------------------------------------------------------
+
+    def _take(self, stored: StoredMessage) -> None:
+        self._taken = stored.number
+        self.message = pb.Message.FromString(stored.message)
+        self.envelope = pb.SendMessageRequest.FromString(stored.envelope)
+
+    async def _turn_to_next(self) -> None:
+        """Prepares a turn on the first unread message."""
+        conversation = await self._store.conversation(self.head.ref)
+        unread = _unread_of(conversation, self._taken)
+        if conversation is None or not unread:
+            raise LookupError("a claimed task has no message to answer")
+        self.memory = conversation.memory
+        said = {one.number: pb.Message.FromString(one.message) for one in conversation.messages}
+        self.asked = said.get(conversation.head.asked)
+        self._history = [message for number, message in said.items() if number < unread[0].number]
+        self._take(unread[0])
+
+    async def _unread(self) -> list[StoredMessage]:
+        return _unread_of(await self._store.conversation(self.head.ref, self._taken), self._taken)
+
+    @property
+    def _fields(self) -> dict[str, str]:
+        return {"task": id_of(self.head.ref.key), "agent": self.head.agent, "scope": self.head.ref.owner.scope}
+
+
+def _unread_of(conversation: Conversation | None, taken: int) -> list[StoredMessage]:
+    messages = conversation.messages if conversation else []
+    return [one for one in messages if one.role == USER and one.number > taken]

@@ -1,0 +1,213 @@
+"""Reading: each function is one consistent look, and touches only the rows it returns.
+
+A Task is the join of framed rows: identity, status, artifacts, history, metadata (fields 1 to 6 of
+`lf.a2a.v1.Task`), in that order, without parsing any of them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, Final
+
+from dragoman.core import frames
+from dragoman.core.log import Event, Head, TaskRef, status_bytes
+from dragoman.core.names import Owner, key_of
+from dragoman.core.pages import Page, Query, sort_key
+from dragoman.ports import Conversation, Snapshot, StoredMessage
+from dragoman.stores.sqlite.apply import HEAD_COLUMNS, head_of
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
+TASK: Final = f"SELECT {HEAD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
+MESSAGE: Final = "SELECT data FROM messages WHERE owner = ? AND task = ? AND number = ?"
+HISTORY: Final = """
+SELECT data FROM messages WHERE owner = ? AND task = ? AND number != ? ORDER BY number DESC LIMIT ?
+"""
+ARTIFACTS: Final = """
+SELECT a.artifact, a.head, c.text, c.data
+FROM artifacts a JOIN chunks c USING (owner, task, artifact)
+WHERE a.owner = ? AND a.task = ?
+ORDER BY a.position, a.artifact, c.sequence
+"""
+EVENTS_FROM: Final = "SELECT max(first) FROM log WHERE owner = ? AND task = ? AND first <= ?"
+EVENTS: Final = "SELECT first, count, ends, data FROM log WHERE owner = ? AND task = ? AND first >= ? ORDER BY first"
+MESSAGES: Final = """
+SELECT number, role, data, envelope FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
+"""
+WAITING: Final = """
+SELECT o.scope, o.principal, t.task, {columns}
+FROM tasks t JOIN owners o USING (owner) WHERE ready AND agent IN ({agents}) ORDER BY created LIMIT ?
+"""
+ORPHANS: Final = """
+SELECT o.scope, o.principal, t.task, {columns}
+FROM tasks t JOIN owners o USING (owner) WHERE session > 0 AND session != ? LIMIT ?
+"""
+_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in HEAD_COLUMNS.split(","))
+
+
+def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
+    row = connection.execute(OWNER, (owner.scope, owner.principal)).fetchone()
+    return row[0] if row else None
+
+
+def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str) -> Head | None:
+    key, number = key_of(task_id), owner_number(connection, owner)
+    if key is None or number is None:
+        return None
+    row = connection.execute(TASK, (number, key)).fetchone()
+    if row is None:
+        return None
+    head = head_of(TaskRef(owner, key), row)
+    return head if head.visible and head.agent == agent else None
+
+
+def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool) -> Snapshot | None:
+    number = owner_number(connection, ref.owner)
+    row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
+    if number is None or row is None:
+        return None
+    head = head_of(ref, row)
+    return Snapshot(head, _task(connection, number, head, row[-2], history, artifacts))
+
+
+def _task(
+    connection: sqlite3.Connection, owner: int, head: Head, metadata: bytes, history: int | None, artifacts: bool
+) -> bytes:
+    where = (owner, head.ref.key)
+    said = b""
+    if head.status_message:
+        (said,) = connection.execute(MESSAGE, (*where, head.status_message)).fetchone()
+    parts = [frames.text(1, head.id), frames.text(2, head.context), status_bytes(head, said)]
+    if artifacts:
+        parts += _artifacts(connection.execute(ARTIFACTS, where))
+    if history != 0:
+        rows = connection.execute(HISTORY, (*where, head.status_message, -1 if history is None else history))
+        parts += [data for (data,) in rows][::-1]
+    parts.append(frames.submessage(6, metadata))
+    return b"".join(parts)
+
+
+def _artifacts(rows: Iterable[tuple[str, bytes, int, bytes]]) -> Iterable[bytes]:
+    for _, chunks in groupby(rows, key=lambda row: row[0]):
+        body: list[bytes] = []
+        for text, run in groupby(chunks, key=lambda row: row[2]):
+            held = list(run)
+            body = body or [held[0][1]]
+            data = b"".join([chunk[3] for chunk in held])
+            body.append(frames.frame(4, frames.frame(1, data)) if text else data)
+        yield frames.frame(4, b"".join(body))
+
+
+def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int) -> list[Event]:
+    number = owner_number(connection, ref.owner)
+    (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
+    found: list[Event] = []
+    if start is None:
+        return found
+    for first, count, ends, data in connection.execute(EVENTS, (number, ref.key, start)):
+        if first + count - 1 > after:
+            for sequence, payload in enumerate(frames.undelimited(data), first):
+                if sequence > after:
+                    found.append(Event(sequence, payload, _state(payload)))
+            found[-1].ends = bool(ends)
+        if len(found) >= limit:
+            break
+    return found
+
+
+def _state(payload: bytes) -> int:
+    if payload[:1] == b"\x22":  # artifact_update: no need to parse what may be large
+        return 0
+    response = pb.StreamResponse.FromString(payload)
+    return response.task.status.state if response.HasField("task") else response.status_update.status.state
+
+
+def conversation(connection: sqlite3.Connection, ref: TaskRef, after: int) -> Conversation | None:
+    number = owner_number(connection, ref.owner)
+    row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
+    if row is None:
+        return None
+    messages = [
+        StoredMessage(n, role, _unframed(data), envelope)
+        for n, role, data, envelope in connection.execute(MESSAGES, (number, ref.key, after))
+    ]
+    return Conversation(head_of(ref, row), messages, row[-1])
+
+
+def _unframed(row: bytes) -> bytes:
+    return next(frames.undelimited(row[1:]))
+
+
+def page(connection: sqlite3.Connection, query: Query) -> Page:
+    number = owner_number(connection, query.owner)
+    if number is None:
+        return Page()
+    where, values = _filters(number, query)
+    total = _total(connection, number, query, where, values)
+    if query.after is not None:
+        where += " AND (updated, task) < (?, ?)"
+        values += query.after
+    rows = connection.execute(
+        f"SELECT task, {HEAD_COLUMNS}, metadata FROM tasks WHERE {where} ORDER BY updated DESC, task DESC LIMIT ?",
+        (*values, query.size + 1),
+    ).fetchall()
+    tasks, head = [], None
+    for row in rows[: query.size]:
+        head = head_of(TaskRef(query.owner, row[0]), row[1:])
+        tasks.append(_task(connection, number, head, row[-1], query.history, query.artifacts))
+    more = head is not None and len(rows) > query.size
+    return Page(tasks, total, sort_key(head) if head is not None and more else None)
+
+
+def _filters(owner: int, query: Query) -> tuple[str, tuple[Any, ...]]:
+    where, values = "visible AND owner = ? AND agent = ?", [owner, query.agent]
+    if query.context:
+        where += " AND context = ?"
+        values.append(query.context)
+    if query.state:
+        where += " AND state = ?"
+        values.append(query.state)
+    if query.since:
+        where += " AND updated >= ?"
+        values.append(query.since)
+    return where, tuple(values)
+
+
+def _total(connection: sqlite3.Connection, owner: int, query: Query, where: str, values: tuple[Any, ...]) -> int:
+    if query.context or query.since:
+        count: int = connection.execute(f"SELECT count(*) FROM tasks WHERE {where}", values).fetchone()[0]
+        return count
+    sql, given = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
+    if query.state:
+        sql += " AND state = ?"
+        given.append(query.state)
+    total: int = connection.execute(sql, given).fetchone()[0]
+    return total
+
+
+def versions(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:
+    known: dict[Owner, int | None] = {}
+    found: dict[bytes, int] = {}
+    for ref in tasks:
+        if ref.owner not in known:
+            known[ref.owner] = owner_number(connection, ref.owner)
+        sql = "SELECT last FROM tasks WHERE owner = ? AND task = ?"
+        if row := connection.execute(sql, (known[ref.owner], ref.key)).fetchone():
+            found[ref.key] = row[0]
+    return found
+
+
+def waiting(connection: sqlite3.Connection, agents: Iterable[str], limit: int) -> list[Head]:
+    names = list(agents)
+    sql = WAITING.format(columns=_COLUMNS, agents=", ".join("?" * len(names)))
+    return _heads(connection.execute(sql, (*names, limit)))
+
+
+def orphans(connection: sqlite3.Connection, session: int, limit: int) -> list[Head]:
+    return _heads(connection.execute(ORPHANS.format(columns=_COLUMNS), (session, limit)))
+
+
+def _heads(rows: Iterable[tuple[Any, ...]]) -> list[Head]:
+    return [head_of(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

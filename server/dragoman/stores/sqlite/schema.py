@@ -1,0 +1,50 @@
+"""Opening the database: its settings, and its migrations, which are numbered and never edited."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, Literal
+
+Synchronous = Literal["full", "normal"]
+
+_MIGRATIONS: Final = files(__package__) / "migrations"
+
+
+class SchemaTooNew(Exception):
+    """The store was written by a newer Dragoman than this one."""
+
+
+def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = False) -> sqlite3.Connection:
+    """A connection with this store's settings. Transactions are begun and ended by hand."""
+    uri = f"{path.absolute().as_uri()}{'?mode=ro' if readonly else ''}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
+    if not readonly:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA cache_size = -16384")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Brings the database to this version's schema. Raises SchemaTooNew when it is past it."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    steps = dict(_steps())
+    if version > max(steps):
+        raise SchemaTooNew(f"the store has schema {version}; this version of Dragoman knows up to {max(steps)}")
+    for number in range(version + 1, max(steps) + 1):
+        script = steps[number]
+        connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+    # A store that is restored or replaced gets another epoch, so that old cursors are refused rather than misread.
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
+
+
+def _steps() -> Iterator[tuple[int, str]]:
+    for file in _MIGRATIONS.iterdir():
+        if file.name.endswith(".sql"):
+            yield int(file.name.split("_", 1)[0]), file.read_text("utf-8")

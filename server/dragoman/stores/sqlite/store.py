@@ -1,0 +1,122 @@
+"""The SQLite store: one writer thread, readers apart, everything in one file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from dragoman.core.log import Append, Appended, Event, Head, TaskRef
+from dragoman.core.names import Owner
+from dragoman.core.pages import Page, Query
+from dragoman.ports import Conversation, Snapshot
+from dragoman.stores.sqlite import reads
+from dragoman.stores.sqlite.checkpoint import Checkpointer
+from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
+from dragoman.stores.sqlite.writer import Writer
+
+READERS: Final = 2
+"""Threads that read. SQLite reads hold the interpreter for most of their time, so more would only take turns."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def milliseconds() -> int:
+    """Now, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def open_store(
+    path: Path, *, clock: Callable[[], int] = milliseconds, synchronous: Synchronous = "full"
+) -> SqliteStore:
+    """Opens the database, making or migrating it first.
+
+    `synchronous="normal"` makes commits cheaper; a loss of power may then undo the last ones, a crash of the
+    process never does. Raises sqlite3.Error, and schema.SchemaTooNew for a file of a newer version.
+    """
+    connection = connect(path, synchronous)
+    try:
+        migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return SqliteStore(path, connection, clock)
+
+
+class SqliteStore:
+    """Implements `dragoman.ports.Store` on one SQLite file."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
+        self._path = path
+        self._clock = clock
+        self._checkpointer = Checkpointer(lambda: connect(path), path)
+        self._writer = Writer(connection, clock, self._checkpointer)
+        self._local = threading.local()
+        self._reading: list[sqlite3.Connection] = []
+        self._readers = ThreadPoolExecutor(READERS, "dragoman-reader", self._open_reader)
+
+    def append(self, change: Append) -> asyncio.Future[Appended]:
+        return self._writer.submit(change)
+
+    async def find(self, owner: Owner, agent: str, task_id: str) -> Head | None:
+        return await self._read(reads.find, owner, agent, task_id)
+
+    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
+        return await self._read(reads.read, task, history, artifacts)
+
+    async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
+        return await self._read(reads.events, task, after, limit)
+
+    async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
+        return await self._read(reads.conversation, task, after)
+
+    async def page(self, query: Query) -> Page:
+        return await self._read(reads.page, query)
+
+    async def versions(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
+        return await self._read(reads.versions, tasks)
+
+    async def waiting(self, agents: Collection[str], limit: int) -> list[Head]:
+        return await self._read(reads.waiting, agents, limit)
+
+    async def orphans(self, session: int, limit: int) -> list[Head]:
+        return await self._read(reads.orphans, session, limit)
+
+    async def open_session(self) -> int:
+        return int(await self._writer.submit(self._insert_session))
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _insert_session(self, connection: sqlite3.Connection) -> int | None:
+        return connection.execute("INSERT INTO sessions (started) VALUES (?)", (self._clock(),)).lastrowid
+
+    def _close(self) -> None:
+        self._readers.shutdown()
+        while self._reading:
+            self._reading.pop().close()
+        self._checkpointer.close()
+        self._writer.close()
+
+    def _open_reader(self) -> None:
+        self._local.connection = connection = connect(self._path, readonly=True)
+        self._reading.append(connection)
+
+    async def _read(
+        self, look: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        def run() -> T:
+            connection: sqlite3.Connection = self._local.connection
+            connection.execute("BEGIN")  # one snapshot, however many statements
+            try:
+                return look(connection, *args, **kwargs)
+            finally:
+                connection.execute("ROLLBACK")
+
+        return await asyncio.get_running_loop().run_in_executor(self._readers, run)

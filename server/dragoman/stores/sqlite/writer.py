@@ -1,0 +1,158 @@
+"""The one thread that writes: group commit.
+
+It takes whatever waits, applies it in one transaction, commits once and wakes all callers of the batch with one
+call into their loop. A change whose guard does not hold is refused alone. Should the database itself refuse an
+item (which no guard foresaw), the batch is rolled back and each item tried on its own, so that its neighbours
+never pay for it; nobody was told of the batch before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from dragoman.core.log import Append, Appended, Refused
+from dragoman.core.names import Owner
+from dragoman.stores.sqlite.apply import Transaction
+from dragoman.stores.sqlite.checkpoint import Checkpointer
+
+log = logging.getLogger("dragoman.store")
+
+BATCH: Final = 512
+"""Most changes in one commit: bounds how long the first of them waits for the last."""
+
+Job = Append | Callable[[sqlite3.Connection], Any]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A change, and who waits for it. A callable is any other write, on the writer's connection."""
+
+    job: Job
+    future: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class Done:
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: Exception | None = None
+
+    def deliver(self) -> None:
+        if self.future.done():  # whoever waited was cancelled; what is written stays written
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Writer:
+    """Owns the writing connection and its thread."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int], checkpointer: Checkpointer) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._checkpointer = checkpointer
+        self._owners: dict[Owner, int] = {}
+        self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="dragoman-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> asyncio.Future[Any]:
+        """Queues a write for the next commit. The future belongs to the running loop."""
+        future = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(RuntimeError("the store is closed"))
+        else:
+            self._queue.put(Waiting(job, future))
+        return future
+
+    def close(self) -> None:
+        """Commits what waits and ends the thread. Blocks; may be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        open_for_more = True
+        while open_for_more:
+            batch = self._take()
+            open_for_more = None not in batch
+            work = [item for item in batch if item is not None]
+            if work:
+                self._deliver(self._commit(work))
+                self._checkpointer.committed(self._connection)
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection.close()
+
+    def _take(self) -> list[Waiting | None]:
+        batch = [self._queue.get()]
+        try:
+            while len(batch) < BATCH:
+                batch.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        return batch
+
+    def _commit(self, batch: list[Waiting]) -> list[Done]:
+        try:
+            return self._together(batch)
+        except Exception:
+            if len(batch) > 1:
+                log.warning("a batch of %d writes was rolled back; trying each alone", len(batch), exc_info=True)
+        done = []
+        for item in batch:
+            try:
+                done += self._together([item])
+            except Exception as error:
+                log.exception("a write failed")
+                done.append(Done(item.future, error=error))
+        return done
+
+    def _together(self, batch: list[Waiting]) -> list[Done]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            transaction = Transaction(connection, self._clock, self._owners)
+            done = [self._one(transaction, item) for item in batch]
+            transaction.finish()
+            connection.execute("COMMIT")
+        except BaseException:
+            self._owners.clear()  # numbers given inside the transaction went with it
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return done
+
+    def _one(self, transaction: Transaction, item: Waiting) -> Done:
+        if not isinstance(item.job, Append):
+            return Done(item.future, item.job(self._connection))
+        try:
+            appended: Appended = transaction.apply(item.job)
+        except Refused as refused:
+            return Done(item.future, error=refused)
+        return Done(item.future, appended)
+
+    def _deliver(self, done: list[Done]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Done]] = {}
+        for item in done:
+            by_loop.setdefault(item.future.get_loop(), []).append(item)
+        for loop, items in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_deliver_all, items)
+            except RuntimeError:  # that loop is closed: nobody is left to be told
+                log.debug("%d writers went away before their commit", len(items))
+
+
+def _deliver_all(items: list[Done]) -> None:
+    for item in items:
+        item.deliver()

@@ -1,0 +1,16 @@
+"""The dialects of A2A that this server speaks, by the name of what a caller sees."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Dialect(Enum):
+    """A generation of the protocol as one family of clients knows it."""
+
+    V1 = "1.0"
+    """`lf.a2a.v1`: gRPC, and REST without a version in the path."""
+    V03 = "0.3"
+    """`a2a.v1`: gRPC, and REST under `/v1`."""
+    GOOGLE = "google"
+    """`a2a.v1` under a resource path (Discovery Engine): AIP-193 errors, streams as JSON arrays."""
