@@ -27,7 +27,13 @@ if _version_not_supported:
 
 
 class A2AServiceStub:
-    """Missing associated documentation comment in .proto file."""
+    """Sends messages to an agent and follows the tasks that come of them.
+
+    Every method is also reachable over HTTP. The first rule of each is the published one. After it
+    come the same call below an agent's own base (`/{tenant}/v1/...`), and the forms in which the
+    agent is a Google Cloud resource name. An agent named in the path is the same as one named by
+    the `tenant` field.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -93,70 +99,150 @@ class A2AServiceStub:
 
 
 class A2AServiceServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Sends messages to an agent and follows the tasks that come of them.
+
+    Every method is also reachable over HTTP. The first rule of each is the published one. After it
+    come the same call below an agent's own base (`/{tenant}/v1/...`), and the forms in which the
+    agent is a Google Cloud resource name. An agent named in the path is the same as one named by
+    the `tenant` field.
+    """
 
     def SendMessage(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Hands a message to the agent, as the start of a new task or as the next turn of one that is
+        not finished.
+
+        The answer is either the task, or a single message of an agent that needs no task for it. A
+        task that is answered is stored: it can be fetched, followed and canceled from then on, also
+        after a restart of the server.
+
+        Whether the call waits for the agent is up to the configuration. Even a call that waits gives
+        up at the server's limit, and answers with the task as it is then.
+
+        - NOT_FOUND: the message names a task that does not exist.
+        - INVALID_ARGUMENT: a required field is empty, or the task and the context that are named do
+        not belong together.
+        - INVALID_ARGUMENT: the task is finished and takes no more messages.
+        - UNIMPLEMENTED: the agent does not take this kind of content.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendStreamingMessage(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Hands a message to the agent like SendMessage, and streams what happens.
+
+        The stream begins with the task as it was accepted, or holds one message and nothing else.
+        Status and artifact updates follow in the order in which the agent made them, each of them
+        stored before it is sent. The stream ends when the agent's turn does: at a final state, or
+        when the agent waits for the client. A client that goes away changes nothing for the task; it
+        can subscribe again.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTask(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Reads a task as it is now.
+
+        Reading has no effect, and what is read is never older than any event a stream of the same
+        server has shown.
+
+        - NOT_FOUND: there is no such task, or it is not the caller's.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTasks(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists the caller's tasks of this agent, most recently changed first.
+
+        A page is a view of one moment; a task that changes while a client pages may be met twice or
+        not at all.
+
+        - INVALID_ARGUMENT: a page size outside 1 to 100, a token that was not made by this server for
+        these filters, or a negative history length.
+
+        Newer than 0.3.0, whose clients do not know it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelTask(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Asks the agent to stop working on a task.
+
+        The answer shows the task after the attempt. Its state is a canceled one only if the work has
+        really stopped; an agent that needs longer is still WORKING in the answer, and the state
+        follows. Whoever ends the task first, agent or caller, decides how it ended.
+
+        - NOT_FOUND: there is no such task, or it is not the caller's.
+        - UNIMPLEMENTED: the task is already finished, or its agent refuses to be canceled.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TaskSubscription(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Follows a task that exists: its present form first, then every later update, until it is
+        finished.
+
+        Any number of subscribers see the same updates in the same order. A finished task is sent
+        once, and the stream ends. A task that waits for input keeps the stream open.
+
+        The published rule is a GET; clients that POST, with or without a body, are served as well.
+
+        - NOT_FOUND: there is no such task, or it is not the caller's.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateTaskPushNotificationConfig(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Registers a webhook for a task, or replaces the one with the same id.
+
+        - NOT_FOUND: there is no such task, or it is not the caller's.
+        - INVALID_ARGUMENT: the URL is missing or may not be called by this server.
+        - UNIMPLEMENTED: the agent's card does not offer push notifications.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTaskPushNotificationConfig(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Reads one webhook of a task.
+
+        - NOT_FOUND: there is no such task or no such configuration.
+        - UNIMPLEMENTED: the agent's card does not offer push notifications.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTaskPushNotificationConfig(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists the webhooks of a task.
+
+        - NOT_FOUND: there is no such task, or it is not the caller's.
+        - UNIMPLEMENTED: the agent's card does not offer push notifications.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetAgentCard(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Reads the agent's card: who it is, what it can do, how it is reached.
+
+        A caller who is authenticated may be shown more than the public card has.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTaskPushNotificationConfig(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Removes one webhook of a task for good. Removing one that is already gone succeeds.
+
+        - NOT_FOUND: there is no such task, or it is not the caller's.
+        - UNIMPLEMENTED: the agent's card does not offer push notifications.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -228,7 +314,13 @@ def add_A2AServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class A2AService:
-    """Missing associated documentation comment in .proto file."""
+    """Sends messages to an agent and follows the tasks that come of them.
+
+    Every method is also reachable over HTTP. The first rule of each is the published one. After it
+    come the same call below an agent's own base (`/{tenant}/v1/...`), and the forms in which the
+    agent is a Google Cloud resource name. An agent named in the path is the same as one named by
+    the `tenant` field.
+    """
 
     @staticmethod
     def SendMessage(request,
