@@ -1,0 +1,163 @@
+"""JSON bodies, read strictly: what two readers could understand differently is refused.
+
+orjson does the parsing. It keeps the last of two equal keys and rounds integers of twenty digits without a
+word, so a few tests at memory speed decide whether a body can hide such a thing; only then the standard
+library reads it again and names the offence with its path. RFC 8259 §4 and §6 leave both cases to the reader,
+which is why we refuse them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import cast
+
+import orjson
+
+from dragoman.core.errors import InvalidParams, ParseError
+
+MAX_INTEGER = 2**53
+"""Up to here every integer is a double too (RFC 7493 §2.2)."""
+
+MAX_DEPTH = 254
+"""Containers around a value: what orjson writes. It keeps hostile nesting from recursing deeply; how deep a
+client's data may be is the business of `core/limits.py`, which sees every binding."""
+
+_DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+_LONG = re.compile(rb"(?:^|[\s:,\[])-?[0-9]{20,}(?=[\s,\]}]|$)")
+
+
+def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
+    """The value of a JSON text (dicts, lists, strings, numbers, booleans, None).
+
+    `lossy_numbers` lets large integer literals pass, rounded like a double where they do not fit. Raises
+    ParseError for what is no JSON, and InvalidParams with the path for duplicate keys, integer literals
+    beyond 2**53 and nesting.
+    """
+    try:
+        value: object = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _malformed(body, error) from None
+    try:
+        # Written again, a value shows what was dropped from it; and it is refused where it is too deep or an
+        # integer too large.
+        again = orjson.dumps(value, option=0 if lossy_numbers else orjson.OPT_STRICT_INTEGER)
+    except orjson.JSONEncodeError:
+        _check_depth(value)
+        _check_again(body, integers=True)
+        return value  # 2**53 itself, which orjson's option refuses
+    # The same bytes hide nothing, and compact JSON is what most clients send.
+    if again != body and (_may_repeat_a_key(body, again) or not (lossy_numbers or _has_no_huge_integer(body))):
+        _check_again(body, integers=not lossy_numbers)
+    return value
+
+
+def _may_repeat_a_key(body: bytes, again: bytes) -> bool:
+    """Whether a key may have been dropped while parsing. Sound: never False when one was.
+
+    Every colon of the body either separates a pair or stands in a string, and writing the value again writes
+    both kinds: one for each pair that is left, and those in the strings that are left. So a dropped pair
+    shows as a smaller count. Only a colon written as an escape could make up for it, because it is not in the
+    first count but in the second; a body with such an escape is suspicious at once.
+    """
+    return body.count(b":") != again.count(b":") or body.find(b"\\u003") >= 0
+
+
+def _has_no_huge_integer(body: bytes) -> bool:
+    """Whether no integer literal has twenty digits. Sound: never True when one has.
+
+    Integers of 64 bits stay integers in orjson and meet its own strict option; longer ones become doubles,
+    and those have twenty digits or more. Such a run covers five bytes in a row of every fourth, so a quarter
+    of the body is looked at first; then all of it; then what stands around the run, which spares long digits
+    in a string.
+    """
+    return (
+        body[::4].translate(_DIGITS).find(b"00000") < 0
+        or body.translate(_DIGITS).find(b"0" * 20) < 0
+        or _LONG.search(body) is None
+    )
+
+
+def _check_depth(value: object) -> None:
+    # Level by level and not by recursion: the value may nest as deep as the parser allows.
+    level: list[object] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else cast("list[object]", node))
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> InvalidParams:
+    return InvalidParams.field("body", f"nests too deeply; at most {MAX_DEPTH} levels are allowed")
+
+
+def _malformed(body: bytes, error: orjson.JSONDecodeError) -> Exception:
+    if not body.strip(b" \t\r\n"):
+        return ParseError("Invalid JSON payload: the body is empty")
+    if body.startswith(b"\xef\xbb\xbf"):
+        return ParseError("Invalid JSON payload: the body starts with a byte order mark")
+    try:
+        body.decode()
+    except UnicodeDecodeError as wrong:
+        return ParseError(f"Invalid JSON payload: the body is not UTF-8 at byte {wrong.start}")
+    if "depth" in error.msg:
+        return _too_deep()
+    return ParseError(f"Invalid JSON payload: {error}")
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object with its keys as they were written."""
+
+
+class _Fraction:
+    """A number with a fraction or an exponent: its size is no offence."""
+
+
+_FRACTION = _Fraction()
+
+
+def _check_again(body: bytes, *, integers: bool) -> None:
+    # The depth is bounded by now, so neither this parser nor the walk goes far down.
+    tree = json.loads(
+        body,
+        object_pairs_hook=_Pairs,
+        parse_float=lambda _: _FRACTION,
+        # Python refuses to convert thousands of digits; twenty are already too many.
+        parse_int=lambda digits: int(digits[:20]),
+    )
+    for path, rule in _offences(tree, "", integers):
+        raise InvalidParams.field(path or "body", rule)
+
+
+def _offences(value: object, path: str, integers: bool) -> Iterator[tuple[str, str]]:
+    match value:
+        case _Pairs():
+            seen = set()
+            for key, child in cast(list[tuple[str, object]], value):
+                inner = f"{path}.{_short(key)}" if path else _short(key)
+                if key in seen:
+                    yield inner, "the key is given twice in one object; a key is allowed once"
+                seen.add(key)
+                yield from _offences(child, inner, integers)
+        case list():
+            for index, child in enumerate(value):
+                yield from _offences(child, f"{path}[{index}]", integers)
+        case int() if integers and abs(value) > MAX_INTEGER:
+            yield (
+                path,
+                f"an integer must lie between -{MAX_INTEGER} and {MAX_INTEGER}, so that no reader rounds it; "
+                "send it as a string",
+            )
+        case _:
+            pass
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= 64 else key[:61] + "..."
