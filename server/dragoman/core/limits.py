@@ -12,6 +12,9 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 DEPTH: Final = 24
 """Levels of arrays and objects in data and metadata. An object costs three protobuf levels, and readers stop at 100."""
 
+ID_LENGTH: Final = 512
+"""Characters of an id that a client chose."""
+
 
 def check_size(size: int, limit: int) -> None:
     """Raises PayloadTooLarge when a decoded request of `size` bytes is over `limit`."""

@@ -16,6 +16,13 @@ def check(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:
     message = request.message
     if not message.message_id:
         raise InvalidParams.field("message.messageId", "is required; any text that is unique to the sender")
+    for field, value in (
+        ("message.messageId", message.message_id),
+        ("message.contextId", message.context_id),
+        ("message.taskId", message.task_id),
+    ):
+        if len(value) > limits.ID_LENGTH:
+            raise InvalidParams.field(field, f"must be at most {limits.ID_LENGTH} characters")
     if message.role not in (pb.ROLE_USER, pb.ROLE_AGENT):
         raise InvalidParams.field("message.role", "must be ROLE_USER or ROLE_AGENT")
     if not message.parts:

@@ -10,13 +10,17 @@ query, for the versions of all followed tasks.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from dragoman.core.errors import TaskNotFound
 from dragoman.core.log import Event, TaskRef
 from dragoman.ports import Bus, Stop, Store
+
+log = logging.getLogger("dragoman.runtime")
 
 WINDOW_EVENTS: Final = 1024
 WINDOW_BYTES: Final = 1024 * 1024
@@ -35,6 +39,7 @@ class Follower:
         """The newest sequence known to be committed; 0 when nothing was heard yet."""
         self.subscribers = 0
         self.stop: Stop | None = None
+        self.listening = asyncio.Lock()
         self._window: deque[Event] = deque()
         self._bytes = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -98,7 +103,7 @@ class Subscriber:
         self.at = 0
 
     async def next(self) -> Event:
-        """The next event, waiting for it if need be."""
+        """The next event, waiting for it if need be. Raises TaskNotFound when the task is no more."""
         follower = self._follower
         while True:
             if self._read:
@@ -108,7 +113,7 @@ class Subscriber:
             elif follower.last > self.at:
                 self._read.extend(await self._store.events(follower.ref, self.at))
                 if not self._read:
-                    raise LookupError("the task is gone")
+                    raise TaskNotFound
                 continue
             else:
                 await follower.more()
@@ -133,8 +138,9 @@ class Followers:
             follower = self._live[ref] = Follower(ref)
         follower.subscribers += 1
         try:
-            if follower.stop is None:
-                follower.stop = await self._bus.follow(ref, follower.deliver)
+            async with follower.listening:
+                if follower.stop is None:
+                    follower.stop = await self._bus.follow(ref, follower.deliver)
             yield Subscriber(self._store, follower)
         finally:
             follower.subscribers -= 1
@@ -147,7 +153,10 @@ class Followers:
         """Asks the store, every ROUND seconds, how far the followed tasks are. Runs until cancelled."""
         while True:
             await asyncio.sleep(ROUND)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                log.exception("could not ask the store for the versions of followed tasks")
 
     async def look(self) -> None:
         """One such round."""

@@ -192,13 +192,8 @@ class TaskService:
         ref = TaskRef(caller.owner, self._new_key())
         message.task_id = id_of(ref.key)
         message.context_id = message.context_id or self._new_context()
-        new = NewTask(
-            caller.agent,
-            message.task_id,
-            message.context_id,
-            envelope.metadata.SerializeToString(),
-            visible=not self.agents[caller.agent].direct,
-        )
+        direct = self.agents[caller.agent].direct
+        new = NewTask(caller.agent, message.task_id, message.context_id, visible=not direct)
         inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
         return Append(task=ref, guard=New(), create=new, message=inbound)
 
