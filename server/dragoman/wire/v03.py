@@ -1,0 +1,320 @@
+"""A2A 0.3 (`a2a.v1`) and the domain vocabulary (`lf.a2a.v1`), one into the other.
+
+`read_…` takes what a 0.3 caller sent, `write_…` makes what it gets. The two packages differ less in what they
+say than in how:
+
+- A task is a resource name (`tasks/ID`) in 0.3 and an id in 1.0.
+- `blocking` became `returnImmediately`, its opposite. A caller who sends no configuration waits; one who
+  sends a configuration and leaves `blocking` out does not, because false and absent are one in proto3.
+- Zero is "not said" for every number in 0.3, also for `history_length`, where 1.0 takes it for "none".
+- A part's file and data sit in messages of their own. Data is an object in 0.3 and any JSON in 1.0: other
+  values travel as `{"value": …}` under the part metadata `data_part_compat`, which the official converters
+  know too.
+- 0.3 marks the last status update of a stream with `final`.
+
+What 0.3 has no field for (media type and file name of a part that is no file, `pageSize` of a list) is left
+out of what it gets; nothing stored changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from google.protobuf import struct_pb2
+
+from dragoman.core import states
+from dragoman.core.errors import InvalidParams
+from dragoman.core.names import split_resource
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+WRAPPED: Final = "data_part_compat"
+"""Part metadata: `data` holds the real value under the key `value`, because it is no object."""
+
+
+# Requests --------------------------------------------------------------------------------------------------
+
+
+def task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
+    """The (tenant, task id) of a resource name and the request's own tenant.
+
+    Takes `tasks/ID`, `projects/…/agents/AGENT/tasks/ID` (whose tenant is all before `/tasks/`), and the bare
+    `ID` that clients of the 1.0 release candidate send in the same field. Raises InvalidParams, naming
+    `field`, for anything else, and when the name and the request give different tenants.
+    """
+    within, rest = split_resource(name)
+    task_id = rest.removeprefix("tasks/")
+    bare = task_id == rest
+    if not task_id or (bare and (within or "/" in task_id)):
+        raise InvalidParams.field(field, "must be tasks/ID or projects/…/agents/AGENT/tasks/ID")
+    if within and tenant and tenant.strip("/") != within:
+        raise InvalidParams.field("tenant", f"is not the one that {field} lies in; leave one of them out")
+    return within or tenant, task_id
+
+
+def read_send_message(request: v03.SendMessageRequest) -> pb.SendMessageRequest:
+    """SendMessage and SendStreamingMessage.
+
+    Whether the message may be stored is for `core.messages.check` to say; it calls the parts `message.parts`,
+    the name that later 0.3 texts use for `content`.
+    """
+    out = pb.SendMessageRequest(tenant=request.tenant)
+    if request.HasField("request"):
+        _read_message(request.request, out.message)
+    if request.HasField("configuration"):
+        _read_configuration(request.configuration, out.configuration)
+    if request.HasField("metadata"):
+        out.metadata.CopyFrom(request.metadata)
+    return out
+
+
+def _read_configuration(given: v03.SendMessageConfiguration, out: pb.SendMessageConfiguration) -> None:
+    out.accepted_output_modes.extend(given.accepted_output_modes)
+    out.return_immediately = not given.blocking
+    if given.history_length:
+        out.history_length = given.history_length
+    if given.HasField("push_notification"):
+        # Only that there is one: the service refuses it while it has no push.
+        out.task_push_notification_config.SetInParent()
+
+
+def read_get_task(request: v03.GetTaskRequest) -> pb.GetTaskRequest:
+    """GetTask. Raises InvalidParams for a name that is no task's."""
+    tenant, task_id = task_name("name", request.name, request.tenant)
+    out = pb.GetTaskRequest(tenant=tenant, id=task_id)
+    if request.history_length:
+        out.history_length = request.history_length
+    return out
+
+
+def read_list_tasks(request: v03.ListTasksRequest) -> pb.ListTasksRequest:
+    """ListTasks, which 0.3 had on its main branch only."""
+    out = pb.ListTasksRequest(
+        tenant=request.tenant,
+        context_id=request.context_id,
+        status=cast(pb.TaskState, request.status),
+        page_token=request.page_token,
+    )
+    if request.page_size:
+        out.page_size = request.page_size
+    if request.history_length:
+        out.history_length = request.history_length
+    if request.HasField("last_updated_time"):
+        out.status_timestamp_after.CopyFrom(request.last_updated_time)
+    if request.include_artifacts:
+        out.include_artifacts = True
+    return out
+
+
+def read_cancel_task(request: v03.CancelTaskRequest) -> pb.CancelTaskRequest:
+    """CancelTask. Raises InvalidParams for a name that is no task's."""
+    tenant, task_id = task_name("name", request.name, request.tenant)
+    return pb.CancelTaskRequest(tenant=tenant, id=task_id)
+
+
+def read_subscription(request: v03.TaskSubscriptionRequest) -> pb.SubscribeToTaskRequest:
+    """TaskSubscription, SubscribeToTask in 1.0. Raises InvalidParams for a name that is no task's."""
+    tenant, task_id = task_name("name", request.name, request.tenant)
+    return pb.SubscribeToTaskRequest(tenant=tenant, id=task_id)
+
+
+def read_get_agent_card(request: v03.GetAgentCardRequest) -> pb.GetExtendedAgentCardRequest:
+    """GetAgentCard: all it can say is the tenant."""
+    return pb.GetExtendedAgentCardRequest(tenant=request.tenant)
+
+
+def read_message(message: v03.Message) -> pb.Message:
+    """A message in the domain vocabulary; a part without content stays one."""
+    out = pb.Message()
+    _read_message(message, out)
+    return out
+
+
+def _read_message(message: v03.Message, out: pb.Message) -> None:
+    out.message_id = message.message_id
+    out.context_id = message.context_id
+    out.task_id = message.task_id
+    out.role = cast(pb.Role, message.role)  # the numbers are the same
+    for part in message.content:
+        _read_part(part, out.parts.add())
+    if message.HasField("metadata"):
+        out.metadata.CopyFrom(message.metadata)
+    out.extensions.extend(message.extensions)
+    out.reference_task_ids.extend(message.reference_task_ids)
+
+
+def _read_part(part: v03.Part, out: pb.Part) -> None:
+    if part.HasField("metadata"):
+        out.metadata.CopyFrom(part.metadata)
+    match part.WhichOneof("part"):
+        case "text":
+            out.text = part.text
+        case "file":
+            out.filename = part.file.name
+            out.media_type = part.file.mime_type
+            match part.file.WhichOneof("file"):
+                case "file_with_bytes":
+                    # As they came: some clients put base64 text here, but the field is bytes.
+                    out.raw = part.file.file_with_bytes
+                case "file_with_uri":
+                    out.url = part.file.file_with_uri
+        case "data":
+            fields = part.data.data.fields
+            if _marked(part) and list(fields) == ["value"]:
+                out.data.CopyFrom(fields["value"])
+                del out.metadata.fields[WRAPPED]
+                if not out.metadata.fields:
+                    out.ClearField("metadata")
+            else:
+                out.data.struct_value.CopyFrom(part.data.data)
+
+
+def _marked(part: v03.Part) -> bool:
+    # Not by `fields[WRAPPED]` alone: reading a missing key of a map of messages makes it.
+    return WRAPPED in part.metadata.fields and part.metadata.fields[WRAPPED].bool_value
+
+
+# Answers ---------------------------------------------------------------------------------------------------
+
+
+def write_send_message(response: pb.SendMessageResponse) -> v03.SendMessageResponse:
+    """The answer to a send: a task, or a message and no task."""
+    out = v03.SendMessageResponse()
+    match response.WhichOneof("payload"):
+        case "task":
+            _write_task(response.task, out.task)
+        case "message":
+            _write_message(response.message, out.msg)
+    return out
+
+
+def write_stream(response: pb.StreamResponse, *, ends: bool = False) -> v03.StreamResponse:
+    """One event of a stream.
+
+    `ends` says that the stream stops with this event. A status update is `final` then, and at a terminal
+    state in any case.
+    """
+    out = v03.StreamResponse()
+    match response.WhichOneof("payload"):
+        case "task":
+            _write_task(response.task, out.task)
+        case "message":
+            _write_message(response.message, out.msg)
+        case "status_update":
+            _write_status_update(response.status_update, out.status_update, ends)
+        case "artifact_update":
+            _write_artifact_update(response.artifact_update, out.artifact_update)
+    return out
+
+
+def write_list_tasks(response: pb.ListTasksResponse) -> v03.ListTasksResponse:
+    """One page of tasks."""
+    out = v03.ListTasksResponse(next_page_token=response.next_page_token, total_size=response.total_size)
+    for task in response.tasks:
+        _write_task(task, out.tasks.add())
+    return out
+
+
+def write_task(task: pb.Task) -> v03.Task:
+    """A task as 0.3 knows it."""
+    out = v03.Task()
+    _write_task(task, out)
+    return out
+
+
+def write_message(message: pb.Message) -> v03.Message:
+    """A message as 0.3 knows it."""
+    out = v03.Message()
+    _write_message(message, out)
+    return out
+
+
+def _write_task(task: pb.Task, out: v03.Task) -> None:
+    out.id = task.id
+    out.context_id = task.context_id
+    if task.HasField("status"):
+        _write_status(task.status, out.status)
+    for artifact in task.artifacts:
+        _write_artifact(artifact, out.artifacts.add())
+    for message in task.history:
+        _write_message(message, out.history.add())
+    if task.HasField("metadata"):
+        out.metadata.CopyFrom(task.metadata)
+
+
+def _write_status(status: pb.TaskStatus, out: v03.TaskStatus) -> None:
+    out.state = cast(v03.TaskState, status.state)  # the numbers are the same, CANCELED is CANCELLED
+    if status.HasField("message"):
+        _write_message(status.message, out.update)
+    if status.HasField("timestamp"):
+        out.timestamp.CopyFrom(status.timestamp)
+
+
+def _write_status_update(update: pb.TaskStatusUpdateEvent, out: v03.TaskStatusUpdateEvent, ends: bool) -> None:
+    out.task_id = update.task_id
+    out.context_id = update.context_id
+    _write_status(update.status, out.status)
+    out.final = ends or states.is_terminal(update.status.state)
+    if update.HasField("metadata"):
+        out.metadata.CopyFrom(update.metadata)
+
+
+def _write_artifact_update(update: pb.TaskArtifactUpdateEvent, out: v03.TaskArtifactUpdateEvent) -> None:
+    out.task_id = update.task_id
+    out.context_id = update.context_id
+    _write_artifact(update.artifact, out.artifact)
+    out.append = update.append
+    out.last_chunk = update.last_chunk
+    if update.HasField("metadata"):
+        out.metadata.CopyFrom(update.metadata)
+
+
+def _write_artifact(artifact: pb.Artifact, out: v03.Artifact) -> None:
+    out.artifact_id = artifact.artifact_id
+    out.name = artifact.name
+    out.description = artifact.description
+    for part in artifact.parts:
+        _write_part(part, out.parts.add())
+    if artifact.HasField("metadata"):
+        out.metadata.CopyFrom(artifact.metadata)
+    out.extensions.extend(artifact.extensions)
+
+
+def _write_message(message: pb.Message, out: v03.Message) -> None:
+    out.message_id = message.message_id
+    out.context_id = message.context_id
+    out.task_id = message.task_id
+    out.role = cast(v03.Role, message.role)
+    for part in message.parts:
+        _write_part(part, out.content.add())
+    if message.HasField("metadata"):
+        out.metadata.CopyFrom(message.metadata)
+    out.extensions.extend(message.extensions)
+    out.reference_task_ids.extend(message.reference_task_ids)
+
+
+def _write_part(part: pb.Part, out: v03.Part) -> None:
+    if part.HasField("metadata"):
+        out.metadata.CopyFrom(part.metadata)
+    match part.WhichOneof("content"):
+        case "text":
+            out.text = part.text
+        case "raw":
+            out.file.file_with_bytes = part.raw
+            _write_file(part, out.file)
+        case "url":
+            out.file.file_with_uri = part.url
+            _write_file(part, out.file)
+        case "data" if part.data.WhichOneof("kind") == "struct_value":
+            out.data.data.CopyFrom(part.data.struct_value)
+        case "data":
+            value = out.data.data.fields["value"]
+            value.CopyFrom(part.data)
+            if value.WhichOneof("kind") is None:
+                value.null_value = struct_pb2.NULL_VALUE  # a Value that says nothing has no JSON form
+            out.metadata.fields[WRAPPED].bool_value = True
+
+
+def _write_file(part: pb.Part, out: v03.FilePart) -> None:
+    out.name = part.filename
+    out.mime_type = part.media_type
