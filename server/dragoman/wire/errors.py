@@ -1,0 +1,282 @@
+"""The one table of errors: what each failure is called in each dialect, and its form over gRPC and REST.
+
+Sources: A2A 1.0.1 §5.4 (codes), §10.6 (gRPC), §11.6 (REST, AIP-193); the 1.0.0 table where it differed; for
+0.3, whose text fixes only the JSON-RPC numbers, the codes that its Python server answers with, because
+clients were written against it.
+
+An error after the first byte of an SSE stream is an event named `error` whose data is `Rest.body`, and in a
+streamed JSON array it is the last element; a response that has begun has no other place for it.
+Every body is `application/json`, also for callers who accept `application/a2a+json`: readers exist that look
+for that type before they parse an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Any, Final, Literal, NamedTuple
+
+import orjson
+from google.rpc import error_details_pb2, status_pb2
+
+from dragoman.core import errors
+from dragoman.core.errors import A2AError, InvalidParams, Violation
+from dragoman.wire.dialects import Dialect
+
+DOMAIN: Final = "a2a-protocol.org"
+"""`ErrorInfo.domain`: clients take the reason for one of A2A's only under this name (1.0 §10.6)."""
+
+CONTENT_TYPE: Final = "application/json"
+
+Table = Literal["1.0.1", "1.0.0"]
+"""Which patch release's codes callers of 1.0 get: five rows changed between them."""
+
+
+class Rpc(IntEnum):
+    """`google.rpc.Code`, as far as the table needs it; names are also those of `grpc.StatusCode`."""
+
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class Codes(NamedTuple):
+    """One row: the gRPC status, the HTTP status, the JSON-RPC number, and the reason in ErrorInfo."""
+
+    rpc: Rpc
+    http: int
+    jsonrpc: int
+    reason: str
+
+
+class Grpc(NamedTuple):
+    """What ends a failed call: `grpc-status`, `grpc-message`, `grpc-status-details-bin`."""
+
+    code: Rpc
+    details: str
+    status_bin: bytes
+
+
+class Rest(NamedTuple):
+    """What answers a failed request: the HTTP status and the JSON body."""
+
+    status: int
+    body: bytes
+
+
+class MethodNotAllowed(errors.MethodNotFound):
+    """This path does not take this HTTP method."""
+
+    def __init__(self, method: str, allowed: Iterable[str]) -> None:
+        self.allowed = tuple(allowed)
+        super().__init__(f"{method} is not served at this path; use {' or '.join(self.allowed)}")
+
+
+_V1_0_1: Final[Mapping[type[Exception], Codes]] = {
+    errors.TaskNotFound: Codes(Rpc.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND"),
+    errors.TaskNotCancelable: Codes(Rpc.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE"),
+    errors.PushNotificationNotSupported: Codes(Rpc.FAILED_PRECONDITION, 400, -32003, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+    errors.UnsupportedOperation: Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION"),
+    errors.ContentTypeNotSupported: Codes(Rpc.INVALID_ARGUMENT, 400, -32005, "CONTENT_TYPE_NOT_SUPPORTED"),
+    errors.InvalidAgentResponse: Codes(Rpc.INTERNAL, 500, -32006, "INVALID_AGENT_RESPONSE"),
+    errors.ExtendedAgentCardNotConfigured: Codes(
+        Rpc.FAILED_PRECONDITION, 400, -32007, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
+    ),
+    errors.ExtensionSupportRequired: Codes(Rpc.FAILED_PRECONDITION, 400, -32008, "EXTENSION_SUPPORT_REQUIRED"),
+    errors.VersionNotSupported: Codes(Rpc.FAILED_PRECONDITION, 400, -32009, "VERSION_NOT_SUPPORTED"),
+    # JSON that does not parse has no reason of its own in the official servers, and their clients know none.
+    errors.ParseError: Codes(Rpc.INVALID_ARGUMENT, 400, -32700, "INVALID_REQUEST"),
+    errors.InvalidRequest: Codes(Rpc.INVALID_ARGUMENT, 400, -32600, "INVALID_REQUEST"),
+    # For REST paths. An RPC that no service has never gets here: gRPC itself answers UNIMPLEMENTED.
+    errors.MethodNotFound: Codes(Rpc.NOT_FOUND, 404, -32601, "METHOD_NOT_FOUND"),
+    # google.rpc.Code has no word for 405. UNIMPLEMENTED is what grpc-gateway says there, and it keeps "the
+    # path is there, the method is not" apart from NOT_FOUND, "no such path".
+    MethodNotAllowed: Codes(Rpc.UNIMPLEMENTED, 405, -32601, "METHOD_NOT_ALLOWED"),
+    errors.InvalidParams: Codes(Rpc.INVALID_ARGUMENT, 400, -32602, "INVALID_PARAMS"),
+    # 1.0 §3.4.3: a message to a task that has ended is an unsupported operation.
+    errors.TaskEnded: Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION"),
+    errors.AgentNotFound: Codes(Rpc.NOT_FOUND, 404, -32602, "AGENT_NOT_FOUND"),
+    errors.PayloadTooLarge: Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE"),
+    errors.Unavailable: Codes(Rpc.UNAVAILABLE, 503, -32603, "UNAVAILABLE"),
+    errors.InternalError: Codes(Rpc.INTERNAL, 500, -32603, "INTERNAL_ERROR"),
+}
+
+
+def _changed(row: type[Exception], rpc: Rpc, http: int) -> tuple[type[Exception], Codes]:
+    return row, _V1_0_1[row]._replace(rpc=rpc, http=http)
+
+
+_V1_0_0: Final = {
+    **_V1_0_1,
+    **dict(
+        (
+            _changed(errors.TaskNotCancelable, Rpc.FAILED_PRECONDITION, 409),
+            _changed(errors.PushNotificationNotSupported, Rpc.UNIMPLEMENTED, 400),
+            _changed(errors.UnsupportedOperation, Rpc.UNIMPLEMENTED, 400),
+            _changed(errors.TaskEnded, Rpc.UNIMPLEMENTED, 400),
+            _changed(errors.ContentTypeNotSupported, Rpc.INVALID_ARGUMENT, 415),
+            _changed(errors.InvalidAgentResponse, Rpc.INTERNAL, 502),
+            _changed(errors.VersionNotSupported, Rpc.UNIMPLEMENTED, 400),
+        )
+    ),
+}
+
+# Errors that 0.3 does not know keep their 1.0 row: who names a version or an extension knows more than 0.3.
+_V0_3: Final = {
+    **_V1_0_1,
+    **dict(
+        (
+            _changed(errors.TaskNotCancelable, Rpc.UNIMPLEMENTED, 409),
+            _changed(errors.PushNotificationNotSupported, Rpc.UNIMPLEMENTED, 501),
+            _changed(errors.UnsupportedOperation, Rpc.UNIMPLEMENTED, 501),
+            _changed(errors.ContentTypeNotSupported, Rpc.UNIMPLEMENTED, 415),
+            _changed(errors.InvalidAgentResponse, Rpc.INTERNAL, 502),
+            _changed(errors.ExtendedAgentCardNotConfigured, Rpc.UNKNOWN, 404),
+            _changed(errors.ParseError, Rpc.INTERNAL, 400),
+            _changed(errors.InvalidParams, Rpc.INVALID_ARGUMENT, 422),
+        )
+    ),
+}
+_V0_3[errors.TaskEnded] = _V0_3[errors.InvalidParams]  # in 0.3 the task id is the parameter that is wrong
+
+_SDK_NAMES: Final = {
+    -32700: "JSONParseError",
+    -32600: "InvalidRequestError",
+    -32601: "MethodNotFoundError",
+    -32602: "InvalidParamsError",
+    -32603: "InternalError",
+    -32001: "TaskNotFoundError",
+    -32002: "TaskNotCancelableError",
+    -32003: "PushNotificationNotSupportedError",
+    -32004: "UnsupportedOperationError",
+    -32005: "ContentTypeNotSupportedError",
+    -32006: "InvalidAgentResponseError",
+    -32007: "ExtendedAgentCardNotConfiguredError",
+    -32008: "ExtensionSupportRequiredError",
+    -32009: "VersionNotSupportedError",
+}
+"""What the official SDKs call the error of a number, as their readers of 0.3 gRPC texts and REST bodies know
+it."""
+
+_MESSAGE_BYTES: Final = 512
+_DETAILS_BYTES: Final = 2560
+"""Trailers share one limit (8 KiB in most clients), and what passes it loses the whole status. On the wire a byte
+of text may take three, and a byte of details takes a third more."""
+
+
+def codes(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> Codes:
+    """The row of an error. What is no A2AError, or one the table does not know, is an InternalError.
+
+    Google's resource forms speak `a2a.v1` messages but 1.0.1 statuses, whatever `table` says.
+    """
+    rows = _rows(dialect, table)
+    for known in type(error).__mro__:
+        if row := rows.get(known):
+            return row
+    return rows[errors.InternalError]
+
+
+def message(error: BaseException, dialect: Dialect) -> str:
+    """The text for people. An exception that is not ours may hold anything, so nothing of it is told."""
+    if not isinstance(error, A2AError):
+        return errors.InternalError().message
+    if dialect is Dialect.V03 and isinstance(error, errors.TaskNotFound):
+        return "Task not found"  # readers of 0.x exist that compare the text as a literal
+    return _clean(error.message)
+
+
+def grpc_status(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> Grpc:
+    """The status of a failed RPC: ErrorInfo always, BadRequest for violations (1.0 §10.6).
+
+    The text and the Status inside `status_bin` agree, because clients drop the details when they do not. For
+    `a2a.v1` the text is `ErrorClassName: text`, which is all that a 0.3 reader looks at. Long texts are cut:
+    what does not fit into the trailers would take the status with it.
+    """
+    row = codes(error, dialect, table=table)
+    text = message(error, dialect)
+    if len(encoded := text.encode()) > _MESSAGE_BYTES:
+        text = encoded[:_MESSAGE_BYTES].decode(errors="ignore") + "…"
+    if dialect is Dialect.V03:
+        text = f"{_sdk_name(row)}: {text}"
+    status = status_pb2.Status(code=row.rpc, message=text)
+    info = error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN)
+    for key, value in _metadata(error).items():
+        if info.ByteSize() + len(key) + len(value.encode()) < _DETAILS_BYTES // 2:
+            info.metadata[key] = value
+    status.details.add().Pack(info)
+    bad = error_details_pb2.BadRequest()
+    for violation in _violations(error):
+        bad.field_violations.add(field=violation.field, description=violation.description)
+        if status.ByteSize() + bad.ByteSize() > _DETAILS_BYTES:
+            del bad.field_violations[-1]
+            break
+    if bad.field_violations:
+        status.details.add().Pack(bad)
+    return Grpc(row.rpc, text, status.SerializeToString(deterministic=True))
+
+
+def rest(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> Rest:
+    """The answer to a failed request: AIP-193 (1.0 §11.6), and for 0.3 the fields its clients read around it.
+
+    0.3 fixes no body. One object suits all readers: `code` (the JSON-RPC number), `type` (the class in the
+    SDKs) and `message` at the top, and the AIP-193 object in `error`.
+    """
+    row = codes(error, dialect, table=table)
+    text = message(error, dialect)
+    info: dict[str, Any] = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": row.reason,
+        "domain": DOMAIN,
+    }
+    if metadata := _metadata(error):
+        info["metadata"] = metadata
+    details = [info]
+    if violations := _violations(error):
+        details.append(
+            {
+                "@type": "type.googleapis.com/google.rpc.BadRequest",
+                "fieldViolations": [{"field": v.field, "description": v.description} for v in violations],
+            }
+        )
+    body: dict[str, Any] = {"error": {"code": row.http, "status": row.rpc.name, "message": text, "details": details}}
+    if dialect is Dialect.V03:
+        body = {"code": row.jsonrpc, "type": _sdk_name(row), "message": text, **body}
+    return Rest(row.http, orjson.dumps(body))
+
+
+def _rows(dialect: Dialect, table: Table) -> Mapping[type[Exception], Codes]:
+    match dialect:
+        case Dialect.V03:
+            return _V0_3
+        case Dialect.V1 if table == "1.0.0":
+            return _V1_0_0
+        case _:
+            return _V1_0_1
+
+
+def _sdk_name(row: Codes) -> str:
+    # A name that no SDK has. One of them subscribes with POST and tries GET after a 405, but only if it does
+    # not know the error by its name.
+    return "MethodNotAllowedError" if row.http == 405 else _SDK_NAMES[row.jsonrpc]
+
+
+def _metadata(error: BaseException) -> dict[str, str]:
+    if not isinstance(error, A2AError):
+        return {}
+    return {_clean(key): _clean(value) for key, value in error.metadata.items()}
+
+
+def _violations(error: BaseException) -> list[Violation]:
+    if not isinstance(error, InvalidParams):
+        return []
+    return [Violation(_clean(v.field), _clean(v.description)) for v in error.violations]
+
+
+def _clean(text: str) -> str:
+    """Texts quote what a stranger sent, which may hold lone surrogates: no encoder takes those."""
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,260 @@
+"""One failure, as each dialect tells it over gRPC and REST."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import pytest
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from dragoman.core import errors as core
+from dragoman.core.errors import A2AError, InvalidParams, Violation
+from dragoman.wire import errors
+from dragoman.wire.dialects import Dialect
+from dragoman.wire.errors import Codes, MethodNotAllowed, Rpc, Table
+
+V1, V03, GOOGLE = Dialect.V1, Dialect.V03, Dialect.GOOGLE
+
+EVERY: list[type[A2AError]] = [
+    kind
+    for kind in vars(core).values()
+    if isinstance(kind, type) and issubclass(kind, A2AError) and kind is not A2AError
+]
+
+
+def details(status_bin: bytes) -> tuple[error_details_pb2.ErrorInfo, list[tuple[str, str]]]:
+    """The ErrorInfo and the field violations inside a serialized Status."""
+    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status_pb2.Status.FromString(status_bin).details:
+        assert detail.Unpack(info) or detail.Unpack(bad)
+    return info, [(violation.field, violation.description) for violation in bad.field_violations]
+
+
+# The table -----------------------------------------------------------------------------------------------------
+
+ROWS: list[tuple[type[A2AError], Dialect, Table, Codes]] = [
+    (core.TaskNotFound, V1, "1.0.1", Codes(Rpc.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND")),
+    (core.TaskNotFound, V03, "1.0.1", Codes(Rpc.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND")),
+    (core.TaskNotCancelable, V1, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE")),
+    (core.TaskNotCancelable, V1, "1.0.0", Codes(Rpc.FAILED_PRECONDITION, 409, -32002, "TASK_NOT_CANCELABLE")),
+    (core.TaskNotCancelable, V03, "1.0.1", Codes(Rpc.UNIMPLEMENTED, 409, -32002, "TASK_NOT_CANCELABLE")),
+    (core.TaskNotCancelable, GOOGLE, "1.0.0", Codes(Rpc.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE")),
+    (core.UnsupportedOperation, V1, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION")),
+    (core.UnsupportedOperation, V1, "1.0.0", Codes(Rpc.UNIMPLEMENTED, 400, -32004, "UNSUPPORTED_OPERATION")),
+    (core.UnsupportedOperation, V03, "1.0.1", Codes(Rpc.UNIMPLEMENTED, 501, -32004, "UNSUPPORTED_OPERATION")),
+    (core.ContentTypeNotSupported, V1, "1.0.0", Codes(Rpc.INVALID_ARGUMENT, 415, -32005, "CONTENT_TYPE_NOT_SUPPORTED")),
+    (core.ContentTypeNotSupported, V03, "1.0.1", Codes(Rpc.UNIMPLEMENTED, 415, -32005, "CONTENT_TYPE_NOT_SUPPORTED")),
+    (core.InvalidAgentResponse, V1, "1.0.0", Codes(Rpc.INTERNAL, 502, -32006, "INVALID_AGENT_RESPONSE")),
+    (core.InvalidAgentResponse, V1, "1.0.1", Codes(Rpc.INTERNAL, 500, -32006, "INVALID_AGENT_RESPONSE")),
+    (core.VersionNotSupported, V1, "1.0.0", Codes(Rpc.UNIMPLEMENTED, 400, -32009, "VERSION_NOT_SUPPORTED")),
+    (core.VersionNotSupported, V03, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32009, "VERSION_NOT_SUPPORTED")),
+    (core.InvalidParams, V1, "1.0.1", Codes(Rpc.INVALID_ARGUMENT, 400, -32602, "INVALID_PARAMS")),
+    (core.InvalidParams, V03, "1.0.1", Codes(Rpc.INVALID_ARGUMENT, 422, -32602, "INVALID_PARAMS")),
+    (core.TaskEnded, V1, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION")),
+    (core.TaskEnded, V1, "1.0.0", Codes(Rpc.UNIMPLEMENTED, 400, -32004, "UNSUPPORTED_OPERATION")),
+    (core.TaskEnded, V03, "1.0.1", Codes(Rpc.INVALID_ARGUMENT, 422, -32602, "INVALID_PARAMS")),
+    (core.AgentNotFound, V1, "1.0.1", Codes(Rpc.NOT_FOUND, 404, -32602, "AGENT_NOT_FOUND")),
+    (core.PayloadTooLarge, V1, "1.0.1", Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE")),
+    (core.Unavailable, V03, "1.0.1", Codes(Rpc.UNAVAILABLE, 503, -32603, "UNAVAILABLE")),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dialect", "table", "expected"), ROWS, ids=[f"{row[0].__name__}-{row[1].name}-{row[2]}" for row in ROWS]
+)
+def test_each_dialect_has_its_own_codes(kind: type[A2AError], dialect: Dialect, table: Table, expected: Codes) -> None:
+    assert errors.codes(kind(), dialect, table=table) == expected
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("table", ["1.0.1", "1.0.0"])
+def test_every_error_has_a_row_of_its_own(kind: type[A2AError], dialect: Dialect, table: Table) -> None:
+    row = errors.codes(kind(), dialect, table=table)
+    assert (row.reason == "INTERNAL_ERROR") == (kind is core.InternalError)
+
+
+def test_the_names_of_the_codes_are_those_of_grpc() -> None:
+    for code in Rpc:
+        assert code_pb2.Code.Value(code.name) == code
+        assert grpc.StatusCode[code.name].value[0] == code
+
+
+class Narrower(core.TaskNotFound):
+    """A kind of a known error."""
+
+
+class Unheard(A2AError):
+    """Nobody entered this one into the table."""
+
+
+def test_a_kind_of_a_known_error_has_its_row() -> None:
+    assert errors.codes(Narrower(), V1) == errors.codes(core.TaskNotFound(), V1)
+
+
+@pytest.mark.parametrize("error", [KeyError("secret"), Unheard("secret")])
+def test_what_the_table_does_not_know_is_an_internal_error(error: Exception) -> None:
+    assert errors.codes(error, V1) == Codes(Rpc.INTERNAL, 500, -32603, "INTERNAL_ERROR")
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_nothing_of_a_foreign_exception_is_told(dialect: Dialect) -> None:
+    error = KeyError("secret")
+    assert "secret" not in errors.grpc_status(error, dialect).details
+    assert b"secret" not in errors.grpc_status(error, dialect).status_bin
+    assert b"secret" not in errors.rest(error, dialect).body
+
+
+def test_readers_of_0_x_get_the_literal_text_of_a_missing_task() -> None:
+    error = core.TaskNotFound('Task not found: "42"')
+    assert errors.message(error, V03) == "Task not found"
+    assert errors.message(error, V1) == 'Task not found: "42"'
+
+
+# gRPC ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_grpc_status_carries_reason_metadata_and_violations(dialect: Dialect) -> None:
+    error = InvalidParams.field("message.parts[0]", "must have content")
+    error.metadata["taskId"] = "42"
+    code, text, status_bin = errors.grpc_status(error, dialect)
+    info, violations = details(status_bin)
+    assert code is Rpc.INVALID_ARGUMENT
+    assert (info.reason, info.domain, dict(info.metadata)) == ("INVALID_PARAMS", "a2a-protocol.org", {"taskId": "42"})
+    assert violations == [("message.parts[0]", "must have content")]
+    # grpc-status and its clients take the details only if both agree.
+    status = status_pb2.Status.FromString(status_bin)
+    assert (status.code, status.message) == (code, text)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (core.TaskNotFound("gone"), "TaskNotFoundError: Task not found"),
+        (core.TaskNotCancelable(), "TaskNotCancelableError: Task cannot be canceled"),
+        (core.InvalidParams("name: no"), "InvalidParamsError: name: no"),
+        (core.TaskEnded("over"), "InvalidParamsError: over"),
+        (core.AgentNotFound("none"), "InvalidParamsError: none"),
+        (core.ParseError(), "JSONParseError: Invalid JSON payload"),
+        (core.Unavailable("later"), "InternalError: later"),
+        (ValueError("secret"), "InternalError: Internal error"),
+    ],
+)
+def test_a_0_3_grpc_text_begins_with_the_class_that_sdks_know(error: Exception, text: str) -> None:
+    assert errors.grpc_status(error, V03).details == text
+
+
+@pytest.mark.parametrize("filler", ["x", "界"])
+def test_a_grpc_status_fits_into_the_trailers_whatever_was_sent(filler: str) -> None:
+    error = InvalidParams(filler * 9000, violations=[Violation(f"f{n}", filler * 500) for n in range(50)])
+    error.metadata.update({str(n): filler * 300 for n in range(50)})
+    _, text, status_bin = errors.grpc_status(error, V1)
+    info, violations = details(status_bin)
+    assert len(quote(text)) + len(base64.b64encode(status_bin)) < 6 * 1024
+    assert text.endswith("…")
+    assert info.reason == "INVALID_PARAMS"
+    assert len(violations) < 50
+
+
+def test_violations_are_told_as_far_as_they_fit() -> None:
+    every = [Violation(f"message.parts[{n}]", "must have content") for n in range(200)]
+    _, violations = details(errors.grpc_status(InvalidParams("bad parts", violations=every), V1).status_bin)
+    assert 20 < len(violations) < 200
+    assert violations == [(v.field, v.description) for v in every][: len(violations)]
+
+
+# REST ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", [V1, GOOGLE])
+def test_a_rest_body_is_the_one_of_aip_193(dialect: Dialect) -> None:
+    error = InvalidParams.field("pageSize", "must be 1 to 100")
+    status, body = errors.rest(error, dialect)
+    assert status == 400
+    assert json.loads(body) == {
+        "error": {
+            "code": 400,
+            "status": "INVALID_ARGUMENT",
+            "message": "pageSize: must be 1 to 100",
+            "details": [
+                {
+                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                    "reason": "INVALID_PARAMS",
+                    "domain": "a2a-protocol.org",
+                },
+                {
+                    "@type": "type.googleapis.com/google.rpc.BadRequest",
+                    "fieldViolations": [{"field": "pageSize", "description": "must be 1 to 100"}],
+                },
+            ],
+        }
+    }
+
+
+def test_a_0_3_rest_body_suits_every_reader() -> None:
+    status, body = errors.rest(core.TaskNotFound(metadata={"taskId": "42"}), V03)
+    assert status == 404
+    assert json.loads(body) == {
+        "code": -32001,
+        "type": "TaskNotFoundError",
+        "message": "Task not found",
+        "error": {
+            "code": 404,
+            "status": "NOT_FOUND",
+            "message": "Task not found",
+            "details": [
+                {
+                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                    "reason": "TASK_NOT_FOUND",
+                    "domain": "a2a-protocol.org",
+                    "metadata": {"taskId": "42"},
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "http", "rpc", "reason"),
+    [
+        (core.MethodNotFound("POST /nowhere"), 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
+        (MethodNotAllowed("PUT", ["GET", "POST"]), 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
+    ],
+)
+def test_a_wrong_path_and_a_wrong_method_are_told_apart(error: A2AError, http: int, rpc: str, reason: str) -> None:
+    for dialect in Dialect:
+        status, body = errors.rest(error, dialect)
+        told: dict[str, Any] = json.loads(body)["error"]
+        assert (status, told["code"], told["status"], told["details"][0]["reason"]) == (http, http, rpc, reason)
+        assert told["message"] == error.message
+
+
+def test_a_wrong_method_names_those_that_are_served() -> None:
+    error = MethodNotAllowed("PUT", ["GET", "POST"])
+    assert error.allowed == ("GET", "POST")
+    assert error.message == "PUT is not served at this path; use GET or POST"
+
+
+def test_a_405_has_no_name_that_keeps_sdks_from_trying_the_other_method() -> None:
+    body = json.loads(errors.rest(MethodNotAllowed("POST", ["GET"]), V03).body)
+    assert body["type"] not in {errors._SDK_NAMES[code] for code in errors._SDK_NAMES}
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_an_error_body_is_one_line_for_a_stream(dialect: Dialect) -> None:
+    body = errors.rest(core.InvalidRequest("two\nlines\r\n"), dialect).body
+    assert b"\n" not in body
+    assert b"\r" not in body
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_lone_surrogates_in_a_text_break_neither_form(dialect: Dialect) -> None:
+    error = InvalidParams("bad \ud800", violations=[Violation("\ud800", "\ud800")])
+    error.metadata["\ud800"] = "\ud800"
+    assert errors.grpc_status(error, dialect).details.endswith("bad ?")
+    assert json.loads(errors.rest(error, dialect).body)["error"]["message"] == "bad ?"
