@@ -1,0 +1,27 @@
+"""Dragoman: a durable task server for the A2A (Agent2Agent) protocol.
+
+from dragoman import agent, Turn
+
+@agent(name="Echo", description="Says it back")
+async def echo(turn: Turn) -> str:
+    return turn.text
+"""
+
+from __future__ import annotations
+
+from dragoman import types
+from dragoman.agents.declare import agent
+from dragoman.agents.turn import Turn, TurnEnded
+from dragoman.core.card import Provider, Skill
+
+__all__ = ["agent", "Turn", "TurnEnded", "Skill", "Provider", "types", "__version__"]
+
+__version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version  # slow to import, and seldom asked
+
+        return version("dragoman")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Floor 3: agents. Here, Python functions; each implements `dragoman.ports.Agent`."""
