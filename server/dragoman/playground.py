@@ -1,0 +1,134 @@
+"""The playground: an agent that does whatever the first word of a message says, to try clients against.
+
+`dragoman serve` without APP runs it. Everything that is no command is echoed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NoReturn
+
+from dragoman import Skill, Turn, agent, types
+
+CHUNKS: Final = 100_000
+PAUSE_MS: Final = 60_000
+SLEEP_S: Final = 3_600
+
+Answer = str | dict[str, object] | types.Artifact | list[types.Part] | None
+
+
+@agent(
+    id="playground",
+    name="Playground",
+    description="Does what the first word of a message says; for trying out clients",
+    default=True,
+    direct=True,
+    input_modes=("text/plain", "application/json", "application/octet-stream", "text/csv"),
+    output_modes=("text/plain", "application/json"),
+    skills=[
+        Skill(
+            id="echo",
+            name="Echo",
+            description="Gives TEXT back as an artifact; so does any message that is no command",
+            tags=("artifact",),
+            examples=("echo hello", "hello"),
+        ),
+        Skill(
+            id="stream",
+            name="Stream",
+            description="stream N [MS]: N chunks of one artifact, MS milliseconds apart",
+            tags=("streaming",),
+            examples=("stream 5 200",),
+        ),
+        Skill(
+            id="sleep",
+            name="Sleep",
+            description="sleep S: works for S seconds and gives nothing; can be canceled",
+            tags=("cancel",),
+            examples=("sleep 10",),
+        ),
+        Skill(
+            id="ends",
+            name="Ways to end",
+            description="ask and auth wait for a follow-up; fail, reject and reply TEXT end the turn that way",
+            tags=("states",),
+            examples=("ask", "auth", "fail", "reject", "reply hello"),
+        ),
+        Skill(
+            id="parts",
+            name="Kinds of parts",
+            description="file gives a small text file, data an object",
+            tags=("parts",),
+            examples=("file", "data"),
+        ),
+    ],
+)
+async def playground(turn: Turn) -> Answer:
+    """Does what the first word of the message says."""
+    if turn.asked is not None:
+        return f"you said: {turn.text}"
+    command, _, rest = turn.text.partition(" ")
+    match command:
+        case "echo" if rest:
+            return rest
+        case "stream":
+            await _stream(turn, rest)
+            return None
+        case "sleep":
+            await _sleep(turn, rest)
+            return None
+        case "ask":
+            turn.ask("what would you like to say?")
+        case "auth":
+            turn.need_auth("authenticate, then send anything")
+        case "fail":
+            raise RuntimeError("failing, as asked")
+        case "reject":
+            turn.reject("rejecting, as asked")
+        case "reply" if rest:
+            turn.reply(rest)
+        case "file":
+            return types.artifact(types.file("hello from the playground\n", name="hello.txt"), name="hello.txt")
+        case "data":
+            return {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothing": None}}
+    return turn.text if turn.text else list(turn.message.parts)
+
+
+async def _stream(turn: Turn, rest: str) -> None:
+    match rest.split():
+        case [count]:
+            pause = 0
+        case [count, ms]:
+            pause = _whole(turn, "MS", ms, 0, PAUSE_MS)
+        case _:
+            _usage(turn, "stream N [MS]: give the number of chunks, and perhaps the milliseconds between them")
+    for number in range(1, _whole(turn, "N", count, 1, CHUNKS) + 1):
+        if number > 1 and pause:
+            await asyncio.sleep(pause / 1000)
+        await turn.chunk(f"chunk-{number} ")
+
+
+async def _sleep(turn: Turn, rest: str) -> None:
+    try:
+        seconds = float(rest)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= SLEEP_S:  # NaN is not between anything
+        _usage(turn, f"sleep S: S is a number of seconds from 0 to {SLEEP_S}, not {_quoted(rest)}")
+    turn.status(f"sleeping for {seconds:g} s")
+    await asyncio.sleep(seconds)
+
+
+def _whole(turn: Turn, name: str, text: str, least: int, most: int) -> int:
+    # The length is looked at first: int() refuses texts of thousands of digits with an error of its own.
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and least <= int(text) <= most):
+        _usage(turn, f"stream N [MS]: {name} is a whole number from {least} to {most}, not {_quoted(text)}")
+    return int(text)
+
+
+def _usage(turn: Turn, text: str) -> NoReturn:
+    turn.reject(text)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text[:40]}"' if text else "empty"
