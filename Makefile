@@ -30,7 +30,7 @@ env: $(ENV) ## make or refresh .venv from uv.lock
 
 $(UV):
 	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 found; name one with PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install -qq --disable-pip-version-check uv==$(UV_VERSION)
 
 $(ENV): pyproject.toml uv.lock tools/make_env.sh | $(UV)
 	@tools/make_env.sh "$(PYTHON)" $(UV) && touch $@

@@ -7,11 +7,12 @@ set -eu
 python=${1:?usage: make_env.sh <python> <uv>}
 uv=${2:?usage: make_env.sh <python> <uv>}
 
-"$uv" sync --quiet --frozen --python "$python" && exit 0
-
-echo "make: uv could not install from the addresses in uv.lock; trying pip and its configured index" >&2
-mkdir -p .tools
-"$uv" export --quiet --frozen --no-emit-project --no-header -o .tools/requirements.txt
-"$python" -m venv --clear .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .tools/requirements.txt
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+if ! "$uv" sync --quiet --frozen --no-install-project --python "$python"; then
+  echo "make: uv could not install from the addresses in uv.lock; trying pip and its configured index" >&2
+  mkdir -p .tools
+  "$uv" export --quiet --frozen --no-emit-project --no-header -o .tools/requirements.txt
+  "$python" -m venv --clear .venv
+  .venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r .tools/requirements.txt
+fi
+# hatchling is in the lock as well, so that this last step needs no network.
+"$uv" pip install --quiet --offline --python .venv --no-deps --no-build-isolation --editable .

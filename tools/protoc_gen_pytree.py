@@ -123,9 +123,7 @@ def run_protoc(request: plugin_pb2.CodeGeneratorRequest, names: list[str]) -> di
         )
         if code:
             raise SystemExit(f"grpc_tools.protoc: exit status {code}")
-        return {
-            path.relative_to(out).as_posix(): path.read_text("utf-8") for path in sorted(out.rglob("*.py*"))
-        }
+        return {path.relative_to(out).as_posix(): path.read_text("utf-8") for path in sorted(out.rglob("*.py*"))}
 
 
 def run_mypy_grpc(request: plugin_pb2.CodeGeneratorRequest) -> dict[str, str]:

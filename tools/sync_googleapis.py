@@ -34,14 +34,9 @@ def main() -> int:
     want["LICENSE"] = licence.read_bytes()
     have = {path.relative_to(TARGET).as_posix(): path for path in TARGET.rglob("*") if path.is_file()}
     stale = sorted(set(have) - set(want))
-    changed = sorted(
-        name for name, data in want.items() if name not in have or have[name].read_bytes() != data
-    )
+    changed = sorted(name for name, data in want.items() if name not in have or have[name].read_bytes() != data)
     if changed or stale:
-        print(
-            f"googleapis-common-protos {dist.version}: {len(want)} files, "
-            f"{len(changed)} changed, {len(stale)} stale"
-        )
+        print(f"googleapis-common-protos {dist.version}: {len(want)} files, {len(changed)} changed, {len(stale)} stale")
     if "--check" in sys.argv:
         return 1 if changed or stale else 0
     for name in stale:
