@@ -1,0 +1,63 @@
+"""What both servers are told, and what they tell back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dragoman.core.limits import MESSAGE_BYTES
+from dragoman.wire.errors import Table
+
+GRACE: Final = 5.0
+"""Seconds that calls in flight get to end when a server stops; streams end at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a server really listens: the port the system gave, when it was asked for any."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_any(self) -> bool:
+        """Whether it listens on every address of the machine, so that `host` is nothing to hand out."""
+        return self.host in ("0.0.0.0", "::", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Where to listen, and the limits. Port 0 asks the system for a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    message_bytes: int = MESSAGE_BYTES
+    """Decoded size of the largest request: the service's own limit, so that the wire lets such a request in."""
+    table: Table = "1.0.1"
+    """Which edition's status codes 1.0 errors have."""
+    grace: float = GRACE
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the process begins to stop: `/readyz` and gRPC health then say so. Calls are still served."""
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions(Options):
+    """What only HTTP is told."""
+
+    keepalive: float = 15.0
+    """Seconds between signs of life on a silent stream."""
+    lossy_numbers: bool = False
+    """Accepts JSON integers beyond 2^53, which then lose digits."""
+    openapi: Mapping[str, bytes] = field(default_factory=dict)
+    """Files to serve under `/openapi/`, by relative path."""
+    ready: Callable[[], bool] = _always
+    """Further conditions for `/readyz`."""
