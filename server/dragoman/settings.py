@@ -1,0 +1,254 @@
+"""What an operator may set, in one frozen object that is parsed once.
+
+Where several say something, the first of these wins: the command line, `DRAGOMAN_*` in the environment, a
+TOML file (`--config`, else `dragoman.toml` in the working directory when there is one), the default. Nothing
+else reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BeforeValidator,
+    ByteSize,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from dragoman.core.limits import MESSAGE_BYTES
+from dragoman.core.names import AGENT_ID
+
+PREFIX: Final = "DRAGOMAN_"
+DEFAULT_FILE: Final = Path("dragoman.toml")
+PLAYGROUND: Final = "dragoman.playground"
+STORE_FORM: Final = "sqlite:///PATH (from here), sqlite:////PATH (from the root)"
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used: a line for each, with its name, the rule, and where the value came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads HOST:PORT, with an IPv6 host in brackets. Raises ValueError, naming the form."""
+        host, colon, port = text.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        bracketed = bare != host
+        if not (colon and bare and port.isascii() and port.isdigit()) or (":" in bare) != bracketed:
+            raise ValueError(f'"{text}" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080')
+        if int(port) > 65535:
+            raise ValueError(f'"{text}": a port is 0 (any free one) to 65535')
+        return cls(bare, int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def _address(value: object) -> object:
+    return Address.parse(value) if isinstance(value, str) else value
+
+
+def _networks(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(ip_network(item.strip(), strict=False) for item in value.split(",") if item.strip())
+
+
+Bind = Annotated[Address, BeforeValidator(_address), PlainSerializer(str)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Settings(BaseSettings):
+    """Everything a server is told. Raises pydantic's ValidationError; `load` says the same to people."""
+
+    # An empty variable is one that a compose file or a unit left open, so it says nothing.
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    config: Path | None = None
+    """The TOML file these settings were read from."""
+    app: str = PLAYGROUND
+    """A `.py` file or a module with agents."""
+    root: str = ""
+    """The id of the agent meant when a request names none; empty: the agents' own choice."""
+    insecure: bool = False
+    """Allows addresses that other machines reach although nobody is asked who they are."""
+    http: Bind = Address("127.0.0.1", 8080)
+    grpc: Bind = Address("127.0.0.1", 50051)
+    public_url: str = ""
+    """What the card says instead of the HTTP address, behind a proxy."""
+    public_grpc: str = ""
+    """What the card says instead of the gRPC address, behind a proxy: HOST:PORT."""
+    trusted_proxies: Networks = ()
+    """Who may say by `Forwarded` or `X-Forwarded-*` what the caller saw."""
+    store: str = "sqlite:///dragoman.db"
+    sqlite_synchronous: Literal["full", "normal"] = "full"
+    """`normal` may lose the last commits when the machine loses power, not when the process dies."""
+    log_format: Literal["text", "json"] = "text"
+    message_bytes: ByteSize = Field(default=ByteSize(MESSAGE_BYTES), ge=1024)
+    """Decoded size of the largest message accepted."""
+    slots: int = Field(default=256, ge=1)
+    """Turns that run at the same time; more wait."""
+    blocking_wait: Seconds = 300.0
+    """Seconds after which a waiting send answers with the task as it is."""
+    drain: float = Field(default=300.0, ge=0, allow_inf_nan=False)
+    """Seconds that running turns get to end when the server stops."""
+    keepalive: Seconds = 15.0
+    """Seconds between signs of life on a silent stream."""
+    error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
+    """Which edition's status codes 1.0 errors have."""
+    strict_transitions: bool = False
+    """Fails a task whose agent leaves a2a-rust's narrower table of states."""
+    lossy_numbers: bool = False
+    """Accepts JSON integers beyond 2^53, which then lose digits."""
+
+    @field_validator("http", "grpc")
+    @classmethod
+    def _stays_at_home(cls, value: Address, info: ValidationInfo) -> Address:
+        if not value.is_loopback and not info.data.get("insecure"):
+            raise ValueError(
+                f'"{value}" can be reached from other machines, and this version asks nobody who they are; '
+                "use 127.0.0.1, [::1] or localhost, or allow it with --insecure (DRAGOMAN_INSECURE=true)"
+            )
+        return value
+
+    @field_validator("store")
+    @classmethod
+    def _store_is_known(cls, value: str) -> str:
+        if not value.startswith("sqlite:///") or not value.removeprefix("sqlite:///"):
+            raise ValueError(f'"{value}" names no store; use {STORE_FORM}')
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _url_is_absolute(cls, value: str) -> str:
+        parts = urlsplit(value)
+        absolute = parts.scheme in ("http", "https") and parts.netloc and not (parts.query or parts.fragment)
+        if value and not absolute:
+            raise ValueError(f'"{value}" is not http(s)://HOST[:PORT][/PATH]')
+        return value.rstrip("/")
+
+    @field_validator("public_grpc")
+    @classmethod
+    def _target_has_a_port(cls, value: str) -> str:
+        if value:
+            Address.parse(value)
+        return value
+
+    @field_validator("root")
+    @classmethod
+    def _root_could_be_an_agent(cls, value: str) -> str:
+        if value and not AGENT_ID.fullmatch(value):
+            raise ValueError(f'"{value}" is no agent id: a lower-case letter, then at most 62 letters, digits or "-"')
+        return value
+
+    @property
+    def store_path(self) -> Path:
+        """The file of an SQLite store, made absolute from the working directory."""
+        return Path(self.store.removeprefix("sqlite:///")).expanduser().absolute()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        said = init_settings().get("config") or env_settings().get("config")
+        file, values = read_file(Path(said) if said else None)
+        if file:
+            values["config"] = file
+        return init_settings, env_settings, InitSettingsSource(settings_cls, values)
+
+
+def read_file(config: Path | None) -> tuple[Path | None, dict[str, Any]]:
+    """The TOML file that counts and what it says; (None, {}) when there is none and none was asked for.
+
+    Keys may be written with `-` or `_`. Raises SettingsError for a file that is missing or is no TOML.
+    """
+    file = config or DEFAULT_FILE
+    try:
+        said = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if config is None:
+            return None, {}
+        raise SettingsError(f"--config: there is no file {file}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file}: is no TOML: {error}") from error
+    return file, {key.replace("-", "_"): value for key, value in said.items()}
+
+
+def load(arguments: Mapping[str, Any]) -> Settings:
+    """Settings from what the command line said (values of None were not said), and the other sources.
+
+    Raises SettingsError.
+    """
+    said = {name: value for name, value in arguments.items() if value is not None}
+    try:
+        return Settings(**said)
+    except ValidationError as error:
+        chosen = said.get("config") or _from_environment("config")
+        file, _ = read_file(Path(chosen) if chosen else None)
+        lines = [_explain(str(item["loc"][0]), item, said, file) for item in error.errors()]
+        raise SettingsError("\n".join(lines)) from error
+
+
+def _explain(name: str, item: Any, arguments: Mapping[str, Any], file: Path | None) -> str:
+    """One line on one value: its name as the source spells it, the rule, and the source."""
+    option = "--" + name.replace("_", "-")
+    if name not in Settings.model_fields:
+        known = ", ".join(sorted(set(Settings.model_fields) - {"config"}))
+        return f"{name}: is no setting ({file or 'given in code'}); there are {known}"
+    if name in arguments:
+        source = f"{'APP' if name == 'app' else option} (command line)"
+    elif _from_environment(name) is not None:
+        source = f"{PREFIX}{name.upper()} (environment)"
+    else:
+        source = f"{name} ({file or 'default'})"
+    if item["type"] == "value_error":
+        return f"{source}: {item['ctx']['error']}"
+    return f'{source}: "{item["input"]}" {item["msg"].replace("Input should be", "must be")}'
+
+
+def _from_environment(name: str) -> str | None:
+    wanted = PREFIX + name.upper()
+    return next((value for key, value in os.environ.items() if key.upper() == wanted and value), None)

@@ -1,0 +1,143 @@
+"""Where settings come from, which wins, and how a wrong one is explained."""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from dragoman.settings import Address, Settings, SettingsError, load
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+def test_without_a_word_it_serves_the_playground_on_loopback() -> None:
+    settings = load({})
+    assert settings.app == "dragoman.playground"
+    assert str(settings.http) == "127.0.0.1:8080"
+    assert str(settings.grpc) == "127.0.0.1:50051"
+    assert settings.store == "sqlite:///dragoman.db"
+    assert settings.message_bytes == 16 * 1024 * 1024
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dragoman.toml").write_text('slots = 1\ndrain = 1\nblocking-wait = 1\nlog_format = "json"\n')
+    monkeypatch.setenv("DRAGOMAN_SLOTS", "2")
+    monkeypatch.setenv("DRAGOMAN_DRAIN", "2")
+    settings = load({"slots": "3", "http": None})
+    assert (settings.slots, settings.drain, settings.blocking_wait, settings.log_format) == (3, 2, 1, "json")
+
+
+def test_a_file_is_named_by_an_argument_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("a.toml").write_text("slots = 7")
+    Path("b.toml").write_text("slots = 8")
+    monkeypatch.setenv("DRAGOMAN_CONFIG", "a.toml")
+    assert load({}).slots == 7
+    assert load({"config": Path("b.toml")}).slots == 8
+    assert load({}).config == Path("a.toml")
+
+
+def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_SLOTS", "")
+    assert load({}).slots == Settings.model_fields["slots"].default
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        load({}).slots = 4
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:0", "127.0.0.1", 0), ("[::1]:8080", "::1", 8080), ("localhost:80", "localhost", 80)],
+)
+def test_an_address_is_host_and_port(text: str, host: str, port: int) -> None:
+    assert Address.parse(text) == Address(host, port)
+    assert str(Address(host, port)) == text
+
+
+@pytest.mark.parametrize("text", ["8080", ":8080", "host:", "::1:80", "host:port", "host:65536", "[]:1", "h:٣"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"HOST:PORT|65535"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"http": "8080"}, '--http (command line): "8080" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080'),
+        ({"log_format": "xml"}, "--log-format (command line): \"xml\" must be 'text' or 'json'"),
+        ({"slots": "0"}, '--slots (command line): "0" must be greater than or equal to 1'),
+        ({"store": "postgresql://db"}, '--store (command line): "postgresql://db" names no store; use sqlite:///PATH'),
+        ({"public_url": "agents.example"}, "--public-url (command line): "),
+        ({"public_grpc": "agents.example"}, '--public-grpc (command line): "agents.example" is not HOST:PORT'),
+        ({"trusted_proxies": "10.0.0.0/8,me"}, "--trusted-proxies (command line): 'me' "),
+        ({"root": "No Such"}, '--root (command line): "No Such" is no agent id'),
+        ({"blocking_wait": "nan"}, "--blocking-wait (command line): "),
+        ({"config": "absent.toml"}, "--config: there is no file absent.toml"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_rule(arguments: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(arguments)
+    assert str(caught.value).startswith(said)
+
+
+def test_a_wrong_variable_is_named_as_it_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_DRAIN", "soon")
+    with pytest.raises(SettingsError, match=r'^DRAGOMAN_DRAIN \(environment\): "soon" '):
+        load({})
+
+
+def test_a_wrong_line_of_the_file_is_named_with_the_file() -> None:
+    Path("dragoman.toml").write_text('error_table = "0.9"\ncolour = "red"\n')
+    with pytest.raises(SettingsError) as caught:
+        load({})
+    first, second = sorted(str(caught.value).splitlines())
+    assert first.startswith("colour: is no setting (dragoman.toml); there are app, ")
+    assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
+
+
+def test_a_file_that_is_no_toml_says_where() -> None:
+    Path("dragoman.toml").write_text("slots = \n")
+    with pytest.raises(SettingsError, match=r"^dragoman.toml: is no TOML: .*line 1"):
+        load({})
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"http": "x", "grpc": "y", "slots": "z"})
+    assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "agents.example:80"])
+def test_addresses_that_strangers_reach_are_refused_until_insecure_is_said(address: str) -> None:
+    with pytest.raises(SettingsError, match=r"can be reached from other machines.*--insecure"):
+        load({"http": address})
+    assert str(load({"http": address, "insecure": True}).http) == address
+
+
+def test_a_store_may_be_relative_or_absolute(tmp_path: Path) -> None:
+    assert load({"store": "sqlite:///tasks.db"}).store_path == tmp_path / "tasks.db"
+    assert load({"store": "sqlite:////var/lib/tasks.db"}).store_path == Path("/var/lib/tasks.db")
+
+
+def test_proxies_are_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_TRUSTED_PROXIES", "10.0.0.0/8, ::1")
+    assert load({}).trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
+    Path("dragoman.toml").write_text('trusted_proxies = ["192.0.2.0/24"]')
+    monkeypatch.delenv("DRAGOMAN_TRUSTED_PROXIES")
+    assert load({}).trusted_proxies == (ip_network("192.0.2.0/24"),)
+
+
+def test_sizes_may_have_a_unit() -> None:
+    assert load({"message_bytes": "2MiB"}).message_bytes == 2 * 1024 * 1024
