@@ -1,0 +1,148 @@
+"""ProtoJSON, compiled once per message type from its descriptor, over orjson.
+
+It means what `google.protobuf.json_format` means with `ignore_unknown_fields`, and departs from it on purpose
+only here:
+
+- Further spellings of a dialect are accepted, listed in a `JsonDialect` (A2A: what real clients send).
+- An enum name or number that the enum does not have is refused, where json_format drops the name and keeps
+the number.
+- Characters outside of base64 are refused, where json_format skips them.
+- A time without a zone is UTC, where json_format refuses it.
+- One field under two keys with different values is refused, where json_format takes the last.
+- A whole number in a Value is written without `.0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
+
+import orjson
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from dragoman.core.errors import InvalidParams
+from dragoman.wire.protojson_in import Decoders, Spellings
+from dragoman.wire.protojson_out import Encoders
+from dragoman.wire.wellknown import FieldError
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, eq=False)
+class JsonDialect:
+    """One way to spell the messages of a package. Codecs are made from it once, and shared.
+
+    `fields` and `enums` map the full name of a message or enum to groups of names that mean the same; the one
+    that the type declares is written, all are read. `always` maps the full name of a message to the fields
+    (proto names) that are written even with their default value.
+    """
+
+    name: str
+    fields: Mapping[str, Spellings] = field(default_factory=dict)
+    enums: Mapping[str, Spellings] = field(default_factory=dict)
+    always: Mapping[str, Set[str]] = field(default_factory=dict)
+
+    @cached_property
+    def decoders(self) -> Decoders:
+        return Decoders(self.fields, self.enums)
+
+    @cached_property
+    def encoders(self) -> Encoders:
+        return Encoders(self.always)
+
+    @cached_property
+    def codecs(self) -> dict[type[Message], Codec[Any]]:
+        return {}
+
+
+class Codec(Generic[M]):
+    """Reads and writes one message type as JSON, in one dialect."""
+
+    __slots__ = ("_decode", "_encode", "cls")
+
+    def __init__(self, cls: type[M], dialect: JsonDialect) -> None:
+        self.cls = cls
+        descriptor = cast(Descriptor, cls.DESCRIPTOR)
+        self._encode = dialect.encoders.of(descriptor)
+        self._decode = dialect.decoders.of(descriptor)
+
+    def to_dict(self, message: M) -> dict[str, Any]:
+        """The JSON value of a message: fresh dicts, lists and scalars.
+
+        Raises ValueError for what JSON cannot say: NaN or infinity in a Value, a Timestamp out of range.
+        """
+        return cast("dict[str, Any]", self._encode(message))
+
+    def encode(self, message: M) -> bytes:
+        """The message as compact JSON in UTF-8. Raises ValueError as `to_dict` does."""
+        return orjson.dumps(self._encode(message))
+
+    def decode(self, data: object, *, at: str = "") -> M:
+        """The message of a parsed JSON value. Unknown keys are ignored and null is absence.
+
+        `at` is the path of `data` in what the client sent, when it is a part of it. Raises InvalidParams with
+        the path of the field, the rule and the allowed values.
+        """
+        message = self.cls()
+        self.merge(message, data, at=at)
+        return message
+
+    def merge(self, message: M, data: object, *, at: str = "") -> None:
+        """Reads a parsed JSON value into `message`: fields that `data` holds are replaced, messages merged.
+
+        Raises InvalidParams as `decode` does; `message` is then half filled.
+        """
+        try:
+            self._decode(message, data)
+        except FieldError as error:
+            raise InvalidParams.field(error.field(at) or "body", error.rule) from None
+
+
+def compile(type_: type[M] | Descriptor, dialect: JsonDialect) -> Codec[M]:
+    """The codec of a message class (or descriptor, for types without an import), made once per dialect."""
+    cls = cast("type[M]", GetMessageClass(type_) if isinstance(type_, Descriptor) else type_)
+    codec = dialect.codecs.get(cls)
+    if codec is None:
+        codec = dialect.codecs[cls] = Codec(cls, dialect)
+    return cast("Codec[M]", codec)
+
+
+# ---- the dialects that are defined in protobuf
+
+_CANCELED = ("TASK_STATE_CANCELED", "TASK_STATE_CANCELLED")
+_STATUS_AFTER = ("status_timestamp_after", "statusTimestampAfter", "last_updated_time", "lastUpdatedTime")
+
+V03 = JsonDialect(
+    "a2a.v1",
+    # Names that changed between the releases of the package, all with the same number.
+    fields={
+        "a2a.v1.SendMessageRequest": [("request", "message")],
+        "a2a.v1.SendMessageConfiguration": [
+            ("push_notification", "pushNotification", "push_notification_config", "pushNotificationConfig")
+        ],
+        "a2a.v1.SendMessageResponse": [("msg", "message")],
+        "a2a.v1.StreamResponse": [("msg", "message")],
+        "a2a.v1.TaskStatus": [("update", "message")],
+        "a2a.v1.Message": [("content", "parts")],
+        "a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
+    },
+    enums={"a2a.v1.TaskState": [_CANCELED]},
+    always={"a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "total_size"}},
+)
+"""A2A 0.3 as protobuf defines it, with the later additions."""
+
+V1 = JsonDialect(
+    "lf.a2a.v1",
+    fields={
+        # The filter of the Go client.
+        "lf.a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
+    },
+    enums={"lf.a2a.v1.TaskState": [_CANCELED]},
+    # A2A 1.0 §3.1.4: the fields of the response are required, so zero and empty are written.
+    always={"lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"}},
+)
+"""A2A 1.0."""

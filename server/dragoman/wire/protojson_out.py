@@ -1,0 +1,175 @@
+"""Messages to JSON values: one Python function per message type, written from its descriptor.
+
+Walking descriptors for each message costs more than reading its fields, so the walk is done once and leaves
+straight code behind, as `dataclasses` does for its methods. The code for a status reads
+
+    def encode_TaskStatus(m):
+        out = {}
+        if v := m.state: out["state"] = names_TaskState.get(v, v)
+        if m.HasField("message"): out["message"] = encode_Message(m.message)
+        ...
+        return out
+
+Functions call each other through the dictionary they live in, so recursive types need nothing special.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from typing import Any, cast
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
+
+from dragoman.wire import wellknown
+
+Encode = Callable[[Any], Any]
+
+WELL_KNOWN: Mapping[str, Encode] = {
+    "google.protobuf.Timestamp": wellknown.encode_timestamp,
+    "google.protobuf.Struct": wellknown.encode_struct,
+    "google.protobuf.Value": wellknown.encode_value,
+    "google.protobuf.ListValue": wellknown.encode_list,
+    "google.protobuf.Empty": lambda _: {},
+}
+
+_WIDE = {
+    FieldDescriptor.TYPE_INT64,
+    FieldDescriptor.TYPE_UINT64,
+    FieldDescriptor.TYPE_SINT64,
+    FieldDescriptor.TYPE_FIXED64,
+    FieldDescriptor.TYPE_SFIXED64,
+}
+_PLAIN = {
+    FieldDescriptor.TYPE_BOOL,
+    FieldDescriptor.TYPE_STRING,
+    FieldDescriptor.TYPE_INT32,
+    FieldDescriptor.TYPE_UINT32,
+    FieldDescriptor.TYPE_SINT32,
+    FieldDescriptor.TYPE_FIXED32,
+    FieldDescriptor.TYPE_SFIXED32,
+}
+
+
+def _double(value: float) -> float | str:
+    if value - value == 0:
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+class Encoders:
+    """The encoding functions of one dialect, made when first asked for."""
+
+    def __init__(self, always: Mapping[str, Set[str]]) -> None:
+        self._always = always
+        self._space: dict[str, Any] = {
+            "encode_bytes": wellknown.encode_bytes,
+            "double": _double,
+            "text": str,
+        }
+
+    def of(self, descriptor: Descriptor) -> Encode:
+        """The function for a message type. Raises TypeError for a field of a kind that JSON codecs do not
+        cover."""
+        return cast(Encode, self._space[self._message(descriptor)])
+
+    def _message(self, descriptor: Descriptor) -> str:
+        name = "encode_" + _identifier(descriptor.full_name)
+        if name not in self._space:
+            if descriptor.full_name in WELL_KNOWN:
+                self._space[name] = WELL_KNOWN[descriptor.full_name]
+            elif descriptor.full_name.startswith("google.protobuf."):
+                raise TypeError(f"{descriptor.full_name} has no JSON codec")
+            else:
+                self._space[name] = None  # a type that holds itself finds its own name taken
+                self._write(name, descriptor)
+        return name
+
+    def _write(self, name: str, descriptor: Descriptor) -> None:
+        always = self._always.get(descriptor.full_name, frozenset())
+        unknown = always - {field.name for field in descriptor.fields}
+        if unknown:
+            raise TypeError(f"{descriptor.full_name} has no field {', '.join(sorted(unknown))}")
+        lines = [f"def {name}(m):", " out = {}"]
+        for field in sorted(descriptor.fields, key=lambda field: field.number):
+            oneof = field.containing_oneof
+            if oneof is None or len(oneof.fields) == 1:
+                lines += self._field(field, field.name in always)
+            elif field is oneof.fields[0]:
+                lines += self._oneof(oneof)
+        lines.append(" return out")
+        exec("\n".join(lines), self._space)
+
+    def _field(self, field: FieldDescriptor, always: bool) -> list[str]:
+        key = f"out[{field.json_name!r}]"
+        if is_map(field):
+            item = self._value(_entry(field, "value"), "v[k]")
+            read = f"{{{self._map_key(field)}: {item} for k in v}}"
+        elif field.is_repeated:
+            item = self._value(field, "x")
+            read = "list(v)" if item == "x" else f"[{item} for x in v]"
+        elif field.has_presence:
+            if always:
+                raise TypeError(f"{field.full_name} tells absence from its default and cannot be forced")
+            return [f" if m.HasField({field.name!r}): {key} = {self._value(field, f'm.{field.name}')}"]
+        else:
+            read = self._value(field, "v")
+        if always:
+            return [f" v = m.{field.name}", f" {key} = {read}"]
+        if field.type == FieldDescriptor.TYPE_DOUBLE and not field.is_repeated:
+            # -0.0 is not the default value.
+            return [f" v = m.{field.name}", f" if v or text(v) == '-0.0': {key} = {read}"]
+        return [f" if v := m.{field.name}: {key} = {read}"]
+
+    def _oneof(self, oneof: OneofDescriptor) -> list[str]:
+        # One question for all members; most messages have the first ones set.
+        lines = [f" which = m.WhichOneof({oneof.name!r})"]
+        for number, field in enumerate(oneof.fields):
+            read = self._value(field, f"m.{field.name}")
+            lines.append(f" {'elif' if number else 'if'} which == {field.name!r}: out[{field.json_name!r}] = {read}")
+        return lines
+
+    def _map_key(self, field: FieldDescriptor) -> str:
+        match _entry(field, "key").type:
+            case FieldDescriptor.TYPE_STRING:
+                return "k"
+            case FieldDescriptor.TYPE_BOOL:
+                return "'true' if k else 'false'"
+            case _:
+                return "text(k)"
+
+    def _value(self, field: FieldDescriptor, variable: str) -> str:
+        if field.type in _PLAIN:
+            return variable
+        if field.type in _WIDE:
+            return f"text({variable})"
+        if field.type == FieldDescriptor.TYPE_BYTES:
+            return f"encode_bytes({variable})"
+        if field.type == FieldDescriptor.TYPE_DOUBLE:
+            return f"double({variable})"
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            return f"{self._message(cast(Descriptor, field.message_type))}({variable})"
+        if field.type == FieldDescriptor.TYPE_ENUM:
+            return self._enum(cast(EnumDescriptor, field.enum_type), variable)
+        raise TypeError(f"{field.full_name} is of a kind that has no JSON codec")
+
+    def _enum(self, enum: EnumDescriptor, variable: str) -> str:
+        if enum.full_name == "google.protobuf.NullValue":
+            return "None"
+        names = "names_" + _identifier(enum.full_name)
+        # Of several names for one number, the first is the one to write.
+        self._space[names] = {value.number: value.name for value in reversed(enum.values)}
+        # A number of a later version is written as a number.
+        return f"{names}.get({variable}, {variable})"
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    """Whether the field is a map, which a descriptor shows as a repeated entry message."""
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _entry(field: FieldDescriptor, part: str) -> FieldDescriptor:
+    return cast(Descriptor, field.message_type).fields_by_name[part]
+
+
+def _identifier(full_name: str) -> str:
+    return full_name.replace("_", "__").replace(".", "_")

@@ -1,0 +1,218 @@
+"""The well-known types in JSON: Timestamp, Struct, Value, ListValue and bytes (ProtoJSON format guide,
+"Well-known types").
+
+Readers raise FieldError, which collects the path of the field while it passes upwards; nothing tracks a path
+while all is well.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
+from datetime import MAXYEAR, date, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_FIRST_SECOND = (date.min.toordinal() - _EPOCH_DAY) * 86400
+_LAST_SECOND = (date(MAXYEAR, 12, 31).toordinal() - _EPOCH_DAY + 1) * 86400 - 1
+_LARGEST_EXACT = 2**53
+
+_TIMESTAMP = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:\.([0-9]{1,9}))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?"
+)
+_BASE64_RULE = "must be valid base64 (standard or URL-safe alphabet)"
+_PLAIN = (
+    "--T::Z",
+    "--T::.",
+)  # every third character of 2026-11-20T10:11:12.345Z, the form that nearly all send
+_TIMESTAMP_RULE = "must be an RFC 3339 time such as 2026-11-20T10:11:12.345Z, from year 0001 to 9999"
+
+
+class FieldError(Exception):
+    """A value that breaks a rule. `path` holds the way to it, innermost first; an index is an int."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.path: list[str | int] = []
+
+    def field(self, start: str = "") -> str:
+        """The dotted path below `start`, as in `message.parts[0].raw`."""
+        text = start
+        for step in reversed(self.path):
+            if isinstance(step, int):
+                text += f"[{step}]"
+            else:
+                text += f".{step}" if text else step
+        return text
+
+
+# ---- bytes
+
+
+def encode_bytes(value: bytes) -> str:
+    """Base64 with the standard alphabet and padding."""
+    return b2a_base64(value, newline=False).decode("ascii")
+
+
+def decode_bytes(data: object) -> bytes:
+    """Bytes from base64 in either alphabet, with padding or without. Other characters are refused."""
+    if type(data) is not str:
+        raise FieldError("must be a string with base64")
+    try:
+        if "-" in data or "_" in data:
+            data = data.replace("-", "+").replace("_", "/")
+        if len(data) % 4:
+            data += "=" * (-len(data) % 4)
+        if data.endswith("==="):  # no length needs three, but the decoder takes any number
+            raise FieldError(_BASE64_RULE)
+        return a2b_base64(data, strict_mode=True)
+    except (Base64Error, ValueError):
+        raise FieldError(_BASE64_RULE) from None
+
+
+# ---- Timestamp
+
+
+@lru_cache(maxsize=1024)  # the times in one answer lie close together
+def _second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()
+
+
+def encode_timestamp(message: Any) -> str:
+    """RFC 3339 in UTC with `Z` and 0, 3, 6 or 9 fraction digits. Raises ValueError outside of years 0001 to
+    9999."""
+    seconds, nanos = message.seconds, message.nanos
+    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos <= 999_999_999):
+        raise ValueError(f"a Timestamp of {seconds} s and {nanos} ns cannot be written")
+    if not nanos:
+        return _second(seconds) + "Z"
+    if not nanos % 1_000_000:
+        return f"{_second(seconds)}.{nanos // 1_000_000:03}Z"
+    if not nanos % 1_000:
+        return f"{_second(seconds)}.{nanos // 1_000:06}Z"
+    return f"{_second(seconds)}.{nanos:09}Z"
+
+
+def decode_timestamp(message: Any, data: object) -> None:
+    """Reads an RFC 3339 time; one without a zone is UTC, as 0.x clients mean it."""
+    if type(data) is str and len(data) in (20, 24, 27) and data[4:20:3] in _PLAIN and data[-1] == "Z":
+        try:
+            passed = datetime.fromisoformat(data[:-1]) - _EPOCH
+        except (ValueError, TypeError):  # TypeError: a zone before the Z
+            raise FieldError(_TIMESTAMP_RULE) from None
+        message.seconds = passed.days * 86400 + passed.seconds
+        message.nanos = passed.microseconds * 1000
+        return
+    found = _TIMESTAMP.fullmatch(data) if type(data) is str else None
+    if found is None:
+        raise FieldError(_TIMESTAMP_RULE)
+    year, month, day, hour, minute, second, fraction, sign, hours, minutes = found.groups()
+    try:
+        moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
+    except ValueError:
+        raise FieldError(_TIMESTAMP_RULE) from None
+    seconds = (moment.toordinal() - _EPOCH_DAY) * 86400 + moment.hour * 3600 + moment.minute * 60 + moment.second
+    if sign:
+        if int(hours) > 23 or int(minutes) > 59:
+            raise FieldError(_TIMESTAMP_RULE)
+        offset = int(hours) * 3600 + int(minutes) * 60
+        seconds += offset if sign == "-" else -offset
+        if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+            raise FieldError(_TIMESTAMP_RULE)
+    message.seconds = seconds
+    message.nanos = int(fraction.ljust(9, "0")) if fraction else 0
+
+
+# ---- Struct, Value, ListValue
+
+
+def encode_struct(message: Any) -> dict[str, object]:
+    """A JSON object."""
+    fields = message.fields  # asked by key: the container's items() is a generator in Python
+    return {key: encode_value(fields[key]) for key in fields}
+
+
+def encode_list(message: Any) -> list[object]:
+    """A JSON array."""
+    return [encode_value(value) for value in message.values]
+
+
+def encode_value(message: Any) -> object:
+    """Any JSON value; an unset Value is null. Raises ValueError for NaN and infinities, which JSON does not
+    have.
+
+    A whole number is written without `.0`, as Go and Java do, so that a client gets back the 1 that it sent.
+    """
+    kind = message.WhichOneof("kind")
+    if kind == "string_value":
+        return message.string_value
+    if kind == "number_value":
+        number = message.number_value
+        # Neither NaN nor an infinity passes the comparison; -0.0 keeps its sign as a float.
+        if -_LARGEST_EXACT <= number <= _LARGEST_EXACT:
+            return int(number) if number and number.is_integer() else number
+        if number - number != 0:
+            raise ValueError("a number that is NaN or infinite cannot be written as JSON")
+        return number
+    if kind == "struct_value":
+        return encode_struct(message.struct_value)
+    if kind == "list_value":
+        return encode_list(message.list_value)
+    if kind == "bool_value":
+        return message.bool_value
+    return None
+
+
+def decode_struct(message: Any, data: object) -> None:
+    """Reads a JSON object."""
+    if type(data) is not dict:
+        raise FieldError("must be a JSON object")
+    fields = message.fields
+    for key, item in data.items():
+        try:
+            decode_value(fields[key], item)
+        except FieldError as error:
+            error.path.append(key)
+            raise
+
+
+def decode_list(message: Any, data: object) -> None:
+    """Reads a JSON array."""
+    if type(data) is not list:
+        raise FieldError("must be a JSON array")
+    add = message.values.add
+    for index, item in enumerate(data):
+        try:
+            decode_value(add(), item)
+        except FieldError as error:
+            error.path.append(index)
+            raise
+
+
+def decode_value(message: Any, data: object) -> None:
+    """Reads any JSON value; null is a value here, not absence."""
+    if isinstance(data, str):
+        message.string_value = data
+    elif isinstance(data, bool):
+        message.bool_value = data
+    elif isinstance(data, int | float):
+        if data - data != 0:
+            raise FieldError("must be a finite number")
+        message.number_value = data
+    elif isinstance(data, dict):
+        inner = message.struct_value
+        inner.SetInParent()
+        decode_struct(inner, data)
+    elif isinstance(data, list):
+        inner = message.list_value
+        inner.SetInParent()
+        decode_list(inner, data)
+    elif data is None:
+        message.null_value = 0
+    else:
+        raise FieldError("must be a JSON value")
