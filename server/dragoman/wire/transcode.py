@@ -1,0 +1,202 @@
+"""From the three places of an HTTP request to one message (google/api/http.proto, "HTTP Transcoding").
+
+The order is path, body, query: what the path binds beats everything, and a query parameter only fills what
+neither path nor body gave. Query parameters that name no field are ignored, Google's system parameters and
+`A2A-Version` among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from dragoman.core.errors import InvalidParams
+from dragoman.wire import protojson
+from dragoman.wire.protojson_out import is_map
+from dragoman.wire.wellknown import FieldError, decode_timestamp
+
+M = TypeVar("M", bound=Message)
+
+WHOLE: Final = ""
+"""The body shape that is the request itself."""
+
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
+class _Place:
+    """A field reached by a dotted path, as an HTTP request can set it."""
+
+    __slots__ = ("fields", "leaf", "name", "path")
+
+    def __init__(self, fields: Sequence[FieldDescriptor]) -> None:
+        self.fields = tuple(fields)
+        self.leaf = self.fields[-1]
+        self.path = ".".join(field.name for field in fields)
+        self.name = ".".join(field.json_name for field in fields)
+
+
+class Transcoder(Generic[M]):
+    """Builds the requests of one method for the bindings that share a `body`."""
+
+    def __init__(
+        self,
+        cls: type[M],
+        dialect: protojson.JsonDialect,
+        *,
+        body: str = "",
+        shapes: Sequence[str] = (),
+    ) -> None:
+        """`body` is the rule's: "" for none, "*" for the request, or the name of a field.
+
+        `shapes` are the bodies that real clients send, in order of preference: `WHOLE`, or the dotted path
+        (proto names) of the field that the body is, `config` or `config.push_notification_config`. The shape
+        that knows most of the body's keys is taken, the earlier one of two equals. The default is what the
+        rule says. Raises TypeError for a path that leads to no message.
+        """
+        self._codec = protojson.compile(cls, dialect)
+        self._dialect = dialect
+        self._names: dict[str, dict[str, FieldDescriptor]] = {}
+        # Clients of methods without a body post `{}` or the whole request all the same: read what there is.
+        self._required = body != ""
+        chosen = shapes or (WHOLE if body in ("", "*") else body,)
+        self._shapes = tuple(self._shape(shape) for shape in chosen)
+
+    def request(
+        self,
+        variables: Mapping[str, str] | None = None,
+        query: Iterable[tuple[str, str]] = (),
+        body: object = None,
+    ) -> M:
+        """The message of one HTTP request.
+
+        `variables` are the values that the path binds, `query` the decoded pairs in their order, `body` the
+        parsed JSON, None when there is none. Raises InvalidParams that names the field, the rule and the
+        allowed values.
+        """
+        message = self._codec.cls()
+        if body is not None and (self._required or isinstance(body, dict)):
+            self._read_body(message, body)
+        given = {field.name for field, _ in message.ListFields()}
+        bound = set()
+        for path, text in (variables or {}).items():
+            place = self._find(path)
+            if place is None:
+                raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no field {path}")
+            bound.add(place.path)
+            self._set(message, place, [text])
+        for place, texts in self._group(query):
+            if place.path not in bound and place.fields[0].name not in given:
+                self._set(message, place, texts)
+        return message
+
+    # ---- the body
+
+    def _shape(self, path: str) -> tuple[tuple[str, ...], str, Descriptor]:
+        descriptor = cast(Descriptor, self._codec.cls.DESCRIPTOR)
+        if path == WHOLE:
+            return (), "", descriptor
+        place = self._find(path)
+        if place is None or place.leaf.is_repeated or place.leaf.message_type is None:
+            raise TypeError(f"{descriptor.full_name} has no message {path} that a body could be")
+        return tuple(field.name for field in place.fields), place.name, place.leaf.message_type
+
+    def _read_body(self, message: M, body: object) -> None:
+        path, name, descriptor = self._shapes[0]
+        if len(self._shapes) > 1 and isinstance(body, dict):
+            path, name, descriptor = max(self._shapes, key=lambda shape: self._known(shape[2], body))
+        target: Any = message
+        for field in path:
+            target = getattr(target, field)
+            target.SetInParent()
+        protojson.compile(descriptor, self._dialect).merge(target, body, at=name)
+
+    def _known(self, descriptor: Descriptor, body: dict[str, object]) -> int:
+        names = self._names_of(descriptor)
+        return sum(1 for key in body if key in names)
+
+    # ---- path and query
+
+    def _names_of(self, descriptor: Descriptor) -> dict[str, FieldDescriptor]:
+        names = self._names.get(descriptor.full_name)
+        if names is None:
+            names = self._names[descriptor.full_name] = self._dialect.decoders.names(descriptor)
+        return names
+
+    def _find(self, path: str) -> _Place | None:
+        """The field that a dotted path in any spelling means, or None."""
+        descriptor: Descriptor | None = cast(Descriptor, self._codec.cls.DESCRIPTOR)
+        fields: list[FieldDescriptor] = []
+        for name in path.split("."):
+            if descriptor is None or (fields and fields[-1].is_repeated):
+                return None
+            field = self._names_of(descriptor).get(name)
+            if field is None:
+                return None
+            fields.append(field)
+            descriptor = field.message_type
+        return _Place(fields)
+
+    def _group(self, query: Iterable[tuple[str, str]]) -> list[tuple[_Place, list[str]]]:
+        groups: dict[str, tuple[_Place, list[str]]] = {}
+        for name, text in query:
+            place = self._find(name)
+            if place is not None:
+                groups.setdefault(place.path, (place, []))[1].append(text)
+        return list(groups.values())
+
+    def _set(self, message: M, place: _Place, texts: list[str]) -> None:
+        try:
+            self._set_field(message, place, texts)
+        except FieldError as error:
+            raise InvalidParams.field(error.field(place.name), error.rule) from None
+
+    def _set_field(self, message: M, place: _Place, texts: list[str]) -> None:
+        leaf = place.leaf
+        if leaf.type != FieldDescriptor.TYPE_STRING:
+            # A form that leaves an input empty means that it was not given.
+            texts = [text for text in texts if text]
+            if not texts:
+                return
+        if len(texts) > 1 and not leaf.is_repeated:
+            raise FieldError(f"is given {len(texts)} times; it is allowed once")
+        if is_map(leaf) or (leaf.message_type is not None and leaf.is_repeated):
+            raise FieldError("cannot be given in a query; send it in the body")
+        target: Any = message
+        for field in place.fields[:-1]:
+            _check_member(target, field)
+            target = getattr(target, field.name)
+        _check_member(target, leaf)
+        if leaf.message_type is not None:
+            if leaf.message_type.full_name != "google.protobuf.Timestamp":
+                raise FieldError("is an object and cannot be given as text; name one of its fields")
+            decode_timestamp(getattr(target, leaf.name), texts[0])
+            return
+        values = [self._value(leaf, text) for text in texts]
+        try:
+            if leaf.is_repeated:
+                target.ClearField(leaf.name)
+                getattr(target, leaf.name).extend(values)
+            else:
+                setattr(target, leaf.name, values[0])
+        except UnicodeError:
+            raise FieldError("must be valid Unicode") from None
+
+    def _value(self, leaf: FieldDescriptor, text: str) -> object:
+        if leaf.type == FieldDescriptor.TYPE_BOOL:
+            truth = _TRUTH.get(text.lower())
+            if truth is None:
+                raise FieldError("must be true or false")
+            return truth
+        return self._dialect.decoders.convert(leaf)(text)
+
+
+def _check_member(target: Any, field: FieldDescriptor) -> None:
+    oneof = field.containing_oneof
+    if oneof is not None and len(oneof.fields) > 1:
+        other = cast("str | None", target.WhichOneof(oneof.name))
+        if other is not None and other != field.name:
+            names = {member.name: member.json_name for member in oneof.fields}
+            raise FieldError(f"cannot stand beside {names[other]}; give only one of {', '.join(names.values())}")
