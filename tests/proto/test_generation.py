@@ -34,6 +34,7 @@ def test_the_wheel_carries_the_generated_code_the_protos_and_the_image() -> None
     assert wheel["force-include"] == {
         "proto": "dragoman_pb/proto",
         "gen/dragoman.binpb": "dragoman_pb/dragoman.binpb",
+        "gen/openapi": "dragoman_pb/openapi",
     }
     assert all((ROOT / source).exists() for source in (*wheel["packages"], *wheel["force-include"]))
 
