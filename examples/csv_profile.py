@@ -104,14 +104,15 @@ def read(content: bytes, turn: Turn) -> tuple[list[str], list[list[str]]]:
 
 
 def decode(content: bytes) -> str:
-    if not content.strip():
-        raise NotCSV("the file is empty")
     if b"\0" in content:
         raise NotCSV("the file is binary, not text")
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise NotCSV(f"the file is no UTF-8 text (byte {error.start} of {len(content)})") from None
+    if not text.strip():
+        raise NotCSV("the file is empty")
+    return text
 
 
 def delimiter_of(text: str) -> str:

@@ -34,6 +34,8 @@ class DeclaredAgent(Generic[P, R]):
     new_id: where the ids of its messages and artifacts come from. threads: where it runs if it is a sync function.
     """
 
+    __name__: str
+
     def __init__(
         self, function: Callable[P, R], spec: AgentSpec, *, new_id: NewId = _new_id, threads: Executor = THREADS
     ) -> None:

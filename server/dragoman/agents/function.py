@@ -52,7 +52,7 @@ async def take_turn(
         try:
             return _completed(output, value)
         except InvalidAgentResponse as error:
-            raise InvalidAgentResponse(f"the value it returned: {error}") from error
+            raise InvalidAgentResponse(f"the value it returned: {error}") from error.__cause__
     except BaseException as error:
         cause = leaf(error)
         if isinstance(cause, (KeyboardInterrupt, GeneratorExit)):

@@ -32,6 +32,7 @@ class Output:
         self._new_id = new_id
         self._home = threading.get_ident()
         self._opening = threading.Lock()
+        self._begun: set[str] = set()
         self._written: set[str] = set()
         before = sum(message.role == pb.ROLE_USER for message in desk.history)
         self._default = f"{OUTPUT}-{before + 1}" if before else OUTPUT
@@ -63,7 +64,8 @@ class Output:
         if id in self._written:
             return self._put(ArtifactChange(id, head, parts, text=text, append=True, last_chunk=last))
         with self._in_order():
-            append = id in self._written
+            append = id in self._begun
+            self._begun.add(id)
             room = self._put(ArtifactChange(id, head, parts, text=text, append=append, last_chunk=last))
             self._written.add(id)
         return room

@@ -52,7 +52,7 @@ def adopted(value: object) -> object:
         return value
     ours = _OURS.get(value.DESCRIPTOR.full_name)
     if ours is None:
-        raise InvalidAgentResponse(f"a {value.DESCRIPTOR.full_name} cannot be an answer; use Part, Artifact or Message")
+        raise InvalidAgentResponse(f"{value.DESCRIPTOR.full_name} cannot be an answer; use Part, Artifact or Message")
     return ours.FromString(value.SerializeToString())
 
 

@@ -1,0 +1,79 @@
+"""The small constructors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dragoman import types
+from dragoman.agents.plain import read, read_object
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def test_parts_have_what_was_said_and_nothing_else() -> None:
+    assert types.text("hi") == pb.Part(text="hi")
+    assert types.text("# hi", media_type="text/markdown") == pb.Part(text="# hi", media_type="text/markdown")
+    assert types.link("https://x.example/a", name="a", media_type="image/png") == pb.Part(
+        url="https://x.example/a", filename="a", media_type="image/png"
+    )
+    data = types.data([1], media_type="application/vnd.x+json", metadata={"k": {"n": 1}})
+    assert (read(data.data), data.media_type, read_object(data.metadata)) == (
+        [1],
+        "application/vnd.x+json",
+        {"k": {"n": 1}},
+    )
+
+
+def test_files_have_a_name_and_a_type_given_or_guessed(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"{}")
+    made = [
+        types.file(path),
+        types.file(path, name="b.txt"),
+        types.file(path, media_type="text/x"),
+        types.file(b"x", name="a.csv"),
+        types.file(b"x", media_type="image/png"),
+        types.file("text"),
+        types.file(b"x", name="strange.%%%"),
+    ]
+    assert [(part.filename, part.media_type) for part in made] == [
+        ("a.json", "application/json"),
+        ("b.txt", "text/plain"),
+        ("a.json", "text/x"),
+        ("a.csv", "text/csv"),
+        ("output.png", "image/png"),
+        ("output.txt", "text/plain"),
+        ("strange.%%%", "application/octet-stream"),
+    ]
+
+
+def test_artifacts_and_messages_take_any_values() -> None:
+    made = types.artifact("a", {"n": 1}, [types.text("b"), types.text("c")], id="i", name="n", description="d")
+    assert [part.WhichOneof("content") for part in made.parts] == ["text", "data", "text", "text"]
+    assert (made.artifact_id, made.name, made.description) == ("i", "n", "d")
+    message = types.message("a", id="m", extensions=["urn:x"], references=["t"], metadata={"k": None})
+    assert (message.message_id, message.role) == ("m", pb.ROLE_AGENT)
+    assert (list(message.extensions), list(message.reference_task_ids)) == (["urn:x"], ["t"])
+    assert read_object(message.metadata) == {"k": None}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        types.artifact,
+        types.message,
+        lambda: types.link(""),
+        lambda: types.text("\ud800"),
+        lambda: types.artifact(None),
+        lambda: types.message(pb.Part()),
+    ],
+)
+def test_what_the_protocol_has_no_place_for_is_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(types.InvalidAgentResponse):
+        make()
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(hasattr(types, name) for name in types.__all__)

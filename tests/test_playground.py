@@ -1,0 +1,169 @@
+"""The playground's commands, one by one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.agents.desk import RecordingDesk, said, state_of, take
+
+from dragoman import types
+from dragoman.agents.declare import agents_in
+from dragoman.agents.plain import read
+from dragoman.core.log import ArtifactChange
+from dragoman.playground import playground
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def texts(task: pb.Task) -> list[str]:
+    return ["".join(part.text for part in artifact.parts) for artifact in task.artifacts]
+
+
+def test_the_playground_is_the_root_agent_and_may_answer_directly() -> None:
+    spec = playground.spec
+    assert (spec.id, spec.default, spec.direct, spec.cancelable) == ("playground", True, True, True)
+    assert spec.input_modes == ("text/plain", "application/json", "application/octet-stream", "text/csv")
+    assert [skill.id for skill in spec.skills] == ["echo", "stream", "sleep", "ends", "parts"]
+
+
+def test_the_example_is_the_installed_playground() -> None:
+    from examples import playground as example
+
+    assert agents_in(example) == [playground]
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        ("echo hello there", "hello there"),
+        ("echo  two  spaces ", " two  spaces "),
+        ("echo", "echo"),
+        ("echo ", "echo "),
+        ("reply", "reply"),
+        ("anything else", "anything else"),
+        ("echoes", "echoes"),
+        ("Grüße\nzwei Zeilen", "Grüße\nzwei Zeilen"),
+    ],
+)
+async def test_text_comes_back_as_one_artifact(message: str, answer: str) -> None:
+    task, ending = await take(playground, message)
+    assert (state_of(task), texts(task)) == ("COMPLETED", [answer])
+    assert ending.reply is None
+
+
+async def test_a_message_without_text_comes_back_part_by_part() -> None:
+    parts = [types.data({"n": 1}), types.file(b"x", name="x.bin")]
+    task, _ = await take(playground, *parts)
+    assert list(task.artifacts[0].parts) == parts
+
+
+async def test_stream_appends_chunks_to_one_artifact() -> None:
+    desk = RecordingDesk("stream 3")
+    task = desk.task(await playground.take_turn(desk))
+    assert (state_of(task), texts(task)) == ("COMPLETED", ["chunk-1 chunk-2 chunk-3 "])
+    changes = [change for change in desk.changes if isinstance(change, ArtifactChange)]
+    assert [(change.text, change.append) for change in changes] == [
+        ("chunk-1 ", False),
+        ("chunk-2 ", True),
+        ("chunk-3 ", True),
+    ]
+
+
+async def test_stream_takes_its_time_between_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    task, _ = await take(playground, "stream 3 250")
+    assert texts(task) == ["chunk-1 chunk-2 chunk-3 "]
+    assert pauses == [0.25, 0.25]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "stream",
+        "stream x",
+        "stream 0",
+        "stream -1",
+        "stream 1.5",
+        "stream ٣",
+        "stream 100001",
+        f"stream {'9' * 5000}",
+        "stream 3 x",
+        "stream 3 60001",
+        "stream 3 1 1",
+        "sleep",
+        "sleep x",
+        "sleep -1",
+        "sleep nan",
+        "sleep inf",
+        "sleep 3601",
+    ],
+)
+async def test_bad_numbers_are_rejected_with_what_is_expected(message: str) -> None:
+    task, _ = await take(playground, message)
+    assert state_of(task) == "REJECTED"
+    assert "N" in said(task) or "S is a number of seconds from 0 to 3600" in said(task)
+    assert len(said(task)) < 200
+    assert not task.artifacts
+
+
+async def test_sleep_is_working_and_then_completed_without_an_artifact() -> None:
+    desk = RecordingDesk("sleep 0")
+    ending = await playground.take_turn(desk)
+    states = [event.status_update.status.state for event in desk.events(ending)[1:]]
+    assert states == [pb.TASK_STATE_WORKING, pb.TASK_STATE_COMPLETED]
+    assert not desk.task(ending).artifacts
+
+
+async def test_sleep_can_be_canceled() -> None:
+    desk = RecordingDesk("sleep 3600")
+    run = asyncio.create_task(playground.take_turn(desk))
+    await desk.put_something.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+
+@pytest.mark.parametrize(("command", "state"), [("ask", "INPUT_REQUIRED"), ("auth", "AUTH_REQUIRED")])
+async def test_a_question_waits_and_its_answer_completes(command: str, state: str) -> None:
+    task, _ = await take(playground, command)
+    assert state_of(task) == state
+    assert said(task)
+    assert not task.artifacts
+
+    desk = RecordingDesk("fail", asked=task.status.message)  # an answer is an answer, even when it looks like a command
+    task = desk.task(await playground.take_turn(desk))
+    assert (state_of(task), texts(task)) == ("COMPLETED", ["you said: fail"])
+
+
+@pytest.mark.parametrize(("command", "state"), [("fail", "FAILED"), ("reject", "REJECTED")])
+async def test_it_fails_and_rejects_as_asked(command: str, state: str) -> None:
+    task, _ = await take(playground, command)
+    assert state_of(task) == state
+    assert "as asked" in said(task)
+
+
+async def test_reply_is_a_message() -> None:
+    _, ending = await take(playground, "reply hello there")
+    assert ending.reply is not None
+    assert [part.text for part in ending.reply.parts] == ["hello there"]
+    assert ending.reply.task_id == ""
+
+
+async def test_file_is_a_small_text_file() -> None:
+    task, _ = await take(playground, "file")
+    [part] = task.artifacts[0].parts
+    assert part.raw.startswith(b"hello")
+    assert (part.filename, part.media_type) == ("hello.txt", "text/plain")
+
+
+async def test_data_is_an_object() -> None:
+    task, _ = await take(playground, "data")
+    [part] = task.artifacts[0].parts
+    assert part.WhichOneof("content") == "data"
+    assert isinstance(read(part.data), dict)
+    assert read(part.data)
