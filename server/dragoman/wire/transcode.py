@@ -59,6 +59,7 @@ class Transcoder(Generic[M]):
         self._codec = protojson.compile(cls, dialect)
         self._dialect = dialect
         self._names: dict[str, dict[str, FieldDescriptor]] = {}
+        self._places: dict[str, _Place] = {}
         # Clients of methods without a body post `{}` or the whole request all the same: read what there is.
         self._required = body != ""
         chosen = shapes or (WHOLE if body in ("", "*") else body,)
@@ -79,15 +80,16 @@ class Transcoder(Generic[M]):
         message = self._codec.cls()
         if body is not None and (self._required or isinstance(body, dict)):
             self._read_body(message, body)
-        given = {field.name for field, _ in message.ListFields()}
         bound = set()
+        filled = self._group(query)
+        given = {field.name for field, _ in message.ListFields()} if filled else set()
         for path, text in (variables or {}).items():
             place = self._find(path)
             if place is None:
                 raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no field {path}")
             bound.add(place.path)
             self._set(message, place, [text])
-        for place, texts in self._group(query):
+        for place, texts in filled:
             if place.path not in bound and place.fields[0].name not in given:
                 self._set(message, place, texts)
         return message
@@ -127,6 +129,15 @@ class Transcoder(Generic[M]):
 
     def _find(self, path: str) -> _Place | None:
         """The field that a dotted path in any spelling means, or None."""
+        place = self._places.get(path)
+        if place is None:
+            place = self._resolve(path)
+            # Only what exists is kept, and there are few spellings of it; the bound is for types that hold themselves.
+            if place is not None and len(self._places) < 256:
+                self._places[path] = place
+        return place
+
+    def _resolve(self, path: str) -> _Place | None:
         descriptor: Descriptor | None = cast(Descriptor, self._codec.cls.DESCRIPTOR)
         fields: list[FieldDescriptor] = []
         for name in path.split("."):
