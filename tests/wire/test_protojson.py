@@ -387,6 +387,11 @@ def test_null_is_a_value_in_data_and_absence_elsewhere() -> None:
     assert not part.HasField("metadata")
 
 
+@pytest.mark.parametrize("data", [{"text": "x", "data": None}, {"data": None, "text": "x", "raw": None}])
+def test_a_null_value_beside_another_member_is_absent(data: dict[str, object]) -> None:
+    assert compile(v1.Part, V1).decode(data) == v1.Part(text="x")
+
+
 STATES = "TASK_STATE_UNSPECIFIED, TASK_STATE_SUBMITTED, .*TASK_STATE_AUTH_REQUIRED"
 
 

@@ -9,6 +9,7 @@ the number.
 - Characters outside of base64 are refused, where json_format skips them.
 - A time without a zone is UTC, where json_format refuses it.
 - One field under two keys with different values is refused, where json_format takes the last.
+- A null Value beside another member of its oneof is absent, where json_format lets the last of the two win.
 - A whole number in a Value is written without `.0`.
 """
 

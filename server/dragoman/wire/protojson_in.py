@@ -141,7 +141,16 @@ class Decoders:
         spellings: dict[str, list[str]] = {}
         for name, field in names.items():
             spellings.setdefault(field.json_name, []).append(name)
-        nulls = frozenset(f.json_name for f in descriptor.fields if _takes_null(f))
+        # Fields for which null is a value, each with the keys that must be absent for it.
+        nulls = {
+            field.json_name: [
+                name
+                for name, other in names.items()
+                if field.containing_oneof is not None and other.containing_oneof is field.containing_oneof
+            ]
+            for field in descriptor.fields
+            if _takes_null(field)
+        }
         # An `optional` scalar lives in a oneof of its own, which cannot be broken.
         members = [
             {name for name, field in names.items() if field.containing_oneof is oneof}
@@ -163,7 +172,8 @@ class Decoders:
                     key = keys[key]
                     _check_once(data, spellings[key], key)
                     step = steps[key]
-                if value is None and key not in nulls:
+                # `{"text": "x", "data": null}` is a text: clients write null for the members that they do not use.
+                if value is None and (key not in nulls or any(data.get(name) is not None for name in nulls[key])):
                     continue
                 try:
                     step(message, value)
