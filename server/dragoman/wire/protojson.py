@@ -4,8 +4,8 @@ It means what `google.protobuf.json_format` means with `ignore_unknown_fields`, 
 only here:
 
 - Further spellings of a dialect are accepted, listed in a `JsonDialect` (A2A: what real clients send).
-- An enum name or number that the enum does not have is refused, where json_format drops the name and keeps
-the number.
+- An enum name or number that the enum does not have is refused, where json_format drops the
+  name and keeps the number.
 - Characters outside of base64 are refused, where json_format skips them.
 - A time without a zone is UTC, where json_format refuses it.
 - One field under two keys with different values is refused, where json_format takes the last.
