@@ -149,15 +149,18 @@ async def _in_thread(work: Callable[[], object], threads: Executor, patience: fl
     running = threads.submit(context.run, _without_stop_iteration, work)
     result = asyncio.wrap_future(running)
     try:
-        return await asyncio.shield(result)
+        await asyncio.wait([result])  # which does not cancel what it waits for
     except asyncio.CancelledError:
         if running.cancel():  # it never began
             raise
-        await asyncio.wait([result], timeout=patience)
-        if result.done():
-            return result.result()
-        result.add_done_callback(_forget)
-        raise
+        try:
+            await asyncio.wait([result], timeout=patience)
+        finally:
+            if not result.done():
+                result.cancel()  # nobody looks at it any more, whatever it comes to
+        if result.cancelled():
+            raise
+    return result.result()
 
 
 def _without_stop_iteration(work: Callable[[], object]) -> object:
@@ -165,11 +168,6 @@ def _without_stop_iteration(work: Callable[[], object]) -> object:
         return work()
     except StopIteration as error:  # a Future cannot carry one
         raise RuntimeError("the function raised StopIteration") from error
-
-
-def _forget(result: asyncio.Future[object]) -> None:
-    if not result.cancelled():
-        result.exception()  # seen, or asyncio would complain that nobody looked
 
 
 # Ends --------------------------------------------------------------------------------------------------------------
