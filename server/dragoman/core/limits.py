@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from dragoman.core.errors import InvalidParams, PayloadTooLarge
@@ -22,13 +23,14 @@ def check_size(size: int, limit: int) -> None:
         raise PayloadTooLarge(f"request: {size} bytes decoded; at most {limit} are accepted")
 
 
-def check_depth(field: str, value: Any) -> None:
-    """Raises InvalidParams when a Struct or Value (of any descriptor pool) nests arrays and objects too deeply."""
-    if _too_deep(value, DEPTH):
-        raise InvalidParams.field(field, f"nests more than {DEPTH} levels of arrays and objects")
+def check_value(field: str, value: Any) -> None:
+    """Raises InvalidParams for a Struct or Value (of any descriptor pool) that nests arrays and objects too deeply,
+    or that holds a number JSON has no text for (NaN, infinity)."""
+    if problem := _problem(value, DEPTH):
+        raise InvalidParams.field(field, problem)
 
 
-def _too_deep(value: Any, left: int) -> bool:
+def _problem(value: Any, left: int) -> str:
     match value.DESCRIPTOR.name:
         case "Struct":
             inner = value.fields.values()
@@ -36,7 +38,11 @@ def _too_deep(value: Any, left: int) -> bool:
             inner = value.values
         case _:
             kind = value.WhichOneof("kind")
+            if kind == "number_value" and not math.isfinite(value.number_value):
+                return "holds NaN or infinity; JSON has finite numbers only"
             if kind not in ("struct_value", "list_value"):
-                return False
-            return _too_deep(getattr(value, kind), left)
-    return left == 0 or any(_too_deep(item, left - 1) for item in inner)
+                return ""
+            return _problem(getattr(value, kind), left)
+    if left == 0:
+        return f"nests more than {DEPTH} levels of arrays and objects"
+    return next(filter(None, (_problem(item, left - 1) for item in inner)), "")

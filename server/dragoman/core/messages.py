@@ -27,8 +27,8 @@ def check(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:
         raise InvalidParams.field("message.role", "must be ROLE_USER or ROLE_AGENT")
     if not message.parts:
         raise InvalidParams.field("message.parts", "must hold at least one part")
-    limits.check_depth("metadata", request.metadata)
-    limits.check_depth("message.metadata", message.metadata)
+    limits.check_value("metadata", request.metadata)
+    limits.check_value("message.metadata", message.metadata)
     if request.configuration.HasField("history_length") and request.configuration.history_length < 0:
         raise InvalidParams.field("configuration.historyLength", "must be 0 or more")
     for index, part in enumerate(message.parts):
@@ -39,9 +39,9 @@ def _check_part(field: str, part: pb.Part, input_modes: Sequence[str]) -> None:
     content = part.WhichOneof("content")
     if content is None:
         raise InvalidParams.field(field, "must have exactly one of text, raw, url, data")
-    limits.check_depth(f"{field}.metadata", part.metadata)
+    limits.check_value(f"{field}.metadata", part.metadata)
     if content == "data":
-        limits.check_depth(f"{field}.data", part.data)
+        limits.check_value(f"{field}.data", part.data)
     media_type = media_type_of(part)
     if media_type and not any(_matches(media_type, mode) for mode in input_modes):
         raise ContentTypeNotSupported(

@@ -275,7 +275,7 @@ class TaskService:
         Raises TaskNotCancelable when the task has ended, when a result came first, or when the agent does not
         let itself be canceled.
         """
-        limits.check_depth("metadata", request.metadata)
+        limits.check_value("metadata", request.metadata)
         ref = (await self._find(call.caller, request.id)).ref
         async with self._followers.subscribe(ref) as subscriber:
             head = (await self._snapshot(ref, 0)).head
