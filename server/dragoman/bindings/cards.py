@@ -1,11 +1,41 @@
-"""Which address a card shows, and the cards made for it."""
+"""Agent cards over both bindings: which addresses a card shows, and how HTTP hands it out (A2A 1.0 §8).
+
+A card is made once for each address that callers use. Addresses come from the settings, else from the request,
+else from where the servers listen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from ipaddress import IPv4Network, IPv6Network
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
+from aiohttp import web
+
+from dragoman.bindings import origins
+from dragoman.bindings.origins import Networks, Origin
+from dragoman.bindings.serving import Bound
 from dragoman.core.card import AgentSpec
+from dragoman.core.errors import AgentNotFound
+from dragoman.wire import cards
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+
+MAX_AGE: Final = 300
+"""Seconds a card may be reused unasked."""
+
+_KEPT: Final = 256
+"""Cards kept: a caller chooses its `Host`, so their number must not be a caller's to choose."""
+
+_Make = Callable[[AgentSpec, cards.Addresses], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One card as HTTP serves it."""
+
+    body: bytes
+    etag: str
 
 
 class Cards:
@@ -18,7 +48,93 @@ class Cards:
         *,
         public_url: str = "",
         public_grpc: str = "",
-        trusted_proxies: Sequence[IPv4Network | IPv6Network] = (),
+        trusted_proxies: Networks = (),
     ) -> None:
+        """`public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
         self.agents = agents
         self.root = root
+        self.trusted_proxies = trusted_proxies
+        self.http: Bound | None = None
+        self.grpc: Bound | None = None
+        """Where the servers listen, once they do; they set it themselves."""
+        self._public_url = public_url
+        self._public_grpc = public_grpc
+        self._kept: OrderedDict[tuple[_Make, str, str, str], Served] = OrderedDict()
+
+    def document(self, agent: str, origin: Origin | None) -> Served:
+        """The card that readers of both generations accept. Raises AgentNotFound."""
+        return self._served(cards.document, agent, origin)
+
+    def v03_document(self, agent: str, origin: Origin | None) -> Served:
+        """The 0.3 card as JSON, for `GET /v1/card`. Raises AgentNotFound."""
+        return self._served(cards.v03_document, agent, origin)
+
+    def v03_card(self, agent: str) -> v03_pb.AgentCard:
+        """The 0.3 card as message, for the gRPC method GetAgentCard. Raises AgentNotFound."""
+        return cards.v03_card(self._spec(agent), self._addresses(agent, None))
+
+    def url(self, origin: Origin | None) -> str:
+        """The public base address of HTTP."""
+        if self._public_url:
+            return self._public_url
+        if origin is not None:
+            return origin.url
+        return f"http://{_reachable(self.http)}" if self.http else "http://localhost"
+
+    def _served(self, make: _Make, agent: str, origin: Origin | None) -> Served:
+        spec, at = self._spec(agent), self._addresses(agent, origin)
+        key = make, agent, at.http, at.grpc
+        served = self._kept.get(key)
+        if served is None:
+            body = make(spec, at)
+            served = self._kept[key] = Served(body, cards.etag(body))
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        return served
+
+    def _spec(self, agent: str) -> AgentSpec:
+        spec = self.agents.get(agent)
+        if spec is None:
+            raise AgentNotFound
+        return spec
+
+    def _addresses(self, agent: str, origin: Origin | None) -> cards.Addresses:
+        return cards.Addresses(http=self.url(origin), grpc=self._grpc_target(origin), root=agent == self.root)
+
+    def _grpc_target(self, origin: Origin | None) -> str:
+        if self._public_grpc or self.grpc is None:
+            return self._public_grpc
+        if self._public_url or (origin is not None and origin.forwarded):
+            return ""  # behind a proxy: where gRPC comes in from outside is only known when somebody says so
+        if self.grpc.is_any and origin is not None:
+            return f"{origin.name}:{self.grpc.port}"
+        return _reachable(self.grpc)
+
+
+def _reachable(bound: Bound) -> str:
+    return f"localhost:{bound.port}" if bound.is_any else str(bound)
+
+
+def origin(request: web.BaseRequest, known: Cards) -> Origin | None:
+    """The address that the caller of this request used, as far as it matters and is told."""
+    return origins.of(request, known.trusted_proxies)
+
+
+def respond(request: web.BaseRequest, served: Served) -> web.Response:
+    """200 with the card, or 304 when the caller has it (RFC 9110 §13.1.2)."""
+    headers = {
+        "ETag": served.etag,
+        "Cache-Control": f"public, max-age={MAX_AGE}",
+        "Vary": "A2A-Version",
+    }
+    if _has(request.headers.getall("If-None-Match", ()), served.etag):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=served.body, headers={**headers, "Content-Type": "application/json"})
+
+
+def _has(conditions: list[str] | tuple[()], etag: str) -> bool:
+    # If-None-Match compares weakly: a proxy that compressed the card has made its tag a weak one.
+    known = (tag.strip().removeprefix("W/") for condition in conditions for tag in condition.split(","))
+    return any(tag in (etag, "*") for tag in known)

@@ -1,17 +1,193 @@
-"""gRPC: the stub of a signature."""
+"""gRPC: both packages, health and reflection over grpc.aio, in bytes.
+
+Handlers come from the method table and do their own (de)serialising, so that an answer or event of 1.0 goes out
+as the bytes the store gave. Errors are `google.rpc.Status` in `grpc-status-details-bin` (A2A 1.0 §10.6). A
+client that goes away cancels its handler, and nothing else.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final, Never
 
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
+
+from dragoman.bindings import callers, methods, versions
+from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.closing import Streams
+from dragoman.bindings.methods import Operation, Row
 from dragoman.bindings.serving import Bound, Options
-from dragoman.runtime.service import TaskService
+from dragoman.core.errors import A2AError, Unavailable
+from dragoman.runtime.service import Call, TaskService
+from dragoman.wire.errors import grpc_status
+from dragoman_pb import _pool
+
+_log: Final = logging.getLogger("dragoman.bindings.grpc")
+
+HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+MARGIN: Final = 0.5
+"""Seconds before a caller's deadline at which a blocking send answers with the task as it is."""
+
+_SLACK: Final = 1024 * 1024
+"""Bytes over the limit that gRPC still hands to us, so that the refusal of a message a little too large names the
+limit. What is larger never enters the process: gRPC answers RESOURCE_EXHAUSTED itself."""
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 @asynccontextmanager
 async def serve(service: TaskService, cards: Cards, options: Options) -> AsyncIterator[Bound]:
-    """Serves both packages, health and reflection over gRPC. Raises OSError when the address cannot be had."""
-    raise NotImplementedError
-    yield
+    """Serves both packages, health and reflection over gRPC.
+
+    On the way out streams end with UNAVAILABLE at once, other calls after `options.grace` seconds. Raises
+    OSError when the address cannot be had.
+    """
+    server = grpc.aio.server(
+        options=(
+            ("grpc.max_receive_message_length", options.message_bytes + _SLACK),
+            ("grpc.max_send_message_length", -1),
+            # A second server on the same port would silently get half of the connections.
+            ("grpc.so_reuseport", 0),
+            # Streams may be silent for hours: notice dead peers, and let clients do the same.
+            ("grpc.keepalive_time_ms", 60_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        )
+    )
+    streams = Streams()
+    names = []
+    for descriptor, rows in methods.services():
+        names.append(descriptor.full_name)
+        handlers = {name: _Method(row, service, cards, options, streams).handler() for name, row in rows.items()}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
+    health = await _add_health(server, names)
+    address = str(Bound(options.host, options.port))
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"gRPC cannot listen on {address}: {error}") from error
+    await server.start()
+    cards.grpc = bound = Bound(options.host, port)
+    # No TaskGroup: it would wrap what the caller's block raises.
+    watching = asyncio.create_task(_follow(options.draining, health), name="grpc-health")
+    try:
+        yield bound
+    finally:
+        watching.cancel()
+        await health.enter_graceful_shutdown()
+        streams.close()
+        await server.stop(options.grace)
+        cards.grpc = None
+
+
+async def _add_health(server: grpc.aio.Server, names: list[str]) -> health_aio.HealthServicer:
+    """Health (grpc.health.v1) for each service, and reflection that shows them all."""
+    health = health_aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    for name in (*names, HEALTH):
+        await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+    # Our packages live in a pool of their own; a reflection client needs one that has everything it is shown.
+    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+        _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
+    reflection.enable_server_reflection((*names, HEALTH, reflection.SERVICE_NAME), server, pool=_pool.POOL)
+    return health
+
+
+async def _follow(draining: asyncio.Event, health: health_aio.HealthServicer) -> None:
+    """Tells health checks when the process begins to stop."""
+    await draining.wait()
+    await health.enter_graceful_shutdown()
+
+
+class _Method:
+    """One row, served."""
+
+    def __init__(self, row: Row, service: TaskService, cards: Cards, options: Options, streams: Streams) -> None:
+        self._row = row
+        self._service = service
+        self._cards = cards
+        self._table = options.table
+        self._streams = streams
+        self._operation: Operation | None = row.call(service) if row.call else None
+        self._request = row.request
+        self._frame = row.forms.grpc
+        self._path = f"{row.service}/{row.name}"
+
+    def handler(self) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """What grpc calls: no (de)serialiser, so bytes come in and go out."""
+        if self._row.streaming:
+            return grpc.unary_stream_rpc_method_handler(self._stream)
+        return grpc.unary_unary_rpc_method_handler(self._unary)
+
+    async def _unary(self, data: bytes, context: Context) -> bytes:
+        access = Access(self._path, self._row.dialect.value)
+        try:
+            call, asked = await self._open(data, context, access)
+            if self._operation is None:
+                answer = self._cards.v03_card(call.caller.agent).SerializeToString()
+            else:
+                answer = await self._operation(call, asked)
+                if self._row.encode is not None:
+                    answer = self._row.message(answer).SerializeToString()
+        except Exception as error:
+            await self._refuse(context, error, access)
+        except asyncio.CancelledError:
+            access.done("CANCELLED")
+            raise
+        access.done("OK")
+        return answer
+
+    async def _stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
+        access = Access(self._path, self._row.dialect.value)
+        frame, turn = self._frame, self._row.turn
+        try:
+            with self._streams.open():
+                call, asked = await self._open(data, context, access)
+                assert self._operation is not None
+                async with aclosing(self._operation(call, asked)) as events:
+                    async for event in events:
+                        yield frame(event, turn and event.ends)
+        except Exception as error:
+            await self._refuse(context, error, access)
+        except asyncio.CancelledError:
+            if self._streams.ended_here():
+                await self._refuse(context, Unavailable(), access)
+            access.done("CANCELLED")
+            raise
+        access.done("OK")
+
+    async def _open(self, data: bytes, context: Context, access: Access) -> tuple[Call, Any]:
+        """The call and the 1.0 request. Raises A2AError."""
+        row = self._row
+        metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
+        versions.check(value for key, value in metadata if key == "a2a-version")
+        principal = await callers.principal(dict(metadata))
+        if row.refuses:
+            raise row.refuses
+        asked = row.asked(methods.parse(self._request, data))
+        caller = self._service.caller(asked.tenant, principal)
+        access.about(caller.agent, asked)
+        timeout = None
+        if row.blocking and (left := context.time_remaining()) is not None:
+            timeout = max(left - MARGIN, 0.0)
+        return Call(caller, timeout, row.shows_finished), asked
+
+    async def _refuse(self, context: Context, error: Exception, access: Access) -> Never:
+        if not isinstance(error, A2AError):
+            _log.error("%s failed", self._path, exc_info=error)
+        status = grpc_status(error, self._row.dialect, table=self._table)
+        access.done(status.code.name)
+        context.set_trailing_metadata((("grpc-status-details-bin", status.status_bin),))
+        await context.abort(_CODES[status.code], status.details)
+
+
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}

@@ -1,17 +1,146 @@
-"""HTTP: the stub of a signature."""
+"""HTTP: REST, cards, health, OpenAPI and the page behind one aiohttp server.
+
+One trie holds every path. Paths reach it as they stood in the request line, because only it knows whether an
+encoded slash is part of an id.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
+from typing import Final, cast
 
+from aiohttp import web
+
+from dragoman.bindings import cards, openapi, page, rest
+from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.closing import Streams
+from dragoman.bindings.rest import Route
 from dragoman.bindings.serving import Bound, HttpOptions
+from dragoman.core.errors import MethodNotFound
 from dragoman.runtime.service import TaskService
+from dragoman.wire import httprule
+from dragoman.wire.errors import MethodNotAllowed
+from dragoman.wire.routes import Candidate, Refused, Routes
+
+Endpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
+
+_READ: Final = ("GET", "HEAD")
+_NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
 @asynccontextmanager
 async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> AsyncIterator[Bound]:
-    """Serves REST, cards, health and the page. Raises OSError when the address cannot be had."""
-    raise NotImplementedError
-    yield
+    """Serves REST, cards, health, OpenAPI and the page over HTTP.
+
+    On the way out streams end at once, other requests after `options.grace` seconds. Raises OSError when the
+    address cannot be had.
+    """
+    streams = Streams()
+    site = _Site(service, cards, options, streams)
+    # A handler whose client is gone is cancelled: it would only wait and write to nobody.
+    server = web.Server(site.handle, handler_cancellation=True, access_log=None)
+    runner = web.ServerRunner(server, shutdown_timeout=options.grace)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, options.host, options.port).start()
+        host, port = runner.addresses[0][:2]
+        cards.http = bound = Bound(host, port)
+        yield bound
+    finally:
+        streams.close()
+        await runner.cleanup()
+        cards.http = None
+
+
+class _Site:
+    """Every path of one server."""
+
+    def __init__(self, service: TaskService, known: Cards, options: HttpOptions, streams: Streams) -> None:
+        self._cards = known
+        self._options = options
+        self._routes: Routes[Route | Endpoint] = Routes()
+        routes = list(rest.routes(service, known, options, streams))
+        for rule, route in routes:
+            self._routes.add(rule.http_method, rule.template, route)
+        self._openapi = cache(lambda: openapi.document((rule, route.row) for rule, route in routes))
+        for path, endpoint in (
+            ("/.well-known/agent-card.json", self._card),
+            ("/.well-known/agent.json", self._card),
+            ("/{agent}/.well-known/agent-card.json", self._card),
+            ("/{agent}/.well-known/agent.json", self._card),
+            ("/healthz", self._alive),
+            ("/health", self._alive),
+            ("/readyz", self._ready),
+            ("/ready", self._ready),
+            ("/openapi.json", self._openapi_document),
+            ("/openapi/{file=**}", self._openapi_file),
+        ):
+            for method in _READ:
+                self._routes.add(method, httprule.parse(path), endpoint)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answers any request."""
+        path = request.rel_url.raw_path
+        try:
+            if path == "/":
+                return await self._watched(request, self._root, {})
+            match = self._routes.match(request.method, path)
+            if isinstance(match, Refused):
+                if match.allow:
+                    raise MethodNotAllowed(request.method, match.allow)
+                raise MethodNotFound(f"nothing is served at {path[:200]}")
+            first = match.candidates[0]
+            if not isinstance(first.target, Route):
+                return await self._watched(request, first.target, first.variables)
+            chosen = cast("Candidate[Route]", first)
+            if len(match.candidates) > 1:
+                chosen = rest.choose(request, cast("tuple[Candidate[Route], ...]", match.candidates))
+            return await chosen.target(request, chosen.variables)
+        except Exception as error:
+            response = rest.failure(request, error, rest.dialect_of(path), self._options.table)
+            Access(f"{request.method} {path[:200]}", "").done(response.status)
+            return response
+
+    async def _watched(
+        self, request: web.BaseRequest, endpoint: Endpoint, variables: Mapping[str, str]
+    ) -> web.StreamResponse:
+        access = Access(f"{request.method} {request.rel_url.raw_path[:200]}", "")
+        response = await endpoint(request, variables)
+        access.done(response.status)
+        return response
+
+    async def _root(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        if request.method not in _READ:
+            raise MethodNotAllowed(request.method, _READ)
+        if page.is_for(request):
+            return page.respond()
+        return page.index(self._cards, cards.origin(request, self._cards))
+
+    async def _card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        agent = variables.get("agent", self._cards.root)
+        return cards.respond(request, self._cards.document(agent, cards.origin(request, self._cards)))
+
+    async def _alive(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return web.json_response({"status": "ok"}, headers=_NO_STORE)
+
+    async def _ready(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        if self._options.draining.is_set():
+            return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE)
+        if not self._options.ready():
+            return web.json_response({"status": "not ready"}, status=503, headers=_NO_STORE)
+        return web.json_response({"status": "ok"}, headers=_NO_STORE)
+
+    async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return web.Response(body=self._openapi(), headers={"Content-Type": rest.JSON})
+
+    async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        name = variables["file"]
+        if not name:
+            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi)]})
+        found = self._options.openapi.get(name)
+        if found is None:
+            raise MethodNotFound(f"no file {name[:200]} here; /openapi/ lists them")
+        return web.Response(body=found, headers={"Content-Type": rest.JSON})

@@ -1,0 +1,71 @@
+"""What stands at `/`: a page to talk to an agent for a browser, the addresses of the cards for everyone else.
+
+The page is one file without anything from elsewhere, and its own policy holds it to that (CSP Level 3 §2.3).
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
+
+from aiohttp import web
+
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.origins import Origin
+
+_INLINE: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+
+
+def is_for(request: web.BaseRequest) -> bool:
+    """Whether a browser asks."""
+    return "text/html" in request.headers.get("Accept", "")
+
+
+def respond() -> web.Response:
+    """The page."""
+    text, policy = _page()
+    headers = {
+        "Content-Type": "text/html; charset=utf-8",
+        "Content-Security-Policy": policy,
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-cache",
+        "Vary": "Accept",
+    }
+    return web.Response(body=text, headers=headers)
+
+
+def index(cards: Cards, origin: Origin | None) -> web.Response:
+    """The agents and where their cards are; the root agent first."""
+    base = cards.url(origin)
+    agents = [
+        {
+            "id": spec.id,
+            "name": spec.name,
+            "description": spec.description,
+            "root": spec.id == cards.root,
+            "card": base + ("" if spec.id == cards.root else f"/{spec.id}") + "/.well-known/agent-card.json",
+        }
+        for spec in sorted(cards.agents.values(), key=lambda spec: (spec.id != cards.root, spec.id))
+    ]
+    answer = {"server": "dragoman", "agents": agents, "openapi": f"{base}/openapi.json"}
+    return web.json_response(answer, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
+
+
+@cache
+def _page() -> tuple[bytes, str]:
+    """The page and its policy: scripts and styles by hash, requests to this server, nothing else."""
+    text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    hashes: dict[str, list[str]] = {"script": [], "style": []}
+    for kind, content in _INLINE.findall(text):
+        digest = b64encode(sha256(content.encode()).digest()).decode()
+        hashes[kind].append(f"'sha256-{digest}'")
+    policy = (
+        f"default-src 'none'; script-src {' '.join(hashes['script'])}; style-src {' '.join(hashes['style'])}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return text.encode(), policy

@@ -1,0 +1,199 @@
+"""REST: every `google.api.http` rule of both packages, from the method table.
+
+The route that matches says which dialect is spoken: `lf.a2a.v1` rules are 1.0, those of `a2a.v1` are 0.3 under
+`/v1` and Google's under a resource path. Some resource paths are in both packages: `A2A-Version: 1.0`, as header or
+query parameter, chooses 1.0 there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from dragoman.bindings import body, callers, cards, methods, streams, versions
+from dragoman.bindings.access import Access
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.closing import Streams
+from dragoman.bindings.methods import Operation, Row
+from dragoman.bindings.serving import HttpOptions
+from dragoman.core.errors import A2AError, Unavailable
+from dragoman.core.log import Event
+from dragoman.runtime.service import Call, TaskService
+from dragoman.wire import errors, httprule, protojson
+from dragoman.wire.dialects import Dialect
+from dragoman.wire.errors import MethodNotAllowed
+from dragoman.wire.httprule import Rule
+from dragoman.wire.routes import Candidate
+from dragoman.wire.transcode import Transcoder
+
+_log: Final = logging.getLogger("dragoman.bindings.rest")
+
+JSON: Final = "application/json"
+A2A_JSON: Final = "application/a2a+json"
+
+
+def named_versions(request: web.BaseRequest) -> Iterator[str]:
+    """Every `A2A-Version` of a request."""
+    yield from request.headers.getall(versions.HEADER, ())
+    if request.query_string:
+        yield from request.query.getall(versions.HEADER, ())
+
+
+def failure(request: web.BaseRequest, error: Exception, dialect: Dialect, table: errors.Table) -> web.Response:
+    """The answer to a request that failed; what is no A2AError is logged and told to nobody."""
+    if not isinstance(error, A2AError):
+        _log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=error)
+    answer = errors.rest(error, dialect, table=table)
+    headers = {"Content-Type": errors.CONTENT_TYPE}
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = ", ".join(error.allowed)
+    return web.Response(status=answer.status, body=answer.body, headers=headers)
+
+
+class Route:
+    """One HTTP rule of one row, served."""
+
+    def __init__(
+        self,
+        row: Row,
+        rule: Rule,
+        transcoder: Transcoder[Any],
+        service: TaskService,
+        known: Cards,
+        options: HttpOptions,
+        open_streams: Streams,
+    ) -> None:
+        self.row = row
+        self.dialect = Dialect.GOOGLE if _is_resource(row, rule) else row.dialect
+        self._name = f"{rule.http_method} {rule.template}"
+        self._transcoder = transcoder
+        self._service = service
+        self._cards = known
+        self._options = options
+        self._streams = open_streams
+        self._operation: Operation | None = row.call(service) if row.call else None
+        self._codec = protojson.compile(row.response, row.json)
+
+    async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        """Answers, whatever happens, but for a client that goes away."""
+        access = Access(self._name, self.dialect.value)
+        try:
+            response = await self._answer(request, variables, access)
+        except Exception as error:
+            response = failure(request, error, self.dialect, self._options.table)
+        except asyncio.CancelledError:
+            if not self._streams.ended_here():
+                access.done("gone")
+                raise
+            response = failure(request, Unavailable(), self.dialect, self._options.table)
+        access.done(response.status)
+        return response
+
+    async def _answer(
+        self, request: web.BaseRequest, variables: Mapping[str, str], access: Access
+    ) -> web.StreamResponse:
+        row = self.row
+        versions.check(named_versions(request))
+        principal = await callers.principal(request.headers)
+        if row.refuses:
+            raise row.refuses
+        options = self._options
+        sent = await body.read(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
+        query = request.query.items() if request.query_string else ()
+        asked = row.asked(self._transcoder.request(variables, query, sent))
+        caller = self._service.caller(asked.tenant, principal)
+        access.about(caller.agent, asked)
+        if self._operation is None:
+            origin = cards.origin(request, self._cards)
+            return cards.respond(request, self._cards.v03_document(caller.agent, origin))
+        call = Call(caller, shows_finished=row.shows_finished)
+        if row.streaming:
+            return await self._stream(request, call, asked)
+        answer = row.message(await self._operation(call, asked))
+        return web.Response(body=self._codec.encode(answer), headers={"Content-Type": self._media_type(request)})
+
+    async def _stream(self, request: web.BaseRequest, call: Call, asked: Any) -> web.StreamResponse:
+        assert self._operation is not None
+        forms, turn = self.row.forms, self.row.turn
+        framing = streams.ARRAY if self.dialect is Dialect.GOOGLE and _wants_array(request) else streams.SSE
+        form = forms.json if framing is streams.ARRAY else forms.sse
+
+        def frame(event: Event) -> bytes:
+            return form(event, turn and event.ends)
+
+        def fail(error: Exception) -> bytes:
+            if not isinstance(error, A2AError):
+                _log.error("the stream of %s broke", self._name, exc_info=error)
+            return errors.rest(error, self.dialect, table=self._options.table).body
+
+        with self._streams.open():
+            return await streams.respond(
+                request,
+                self._operation(call, asked),
+                framing=framing,
+                frame=frame,
+                fail=fail,
+                streams=self._streams,
+                keepalive=self._options.keepalive,
+            )
+
+    def _media_type(self, request: web.BaseRequest) -> str:
+        # Readers exist for which application/a2a+json is no JSON, so it goes to those who name it.
+        if self.dialect is Dialect.V1 and A2A_JSON in request.headers.get("Accept", ""):
+            return A2A_JSON
+        return JSON
+
+
+def routes(
+    service: TaskService, known: Cards, options: HttpOptions, open_streams: Streams
+) -> Iterator[tuple[Rule, Route]]:
+    """Every rule with what serves it, 1.0 first."""
+    for descriptor, rows in methods.services():
+        transcoders: dict[tuple[str, str], Transcoder[Any]] = {}
+        for method, rule in httprule.rules(descriptor):
+            row = rows[method.name]
+            key = method.name, rule.body
+            if key not in transcoders:
+                transcoders[key] = Transcoder(row.request, row.json, body=rule.body, shapes=row.bodies)
+            yield rule, Route(row, rule, transcoders[key], service, known, options, open_streams)
+
+
+def choose(request: web.BaseRequest, candidates: Iterable[Candidate[Route]]) -> Candidate[Route]:
+    """Of rules that fit equally, the one whose dialect the caller speaks."""
+    by_dialect = {candidate.target.dialect: candidate for candidate in candidates}
+    v1 = by_dialect.pop(Dialect.V1, None)
+    if v1 is None or (by_dialect and not _names_v1(request)):
+        return next(iter(by_dialect.values()))
+    return v1
+
+
+def _names_v1(request: web.BaseRequest) -> bool:
+    try:
+        return versions.check(named_versions(request))
+    except A2AError:
+        return False  # the route refuses it, in its own dialect
+
+
+def dialect_of(path: str) -> Dialect:
+    """The dialect in which a path that nothing serves was probably meant."""
+    first, _, rest = path.removeprefix("/").partition("/")
+    if first == "projects" or rest.startswith("projects/"):
+        return Dialect.GOOGLE
+    return Dialect.V03 if "v1" in (first, rest.partition("/")[0]) else Dialect.V1
+
+
+def _is_resource(row: Row, rule: Rule) -> bool:
+    return row.dialect is Dialect.V03 and "projects" in rule.template.segments
+
+
+def _wants_array(request: web.BaseRequest) -> bool:
+    """Google's readers say `alt=json`, or take nothing but JSON; `alt=sse` asks for events all the same."""
+    alt = request.query.get("alt", "")
+    if alt in ("json", "sse"):
+        return alt == "json"
+    accept = request.headers.get("Accept", "")
+    return JSON in accept and "text/event-stream" not in accept

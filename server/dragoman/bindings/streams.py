@@ -1,0 +1,139 @@
+"""Streams over HTTP: server-sent events, and JSON arrays for readers of Google's APIs.
+
+Nothing is sent before the first event is there, so that what fails before it fails with a status and a body (1.0
+§11.7). After that an error is the stream's last word, in the stream's own form. A slow reader blocks its own
+response only: what it has not read stays where it was, in the follower or in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from dragoman.bindings.closing import Streams
+from dragoman.core.log import Event
+from dragoman.wire import sse
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How elements become one response."""
+
+    media_type: str
+    opening: bytes
+    between: bytes
+    closing: bytes
+    idle: bytes
+    """What may stand between elements without meaning anything: a sign of life."""
+    error: Callable[[bytes], bytes]
+
+
+def _error_event(body: bytes) -> bytes:
+    return sse.frame(body, event="error")
+
+
+def _error_element(body: bytes) -> bytes:
+    return body
+
+
+SSE: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, _error_event)
+ARRAY: Final = Framing("application/json", b"[", b",\n", b"]", b"\n", _error_element)
+
+_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx would hold events back until its buffer is full
+}
+
+
+class _Gone(Exception):
+    """The client is not there any more."""
+
+
+class _Writer:
+    """A response that is being streamed."""
+
+    def __init__(self, response: web.StreamResponse, framing: Framing) -> None:
+        self._response = response
+        self._framing = framing
+        self._before = framing.opening
+        self._clock = asyncio.get_running_loop().time
+        self._wrote = self._clock()
+
+    async def element(self, data: bytes) -> None:
+        """Waits when the reader is behind. Raises _Gone."""
+        before, self._before = self._before, self._framing.between
+        await self._write(before + data)
+
+    async def close(self) -> None:
+        """The end, also of a stream without elements. Raises _Gone."""
+        opening = self._framing.opening if self._before is self._framing.opening else b""
+        if end := opening + self._framing.closing:
+            await self._write(end)
+        try:
+            await self._response.write_eof()
+        except ConnectionError:
+            raise _Gone from None
+
+    async def keep_alive(self, interval: float) -> None:
+        """Says something whenever nothing was said for `interval` seconds. Runs until cancelled."""
+        with suppress(_Gone):
+            while True:
+                wait = self._wrote + interval - self._clock()
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                else:
+                    await self._write(self._framing.idle)
+
+    async def _write(self, data: bytes) -> None:
+        self._wrote = self._clock()
+        try:
+            await self._response.write(data)
+        except ConnectionError:
+            raise _Gone from None
+
+
+async def respond(
+    request: web.BaseRequest,
+    events: AsyncGenerator[Event, None],
+    *,
+    framing: Framing,
+    frame: Callable[[Event], bytes],
+    fail: Callable[[Exception], bytes],
+    streams: Streams,
+    keepalive: float,
+) -> web.StreamResponse:
+    """Answers with the events until they end, the client goes, or the server stops.
+
+    `frame` makes the bytes of an event, `fail` the JSON body of an error in mid-stream. Raises what the events
+    raise before the first of them.
+    """
+    async with aclosing(events):
+        event = await anext(events, None)
+        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": framing.media_type})
+        with suppress(_Gone):
+            try:
+                await response.prepare(request)
+            except ConnectionError:
+                raise _Gone from None
+            writer = _Writer(response, framing)
+            pulse = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
+            try:
+                while event is not None:
+                    await writer.element(frame(event))
+                    event = await anext(events, None)
+            except _Gone:
+                raise
+            except Exception as error:
+                await writer.element(framing.error(fail(error)))
+            except asyncio.CancelledError:
+                if not streams.ended_here():
+                    raise
+            finally:
+                pulse.cancel()
+            await writer.close()
+        return response
