@@ -182,7 +182,8 @@ class Run:
         if ending.reply is not None and await self._reply(ending.reply):
             return False
         try:
-            changes, memory = await self._batch.settle()
+            put, memory = await self._batch.settle()
+            changes = self._begun(put)
         except (Refused, TurnOver):
             return False
         except Exception as error:
@@ -215,9 +216,13 @@ class Run:
         )
 
     def _send(self, changes: list[Change], memory: bytes | None) -> asyncio.Future[Appended]:
-        if self.head.state == states.SUBMITTED and not isinstance(changes[0], StatusChange):
-            changes = [StatusChange(states.WORKING), *changes]
-        return self._log.append(self._change(changes, memory), self._written)
+        return self._log.append(self._change(self._begun(changes), memory), self._written)
+
+    def _begun(self, changes: list[Change]) -> list[Change]:
+        """Writes WORKING with the first verb of a run that has not said it itself."""
+        if changes and self.head.state == states.SUBMITTED and not isinstance(changes[0], StatusChange):
+            return [StatusChange(states.WORKING), *changes]
+        return changes
 
     def _written(self, appended: Appended | None) -> None:
         if appended is None:
