@@ -46,6 +46,20 @@ def test_a_file_is_named_by_an_argument_or_a_variable(monkeypatch: pytest.Monkey
     assert load({}).config == Path("a.toml")
 
 
+@pytest.mark.parametrize("name", sorted(set(Settings.model_fields) - {"config"}))
+def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
+    values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
+    values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
+    value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4096")
+    monkeypatch.setenv(f"DRAGOMAN_{name.upper()}", value)
+    said = getattr(load({}), name)
+    assert said != Settings.model_fields[name].default
+    monkeypatch.delenv(f"DRAGOMAN_{name.upper()}")
+    Path("dragoman.toml").write_text(f"{name} = '{value}'")
+    assert getattr(load({}), name) == said
+
+
 def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_SLOTS", "")
     assert load({}).slots == Settings.model_fields["slots"].default

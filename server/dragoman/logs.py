@@ -51,8 +51,8 @@ def configure(form: Literal["text", "json"]) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
-    # One line per request is the work of a proxy or of telemetry; ours is what went wrong.
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    # A line for each request is for machines that count; a person at a terminal wants to see what went wrong.
+    logging.getLogger("dragoman.access").setLevel(logging.INFO if form == "json" else logging.WARNING)
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:

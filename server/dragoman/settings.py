@@ -35,6 +35,7 @@ from pydantic_settings import (
 
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
+from dragoman.runtime.dispatch import SLOTS
 
 PREFIX: Final = "DRAGOMAN_"
 DEFAULT_FILE: Final = Path("dragoman.toml")
@@ -89,7 +90,7 @@ def _networks(value: object) -> object:
     return tuple(ip_network(item.strip(), strict=False) for item in value.split(",") if item.strip())
 
 
-Bind = Annotated[Address, BeforeValidator(_address), PlainSerializer(str)]
+Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -122,7 +123,7 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     message_bytes: ByteSize = Field(default=ByteSize(MESSAGE_BYTES), ge=1024)
     """Decoded size of the largest message accepted."""
-    slots: int = Field(default=256, ge=1)
+    slots: int = Field(default=SLOTS, ge=1)
     """Turns that run at the same time; more wait."""
     blocking_wait: Seconds = 300.0
     """Seconds after which a waiting send answers with the task as it is."""
@@ -191,7 +192,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        said = init_settings().get("config") or env_settings().get("config")
+        said = init_settings().get("config") or _from_environment("config")
         file, values = read_file(Path(said) if said else None)
         if file:
             values["config"] = file

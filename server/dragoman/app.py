@@ -1,0 +1,193 @@
+"""The composition root: the only file that names adapters, and puts everything together.
+
+From the ground up: the lock, the store, the bus, the runtime, gRPC, HTTP. Leaving goes the other way, so that
+whoever is still being served has something under his feet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from dragoman.bindings import grpc, http
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.serving import Bound, HttpOptions, Options
+from dragoman.bus.local import LocalBus
+from dragoman.core.card import AgentSpec
+from dragoman.loading import load_agents
+from dragoman.lock import StoreInUseError, hold
+from dragoman.ports import Agent, Store
+from dragoman.runtime import Limits, Runtime, open_runtime
+from dragoman.settings import Address, Settings, SettingsError
+from dragoman.stores.sqlite import SchemaTooNew, open_store
+
+LAST_WORDS: Final = 0.2
+"""Seconds for the end of a turn to reach those who follow it, before their streams are closed."""
+
+
+class StartError(Exception):
+    """The server could not start: the store is held or unreadable, or an address is taken. The text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A server that listens."""
+
+    http: Bound
+    grpc: Bound
+    public_url: str
+    """Where clients find it: the setting, else the HTTP address, seen from this machine."""
+    store: Path
+    runtime: Runtime
+    draining: asyncio.Event
+
+    @property
+    def agents(self) -> Mapping[str, AgentSpec]:
+        """Its agents by id."""
+        return self.runtime.service.agents
+
+    @property
+    def root(self) -> str:
+        """The id of the agent meant when a request names none."""
+        return self.runtime.service.root
+
+    @property
+    def card_url(self) -> str:
+        """Where the root agent's card is."""
+        return f"{self.public_url}/.well-known/agent-card.json"
+
+    @property
+    def running(self) -> int:
+        """Turns that are running now."""
+        return self.runtime.dispatch.running
+
+    async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
+        """Begins no more turns, and gives those that run `limit` seconds to end; the others end as FAILED.
+
+        Meanwhile everything else is served, `/readyz` and gRPC health say that we are leaving, and messages that
+        arrive are stored for the next process. `report` is told once a second how many turns are left.
+        """
+        self.draining.set()
+        await self.runtime.dispatch.drain(limit, report)
+        if self.running:
+            await self.runtime.dispatch.stop()
+            await asyncio.sleep(LAST_WORDS)
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) -> AsyncIterator[App]:
+    """Serves `agents`, by default those of `settings.app`, for as long as the block runs.
+
+    Raises StartError, SettingsError (a root agent that is not there), and LoadError for APP.
+    """
+    if agents is None:
+        agents = load_agents(settings.app)
+    async with _plain_errors(), AsyncExitStack() as stack:
+        path = settings.store_path
+        try:
+            lock = stack.enter_context(hold(path))
+            store = STORES[settings.store.partition(":")[0]](settings)
+        except FileNotFoundError as error:
+            raise StartError(f"--store: there is no folder {path.parent}") from error
+        except StoreInUseError as error:
+            raise StartError(f"{error}\nstop it, or name another store with --store sqlite:///other.db") from error
+        except (OSError, sqlite3.Error, SchemaTooNew) as error:
+            raise StartError(f"the store {path} cannot be opened: {error}") from error
+        stack.push_async_callback(store.close)
+        bus = LocalBus()
+        stack.push_async_callback(bus.close)
+        try:
+            runtime = await stack.enter_async_context(
+                open_runtime(
+                    store,
+                    bus,
+                    agents,
+                    root=settings.root,
+                    limits=Limits(message_bytes=settings.message_bytes, blocking_wait=settings.blocking_wait),
+                    slots=settings.slots,
+                    strict=settings.strict_transitions,
+                )
+            )
+        except ValueError as error:
+            raise SettingsError(f"--root: {error}") from error
+        cards = Cards(
+            runtime.service.agents,
+            runtime.service.root,
+            public_url=settings.public_url,
+            public_grpc=settings.public_grpc,
+            trusted_proxies=settings.trusted_proxies,
+        )
+        draining = asyncio.Event()
+        over_grpc = Options(
+            host=settings.grpc.host,
+            port=settings.grpc.port,
+            message_bytes=settings.message_bytes,
+            table=settings.error_table,
+            draining=draining,
+        )
+        over_http = HttpOptions(
+            host=settings.http.host,
+            port=settings.http.port,
+            message_bytes=settings.message_bytes,
+            table=settings.error_table,
+            draining=draining,
+            keepalive=settings.keepalive,
+            lossy_numbers=settings.lossy_numbers,
+            openapi=openapi_files(),
+        )
+        at_grpc = await _listen(stack, "--grpc", settings.grpc, grpc.serve(runtime.service, cards, over_grpc))
+        at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
+        lock.tell(http=_url(at_http), grpc=str(at_grpc))
+        yield App(at_http, at_grpc, settings.public_url or _url(at_http), path, runtime, draining)
+
+
+def _open_sqlite(settings: Settings) -> Store:
+    return open_store(settings.store_path, synchronous=settings.sqlite_synchronous)
+
+
+STORES: Final[Mapping[str, Callable[[Settings], Store]]] = {"sqlite": _open_sqlite}
+"""What opens the store of a URL scheme."""
+
+
+@asynccontextmanager
+async def _plain_errors() -> AsyncIterator[None]:
+    """Lets errors out as they were raised: a task group on the way wraps them, even those of the caller's block."""
+    error: BaseException
+    try:
+        yield
+        return
+    except BaseExceptionGroup as group:
+        error = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    raise error
+
+
+async def _listen(
+    stack: AsyncExitStack, option: str, address: Address, server: AbstractAsyncContextManager[Bound]
+) -> Bound:
+    try:
+        return await stack.enter_async_context(server)
+    except OSError as error:
+        why = error.strerror or "taken by another process, or no address of this machine"
+        raise StartError(f"{option}: cannot listen on {address}: {why}; choose another, or port 0 for any") from error
+
+
+def _url(at: Bound) -> str:
+    return f"http://{Bound('127.0.0.1', at.port) if at.is_any else at}"
+
+
+def openapi_files() -> dict[str, bytes]:
+    """The OpenAPI 2 documents by relative path: beside the generated code in a wheel, one up in a source tree."""
+    package = files("dragoman_pb")
+    for place in (package / "openapi", package / ".." / "openapi"):
+        root = Path(str(place))
+        if root.is_dir():
+            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
+    return {}
