@@ -1,0 +1,59 @@
+"""The command `dragoman`: one server, and a client for trying it and for scripts."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from dragoman.cli import serve, tasks
+
+_HELP = """Dragoman, a durable task server for the A2A protocol.
+
+Start a server:  `dragoman serve`  (a playground agent)  or  `dragoman serve agents.py`
+
+Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `cancel`
+"""
+
+_EXITS = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the
+server could not start; 2 wrong usage, settings or agents; 3 no server there, or it refused the call; 130 Ctrl-C.
+"""
+
+cli = typer.Typer(
+    name="dragoman",
+    help=_HELP,
+    epilog=_EXITS,
+    rich_markup_mode="markdown",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dragoman {version('dragoman')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _dragoman(
+    version: Annotated[
+        bool,
+        typer.Option("--version", metavar=" ", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
+serve.register(cli)
+tasks.register(cli)
+
+
+def main() -> None:
+    """Runs the command line; the process ends with one of the codes that `--help` lists."""
+    # gRPC's core writes to stderr what it tells its callers anyway.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    cli()

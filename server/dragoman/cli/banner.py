@@ -1,0 +1,62 @@
+"""What `serve` prints for people, with a line that can be pasted."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from importlib.metadata import version
+from typing import Any, Final
+
+import orjson
+
+from dragoman.app import App
+from dragoman.core.card import AgentSpec
+
+_SAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "application/json": {"data": {"hello": "world"}},
+    "text/csv": {
+        "raw": base64.b64encode(b"name,age\nAda,36\nAlan,41\n").decode(),
+        "mediaType": "text/csv",
+        "filename": "people.csv",
+    },
+}
+"""A part to try an agent with that takes no text."""
+
+
+def banner(app: App) -> str:
+    """The lines: where everything is, what is served, what to try."""
+    others = sorted(agent for agent in app.agents if agent != app.root)
+    agents = f"{app.root} (root)" + (f", {', '.join(others)}" if others else "")
+    return f"""\
+Dragoman {version("dragoman")}
+
+  Card    {app.card_url}
+  HTTP    {app.public_url}
+  gRPC    {app.grpc}
+  Agents  {agents}
+  Data    {app.store}
+
+Try it:
+
+  {curl_line(app)}
+
+Ctrl-C stops, and lets running turns end."""
+
+
+def curl_line(app: App) -> str:
+    """A REST call of A2A 1.0 to the root agent that works as it stands."""
+    message = {"messageId": "hello-1", "role": "ROLE_USER", "parts": [sample_part(app.agents[app.root])]}
+    body = orjson.dumps({"message": message}).decode()
+    headers = "-H 'Content-Type: application/json' -H 'A2A-Version: 1.0'"
+    return f"curl -sS {app.public_url}/message:send {headers} -d {shlex.quote(body)}"
+
+
+def sample_part(spec: AgentSpec) -> dict[str, Any]:
+    """A part that an agent takes: an example of its own if it reads text."""
+    modes = [mode.split(";")[0].strip().lower() for mode in spec.input_modes]
+    if any(mode in ("text/plain", "text/*", "text", "*/*", "*") for mode in modes):
+        return {"text": next((example for skill in spec.skills for example in skill.examples), "hello")}
+    for mode in modes:
+        if mode in _SAMPLES:
+            return _SAMPLES[mode]
+    return {"raw": base64.b64encode(b"hello").decode(), "mediaType": modes[0] if modes else "text/plain"}

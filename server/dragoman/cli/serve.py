@@ -1,0 +1,141 @@
+"""`serve`: every setting as an option, and what is printed once the server listens.
+
+Nothing heavy is imported before the command runs, so that `dragoman --help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+_PROXY: Final = "Behind a proxy"
+_LIMITS: Final = "Limits"
+_PROTOCOL: Final = "Protocol"
+
+
+def _option(*names: str, help: str, metavar: str | None = None, panel: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False)
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the command."""
+    cli.command("serve")(serve)
+
+
+def serve(
+    app: Annotated[
+        str | None, typer.Argument(metavar="APP", help="A .py file or a module with agents; else the playground.")
+    ] = None,
+    http: Annotated[
+        str | None, _option("--http", metavar="HOST:PORT", help="REST and the card. [127.0.0.1:8080; port 0: any]")
+    ] = None,
+    grpc: Annotated[str | None, _option("--grpc", metavar="HOST:PORT", help="gRPC. [127.0.0.1:50051]")] = None,
+    store: Annotated[
+        str | None,
+        _option("--store", metavar="URL", help="Where tasks are kept. [sqlite:///dragoman.db; sqlite:////abs/path.db]"),
+    ] = None,
+    root: Annotated[
+        str | None,
+        _option("--root", metavar="ID", help="The agent meant when a request names none. [the app's choice]"),
+    ] = None,
+    log_format: Annotated[
+        str | None, _option("--log-format", metavar="text|json", help="How log lines look, on stderr. [text]")
+    ] = None,
+    config: Annotated[
+        Path | None, _option("--config", metavar="PATH", help="Settings in TOML. [dragoman.toml, if there is one]")
+    ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", metavar=" ", help="Start again when the app's files change; for development.")
+    ] = False,
+    insecure: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure", metavar=" ", help="Allow addresses that other machines reach; nobody is asked who they are."
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None, _option("--public-url", metavar="URL", panel=_PROXY, help="What the card says for REST.")
+    ] = None,
+    public_grpc: Annotated[
+        str | None, _option("--public-grpc", metavar="HOST:PORT", panel=_PROXY, help="What the card says for gRPC.")
+    ] = None,
+    trusted_proxies: Annotated[
+        str | None,
+        _option(
+            "--trusted-proxies",
+            metavar="NETS",
+            panel=_PROXY,
+            help="Whose Forwarded headers are believed: 10.0.0.0/8,::1 [nobody's]",
+        ),
+    ] = None,
+    message_bytes: Annotated[
+        str | None, _option("--message-bytes", metavar="SIZE", panel=_LIMITS, help="The largest message. [16MiB]")
+    ] = None,
+    slots: Annotated[
+        str | None, _option("--slots", metavar="N", panel=_LIMITS, help="Turns at the same time; more wait. [1000]")
+    ] = None,
+    blocking_wait: Annotated[
+        str | None,
+        _option("--blocking-wait", metavar="S", panel=_LIMITS, help="Seconds a send may wait for its task. [300]"),
+    ] = None,
+    drain: Annotated[
+        str | None,
+        _option("--drain", metavar="S", panel=_LIMITS, help="Seconds that turns get to end when we stop. [300]"),
+    ] = None,
+    keepalive: Annotated[
+        str | None,
+        _option("--keepalive", metavar="S", panel=_LIMITS, help="Seconds between signs of life on streams. [15]"),
+    ] = None,
+    sqlite_synchronous: Annotated[
+        str | None,
+        _option(
+            "--sqlite-synchronous",
+            metavar="full|normal",
+            panel=_LIMITS,
+            help="normal: faster; a power cut (not a crash) may undo the last commits. [full]",
+        ),
+    ] = None,
+    error_table: Annotated[
+        str | None,
+        _option("--error-table", metavar="1.0.1|1.0.0", panel=_PROTOCOL, help="Whose status codes. [1.0.1]"),
+    ] = None,
+    strict_transitions: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict-transitions",
+            metavar=" ",
+            rich_help_panel=_PROTOCOL,
+            help="Fail tasks whose states leave a2a-rust's table.",
+        ),
+    ] = None,
+    lossy_numbers: Annotated[
+        bool | None,
+        typer.Option(
+            "--lossy-numbers", metavar=" ", rich_help_panel=_PROTOCOL, help="Accept JSON integers beyond 2^53."
+        ),
+    ] = None,
+) -> None:
+    """Serve agents over A2A: gRPC and REST, tasks on disk.
+
+    Every option can also be set as DRAGOMAN_NAME in the environment, or as name in a TOML file; the command line
+    wins, then the environment. Ctrl-C lets running turns end; a second one does not.
+
+    **Examples**
+
+    `dragoman serve`  the playground, to try things out
+
+    `dragoman serve agents.py --reload`
+
+    `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
+    """
+    given = {name: value for name, value in locals().items() if name != "reload"}
+    if reload:
+        from dragoman.cli.reload import supervise
+
+        raise typer.Exit(supervise(sys.argv[1:], app))
+    from dragoman.cli.serving import run
+
+    raise typer.Exit(run(given))

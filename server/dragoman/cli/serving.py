@@ -1,0 +1,146 @@
+"""What `serve` does: settings, the server, what is printed, and how it ends.
+
+Ctrl-C (or SIGTERM) drains: running turns get to end. A second one ends them now, a third ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dragoman import logs
+from dragoman.app import App, StartError, open_app
+from dragoman.cli.banner import banner
+from dragoman.loading import LoadError, load_agents
+from dragoman.ports import Agent
+from dragoman.settings import Settings, SettingsError, load
+
+STARTED: Final = 0
+NOT_STARTED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+
+log = logging.getLogger("dragoman.serve")
+
+
+def run(arguments: Mapping[str, Any]) -> int:
+    """Serves until a signal. Gives the exit code."""
+    try:
+        settings = load(arguments)
+        logs.configure(settings.log_format)
+        agents = load_agents(settings.app)  # while Ctrl-C still means what it does in any Python program
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings, agents))
+    except (SettingsError, LoadError) as error:
+        return _sorry(error, USAGE)
+    except StartError as error:
+        return _sorry(error, NOT_STARTED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return STARTED
+
+
+async def _serve(settings: Settings, agents: Sequence[Agent]) -> None:
+    signals = _Signals()
+    async with open_app(settings, agents) as app:
+        _announce(app, settings)
+        await signals.next()
+        await _drain(app, settings.drain, signals)
+    log.info("stopped")
+
+
+async def _drain(app: App, limit: float, signals: _Signals) -> None:
+    """Lets running turns end, up to the limit or the next signal."""
+    if app.running:
+        log.info("stopping: waiting up to %g s for %s to end; Ctrl-C again stops at once", limit, _turns(app.running))
+    draining = asyncio.create_task(app.drain(limit, _reporter()))
+    again = asyncio.create_task(signals.next())
+    await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
+    if not draining.done():
+        log.warning("stopping at once: %s will end as FAILED", _turns(app.running))
+        draining.cancel()
+        await app.drain(0)
+    again.cancel()
+    await asyncio.gather(draining, again, return_exceptions=True)
+
+
+def _reporter() -> Callable[[int], None]:
+    """Says how many turns are left: when that changes, and every ten seconds."""
+    last, silent = -1, 0
+
+    def report(running: int) -> None:
+        nonlocal last, silent
+        silent += 1
+        if running == last and silent < 10:
+            return
+        if last >= 0:
+            log.info("stopping: %s still running", _turns(running))
+        last, silent = running, 0
+
+    return report
+
+
+def _turns(number: int) -> str:
+    return "1 turn" if number == 1 else f"{number} turns"
+
+
+class _Signals:
+    """The signals that ask us to stop, one after the other; the third does not ask."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[int] = asyncio.Queue()
+        self._seen = 0
+        loop = asyncio.get_running_loop()
+        for number in _STOPPING:
+            try:
+                loop.add_signal_handler(number, self._came, number)
+            except NotImplementedError:  # Windows
+                signal.signal(number, lambda came, _: (loop.call_soon_threadsafe(self._came, came), None)[1])
+
+    def _came(self, number: int) -> None:
+        self._seen += 1
+        if self._seen > 2:
+            os._exit(128 + number)  # what is committed is on disk, and what runs ends at the next start
+        self._queue.put_nowait(number)
+
+    async def next(self) -> int:
+        return await self._queue.get()
+
+
+def _announce(app: App, settings: Settings) -> None:
+    """Tells people by a banner on stdout, and machines by one log line."""
+    if settings.log_format == "text":
+        print(banner(app), flush=True)
+        return
+    log.info(
+        "serving",
+        extra={
+            "card": app.card_url,
+            "http": f"http://{app.http}",
+            "grpc": str(app.grpc),
+            "root": app.root,
+            "agents": sorted(app.agents),
+            "store": str(app.store),
+            "pid": os.getpid(),
+        },
+    )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _sorry(error: Exception, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,271 @@
+"""What the commands on tasks do: calls through `dragoman.client`, results on stdout, progress on stderr.
+
+Every coroutine gives the exit code of its command; `run` turns what goes wrong into the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import typer
+
+from dragoman.cli.parts import FileError, file_parts
+from dragoman.cli.progress import Progress
+from dragoman.cli.render import Output, state_name, text_of, when
+from dragoman.cli.tasks import LOCAL
+from dragoman.client import Client, ClientError, message
+from dragoman.client.calls import Stream
+from dragoman.core import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
+
+_UNSUCCESSFUL: Final = states.TERMINAL - {states.COMPLETED}
+
+
+def run(grpc: str, command: Coroutine[Any, Any, int]) -> NoReturn:
+    """Runs a command that talks to the server at `grpc` to its exit code."""
+    try:
+        code = asyncio.run(command)
+    except ClientError as error:
+        _explain(grpc, error)
+        code = UNREACHABLE
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:  # `| head` has seen enough
+        sys.stderr.close()
+        code = DONE
+    raise typer.Exit(code)
+
+
+def compose(text: str, files: Sequence[Path], *, task: str, context: str, limit: int) -> pb.Message:
+    """The message that the command line describes. Ends the process with a usage error for files it cannot read."""
+    if text == "-":
+        text = sys.stdin.read()
+    try:
+        parts = file_parts(files, limit)
+    except FileError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(USAGE) from error
+    return message(text, parts=parts, task=task, context=context)
+
+
+async def leave(grpc: str, agent: str, said: pb.Message, *, json: bool) -> int:
+    """Sends and does not wait: the task's id, and nothing else, on stdout."""
+    async with Client(grpc, agent=agent) as client:
+        now = pb.SendMessageConfiguration(return_immediately=True)
+        answer = await client.send(said, configuration=now)
+    out = Output()
+    if json:
+        out.json(answer)
+    elif answer.HasField("message"):
+        out.message(answer.message)
+    else:
+        out.line(answer.task.id)
+        state = state_name(answer.task.status.state)
+        _note(f"{state}; follow it with: {_command('watch', answer.task.id, grpc, agent)}")
+    return DONE
+
+
+async def send(grpc: str, agent: str, said: pb.Message, *, json: bool, stream: bool, save: Path | None) -> int:
+    """Sends and waits for the turn to end. Waiting is a stream underneath, so that no proxy or limit cuts it."""
+    async with Client(grpc, agent=agent) as client:
+        shown = _Shown(client, Output(save), json=json, live=stream)
+        return await shown.follow(client.stream(said))
+
+
+async def watch(grpc: str, agent: str, task_id: str, *, json: bool, save: Path | None) -> int:
+    """Follows a task to its end; one that has ended is shown as it is."""
+    async with Client(grpc, agent=agent) as client:
+        shown = _Shown(client, Output(save), json=json, live=True, to_the_end=True)
+        try:
+            return await shown.follow(client.subscribe(task_id))
+        except ClientError as error:
+            if error.reason != "UNSUPPORTED_OPERATION":
+                raise
+            task = await client.get(task_id, history=0)
+            if task.status.state not in states.TERMINAL:
+                raise
+            return await shown.follow(_only(pb.StreamResponse(task=task)))
+
+
+async def get(grpc: str, agent: str, task_id: str, *, history: int | None, json: bool, save: Path | None) -> int:
+    """Shows one task."""
+    async with Client(grpc, agent=agent) as client:
+        task = await client.get(task_id, history=history if json else history or 0)
+    out = Output(save)
+    if json:
+        out.json(task)
+        return DONE
+    out.line(f"task     {task.id}")
+    out.line(f"state    {state_name(task.status.state)}")
+    out.line(f"since    {when(task)}")
+    out.line(f"context  {task.context_id}")
+    for said in task.history:
+        out.line(f"{'user' if said.role == pb.ROLE_USER else 'agent':<8} {text_of(said)}")
+    if task.status.HasField("message"):
+        out.line(f"agent    {text_of(task.status.message)}")
+    for artifact in task.artifacts:
+        out.line()
+        out.line(f"artifact {artifact.name or artifact.artifact_id}")
+        out.artifacts([artifact])
+    return DONE
+
+
+async def list_tasks(grpc: str, agent: str, *, context: str, state: str, limit: int, json: bool) -> int:
+    """Lists tasks, one line each."""
+    out = Output()
+    wanted = f"TASK_STATE_{state}" if state else pb.TASK_STATE_UNSPECIFIED
+    found = 0
+    async with (
+        Client(grpc, agent=agent) as client,
+        aclosing(client.list(context=context, state=wanted, page_size=min(limit, 100), history=0)) as tasks,
+    ):
+        async for task in tasks:
+            found += 1
+            if json:
+                out.json(task)
+            else:
+                out.line(f"{task.id}  {state_name(task.status.state):<14}  {when(task)}  {task.context_id}")
+            if found == limit:
+                break
+    if not found and not json:
+        _note("no tasks")
+    return DONE
+
+
+async def cancel(grpc: str, agent: str, task_id: str, *, json: bool) -> int:
+    """Asks for a task to stop."""
+    async with Client(grpc, agent=agent) as client:
+        task = await client.cancel(task_id)
+    out = Output()
+    if json:
+        out.json(task)
+        return DONE
+    out.line(f"{state_name(task.status.state)}  {task.id}")
+    if task.status.state not in states.TERMINAL:
+        _note(f"its agent has not stopped yet; follow it with: {_command('watch', task_id, grpc, agent)}")
+    return DONE
+
+
+class _Shown:
+    """One task as it is shown while its events arrive: each of them (`live`), or the whole at the end.
+
+    They end with the task if they are read `to_the_end`, otherwise when it waits for its caller, too.
+    """
+
+    def __init__(self, client: Client, out: Output, *, json: bool, live: bool, to_the_end: bool = False) -> None:
+        self._client = client
+        self._out = out
+        self._json = json
+        self._live = live
+        self._to_the_end = to_the_end
+        self._id = ""
+        self._status = pb.TaskStatus()
+        self._progress = Progress(may_show=lambda: out.at_line_start or not out.is_terminal)
+
+    async def follow(self, events: Stream) -> int:
+        """Shows what `events` tell of a task. Gives the exit code of the state it has then."""
+        with self._progress:
+            try:
+                async with aclosing(events):
+                    async for event in events:
+                        self._progress.hide()
+                        self._take(event)
+                        self._progress.show()
+                if self._id and not self._live:
+                    await self._show_whole()
+            except (asyncio.CancelledError, ClientError):
+                if self._id and self._status.state not in states.TERMINAL:
+                    self._progress.note(f"the task goes on; follow it with: {self._again('watch')}")
+                raise
+            if self._id:
+                self._finish()
+        return FAILED if self._status.state in _UNSUCCESSFUL else DONE
+
+    def _take(self, event: pb.StreamResponse) -> None:
+        if self._json and (self._live or event.HasField("message")):
+            self._out.json(event)
+        for_people = self._live and not self._json
+        match event.WhichOneof("payload"):
+            case "task":
+                self._id = event.task.id
+                self._now(event.task.status)
+                if for_people:
+                    self._out.artifacts(event.task.artifacts)
+            case "status_update":
+                self._now(event.status_update.status)
+            case "artifact_update" if for_people:
+                self._out.chunk(event.artifact_update)
+            case "message" if not self._json:
+                self._out.message(event.message)
+
+    def _now(self, status: pb.TaskStatus) -> None:
+        self._status = status
+        ends = states.TERMINAL if self._to_the_end else states.TERMINAL | states.INTERRUPTED
+        if status.state not in ends:
+            self._progress.say(state_name(status.state), text_of(status.message))
+
+    async def _show_whole(self) -> None:
+        task = await self._client.get(self._id, history=0)
+        self._status = task.status
+        self._progress.hide()
+        if self._json:
+            self._out.json(pb.SendMessageResponse(task=task))
+        else:
+            self._out.artifacts(task.artifacts)
+
+    def _finish(self) -> None:
+        """What the agent said last, on stdout unless it explains a failure, and how it went, on stderr."""
+        self._progress.hide()
+        state, said = self._status.state, text_of(self._status.message)
+        self._out.end_line()
+        if self._status.HasField("message") and state not in _UNSUCCESSFUL and not self._json:
+            self._out.message(self._status.message)
+        why = f": {said}" if said and state in _UNSUCCESSFUL else ""
+        self._progress.note(f"{state_name(state)}  task {self._id}  {self._progress.elapsed}{why}")
+        if state in states.INTERRUPTED:
+            self._progress.note(f"answer it with: {self._again('send --task')} TEXT")
+        elif state not in states.TERMINAL:
+            self._progress.note(f"follow it with: {self._again('watch')}")
+
+    def _again(self, verb: str) -> str:
+        return _command(verb, self._id, self._client.address, self._client.agent)
+
+
+async def _only(event: pb.StreamResponse) -> Stream:
+    yield event
+
+
+def _command(verb: str, task_id: str, grpc: str, agent: str) -> str:
+    """The command line that goes on with a task, with what is needed to reach it from the same place."""
+    words = ["dragoman", verb, task_id]
+    if agent:
+        words += ["--agent", agent]
+    if grpc != LOCAL:
+        words += ["--grpc", grpc]
+    return " ".join(words)
+
+
+def _explain(grpc: str, error: ClientError) -> None:
+    if error.unreachable:
+        _note(f"error: no server answers at {grpc}: {error.message.rpartition(': ')[2]}")
+        _note("start one with: dragoman serve; or name another with --grpc HOST:PORT or DRAGOMAN_GRPC")
+        return
+    _note(f"error: {error.message} ({error.reason or error.code})")
+    for violation in error.violations:
+        if violation.description not in error.message:
+            _note(f"  {violation.field}: {violation.description}")
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

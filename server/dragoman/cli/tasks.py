@@ -1,0 +1,183 @@
+"""`send`, `get`, `watch`, `list`, `cancel`: what can be asked of tasks, and how it is said.
+
+Only the options are here. What the commands do is in `talk.py`, imported when one of them runs, so that
+`dragoman --help` need not wait for gRPC.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Grpc = Annotated[
+    str,
+    typer.Option("--grpc", envvar="DRAGOMAN_GRPC", metavar="HOST:PORT", help="The server's gRPC address."),
+]
+AgentName = Annotated[
+    str, typer.Option("--agent", metavar="NAME", help="The agent's id; without it, the server's root agent.")
+]
+Json = Annotated[bool, typer.Option("--json", metavar=" ", help="ProtoJSON on stdout, one object a line.")]
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="DIR", file_okay=False, help="Write files that come back into this folder."),
+]
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The id of a task.", show_default=False)]
+
+LOCAL = "127.0.0.1:50051"
+LIMIT = 16 * 1024 * 1024
+
+
+class State(StrEnum):
+    """States as one types them."""
+
+    SUBMITTED = "submitted"
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    AUTH_REQUIRED = "auth-required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    REJECTED = "rejected"
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the commands."""
+    for name, command in (
+        ("send", send),
+        ("get", get),
+        ("watch", watch),
+        ("list", list_tasks),
+        ("cancel", cancel),
+    ):
+        cli.command(name)(command)
+
+
+def send(
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The message; `-` reads it from stdin.", show_default=False)
+    ] = "",
+    agent: AgentName = "",
+    stream: Annotated[bool, typer.Option("--stream", metavar=" ", help="Print the answer as it is made.")] = False,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", metavar="PATH", help="Attach a file; may be repeated."),
+    ] = None,
+    task: Annotated[
+        str, typer.Option("--task", metavar="ID", help="Continue this task: answer it, or tell it more.")
+    ] = "",
+    context: Annotated[
+        str, typer.Option("--context", metavar="ID", help="Start a new task in this conversation.")
+    ] = "",
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", metavar=" ", help="Print the task's id and leave; the task goes on.")
+    ] = False,
+    save: Save = None,
+    json: Json = False,
+    grpc: Grpc = LOCAL,
+    message_bytes: Annotated[
+        int,
+        typer.Option("--message-bytes", envvar="DRAGOMAN_MESSAGE_BYTES", hidden=True, help="What the server accepts."),
+    ] = LIMIT,
+) -> None:
+    """Send a message to an agent and wait for what comes of it.
+
+    The answer goes to stdout, everything about its making to stderr. Ctrl-C leaves the task running.
+
+    **Examples**
+
+    `dragoman send "echo hello"`
+
+    `dragoman send "stream 5 200" --stream`
+
+    `dragoman send --agent csv-profile --file sales.csv --stream`
+
+    `id=$(dragoman send "sleep 60" --no-wait); dragoman watch $id`
+
+    `dragoman send --task $id "forty-two"`  answers a task that asked
+
+    **Exit codes**: 0 completed, or the task waits for your answer; 1 failed, rejected or canceled; 2 wrong usage;
+    3 no server, or it refused; 130 Ctrl-C.
+    """
+    from dragoman.cli import talk
+
+    if no_wait and stream:
+        raise typer.BadParameter("--no-wait leaves before there is anything to --stream; use one of them")
+    if not text and not file:
+        raise typer.BadParameter("say something: TEXT, or --file PATH, or both")
+    message = talk.compose(text, file or [], task=task, context=context, limit=message_bytes)
+    talk.run(
+        grpc,
+        talk.leave(grpc, agent, message, json=json)
+        if no_wait
+        else talk.send(grpc, agent, message, json=json, stream=stream, save=save),
+    )
+
+
+def get(
+    task: TaskId,
+    agent: AgentName = "",
+    history: Annotated[
+        int | None, typer.Option("--history", min=0, metavar="N", help="Show the last N messages too.")
+    ] = None,
+    save: Save = None,
+    json: Json = False,
+    grpc: Grpc = LOCAL,
+) -> None:
+    """Show a task as it is now: state, what its agent last said, artifacts.
+
+    **Example**: `dragoman get 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --history 10`
+    """
+    from dragoman.cli import talk
+
+    talk.run(grpc, talk.get(grpc, agent, task, history=history, json=json, save=save))
+
+
+def watch(
+    task: TaskId,
+    agent: AgentName = "",
+    save: Save = None,
+    json: Json = False,
+    grpc: Grpc = LOCAL,
+) -> None:
+    """Follow a task until it ends: what there is of it already, then everything as it happens.
+
+    Many may watch one task; whoever stops watching changes nothing.
+
+    **Example**: `dragoman watch 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    """
+    from dragoman.cli import talk
+
+    talk.run(grpc, talk.watch(grpc, agent, task, json=json, save=save))
+
+
+def list_tasks(
+    agent: AgentName = "",
+    context: Annotated[str, typer.Option("--context", metavar="ID", help="Of this conversation only.")] = "",
+    state: Annotated[State | None, typer.Option("--state", help="In this state only.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
+    json: Json = False,
+    grpc: Grpc = LOCAL,
+) -> None:
+    """List an agent's tasks, the one that changed last first.
+
+    **Example**: `dragoman list --state working --json | jq -r .id`
+    """
+    from dragoman.cli import talk
+
+    chosen = state.name if state else ""
+    talk.run(grpc, talk.list_tasks(grpc, agent, context=context, state=chosen, limit=limit, json=json))
+
+
+def cancel(task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc = LOCAL) -> None:
+    """Ask for a task to stop.
+
+    Succeeds when the server took the request; the state that is printed says whether the task has stopped yet.
+
+    **Example**: `dragoman cancel 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    """
+    from dragoman.cli import talk
+
+    talk.run(grpc, talk.cancel(grpc, agent, task, json=json))
