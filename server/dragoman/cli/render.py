@@ -106,7 +106,8 @@ class Output:
                 case "text":
                     self.write(part.text)
                 case "data":
-                    self.line(orjson.dumps(_PART.to_dict(part)["data"]).decode())
+                    # Objects have no order on the wire; sorted, two runs look alike.
+                    self.line(orjson.dumps(_PART.to_dict(part)["data"], option=orjson.OPT_SORT_KEYS).decode())
                 case "raw":
                     self.line(self._file(part))
                 case "url":

@@ -12,6 +12,7 @@ from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from datetime import MAXYEAR, date, datetime, timedelta
 from functools import lru_cache
+from math import copysign
 from typing import Any, cast
 
 _EPOCH = datetime(1970, 1, 1)
@@ -155,7 +156,7 @@ def encode_value(message: Any) -> object:
         number = message.number_value
         # Neither NaN nor an infinity passes the comparison; -0.0 keeps its sign as a float.
         if -_LARGEST_EXACT <= number <= _LARGEST_EXACT:
-            return int(number) if number and number.is_integer() else number
+            return int(number) if number.is_integer() and (number or copysign(1, number) > 0) else number
         if number - number != 0:
             raise ValueError("a number that is NaN or infinite cannot be written as JSON")
         return number
