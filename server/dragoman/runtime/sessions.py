@@ -33,7 +33,7 @@ async def end_interrupted(store: Store, appends: Log, session: int) -> int:
                 raise result
         ended += len(heads)
     if ended:
-        log.warning("%d tasks were running when the server stopped; they end as FAILED", ended)
+        log.warning("tasks that were running when the server stopped, and end as FAILED: %d", ended)
     return ended
 
 
