@@ -1,0 +1,124 @@
+"""Cards over HTTP, and the addresses they show."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+from tests.bindings.fake import FakeService, make_cards, over_http
+
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.origins import Origin
+from dragoman.bindings.serving import Bound
+from dragoman.core.errors import AgentNotFound
+
+LOOPBACK = (ip_network("127.0.0.0/8"),)
+CARD = "/.well-known/agent-card.json"
+
+
+async def card(cards: Cards, headers: dict[str, str], path: str = CARD) -> Any:
+    async with over_http(FakeService(), cards) as client, client.get(path, headers=headers) as answer:
+        assert answer.status == 200
+        return await answer.json()
+
+
+@pytest.mark.parametrize("path", [CARD, "/.well-known/agent.json"])
+async def test_both_paths_give_the_card_of_both_generations(path: str) -> None:
+    found = await card(make_cards(), {"Host": "agents.test:8080"}, path)
+    assert (found["name"], found["url"]) == ("Echo", "http://agents.test:8080")
+    assert {interface["protocolVersion"] for interface in found["supportedInterfaces"]} == {"1.0", "0.3"}
+
+
+async def test_another_agent_has_its_card_under_its_id() -> None:
+    found = await card(make_cards(), {"Host": "agents.test"}, f"/other{CARD}")
+    assert (found["name"], found["url"]) == ("Other", "http://agents.test/other")
+
+
+async def test_an_unknown_agent_has_none() -> None:
+    async with over_http(FakeService()) as client, client.get(f"/nobody{CARD}") as answer:
+        assert answer.status == 404
+
+
+async def test_a_card_that_the_caller_has_is_not_sent_again() -> None:
+    async with over_http(FakeService()) as client:
+        async with client.get(CARD) as answer:
+            etag = answer.headers["ETag"]
+            assert answer.headers["Vary"] == "A2A-Version"
+            assert "max-age" in answer.headers["Cache-Control"]
+        for condition in (etag, f'"x", W/{etag}', "*"):
+            async with client.get(CARD, headers={"If-None-Match": condition}) as answer:
+                assert (answer.status, answer.headers["ETag"], await answer.read()) == (304, etag, b"")
+        async with client.get(CARD, headers={"If-None-Match": '"x"'}) as answer:
+            assert answer.status == 200
+        async with client.head(CARD) as answer:
+            assert (answer.status, answer.headers["ETag"], await answer.read()) == (200, etag, b"")
+
+
+async def test_the_settings_beat_what_the_request_says() -> None:
+    cards = make_cards(public_url="https://a.example", public_grpc="grpc.example:443", trusted_proxies=LOOPBACK)
+    found = await card(cards, {"Host": "else.test", "X-Forwarded-Host": "x.test"})
+    urls = {interface["url"] for interface in found["supportedInterfaces"]}
+    assert urls == {"https://a.example", "grpc.example:443", "dns:///grpc.example:443"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "url"),
+    [
+        ({"X-Forwarded-Proto": "https", "X-Forwarded-Host": "pub.test"}, "https://pub.test"),
+        ({"X-Forwarded-Proto": "https", "X-Forwarded-Host": "spoofed.test, pub.test"}, "https://pub.test"),
+        ({"X-Forwarded-Proto": "https", "X-Forwarded-Host": "pub.test", "X-Forwarded-Port": "443"}, "https://pub.test"),
+        ({"X-Forwarded-Host": "pub.test", "X-Forwarded-Port": "8443"}, "http://pub.test:8443"),
+        ({"X-Forwarded-Proto": "https", "X-Forwarded-Prefix": "/a2a/"}, "https://in.test/a2a"),
+        ({"Forwarded": 'for=1.2.3.4;proto=https;host="pub.test:444"'}, "https://pub.test:444"),
+    ],
+)
+async def test_a_trusted_proxy_says_what_the_caller_saw(headers: dict[str, str], url: str) -> None:
+    found = await card(make_cards(trusted_proxies=LOOPBACK), {"Host": "in.test", **headers})
+    assert found["url"] == url
+
+
+@pytest.mark.parametrize("trusted", [(), (ip_network("10.0.0.0/8"),)])
+async def test_a_stranger_says_nothing_for_others(trusted: Any) -> None:
+    headers = {"Host": "in.test", "X-Forwarded-Host": "evil.test", "Forwarded": "host=evil.test;proto=https"}
+    assert (await card(make_cards(trusted_proxies=trusted), headers))["url"] == "http://in.test"
+
+
+@pytest.mark.parametrize("host", ['a"b', "a/b", "a b", "a@b", "", "x" * 300])
+async def test_what_is_no_host_is_not_repeated(host: str) -> None:
+    cards = make_cards()
+    found = await card(cards, {"Host": host})
+    assert found["url"].startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("bound", "origin", "shown"),
+    [
+        (Bound("127.0.0.1", 50051), Origin("http://localhost:80", "localhost"), "127.0.0.1:50051"),
+        (Bound("0.0.0.0", 50051), Origin("http://box.test:80", "box.test"), "box.test:50051"),
+        (Bound("::", 50051), Origin("http://[::1]:80", "[::1]"), "[::1]:50051"),
+        (Bound("0.0.0.0", 50051), None, "localhost:50051"),
+        (Bound("127.0.0.1", 50051), Origin("https://pub.test", "pub.test", forwarded=True), ""),
+        (None, Origin("http://box.test", "box.test"), ""),
+    ],
+)
+def test_grpc_is_shown_where_callers_can_reach_it(bound: Bound | None, origin: Origin | None, shown: str) -> None:
+    cards = make_cards()
+    cards.grpc = bound
+    assert (f'"{shown}"' in cards.document("echo", origin).body.decode()) == bool(shown)
+    assert ("GRPC" in cards.document("echo", origin).body.decode()) == bool(shown)
+
+
+def test_a_card_is_made_once_for_each_address_and_few_are_kept() -> None:
+    cards = make_cards()
+    first = cards.document("echo", Origin("http://a.test", "a.test"))
+    assert cards.document("echo", Origin("http://a.test", "a.test")) is first
+    for number in range(1000):
+        cards.document("echo", Origin(f"http://{number}.test", f"{number}.test"))
+    assert len(cards._kept) <= 256
+    assert cards.document("echo", Origin("http://a.test", "a.test")) is not first
+
+
+def test_there_is_no_card_for_a_stranger() -> None:
+    with pytest.raises(AgentNotFound):
+        make_cards().document("nobody", None)

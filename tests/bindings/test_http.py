@@ -1,0 +1,132 @@
+"""What is neither an operation nor a card: health, OpenAPI, the page, and paths that nothing serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+from tests.bindings.fake import RESOURCE, FakeService, make_cards, over_http
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/health", "/readyz", "/ready"])
+async def test_a_server_that_listens_is_alive_and_ready(path: str) -> None:
+    async with over_http(FakeService()) as client:
+        async with client.get(path) as answer:
+            assert (answer.status, await answer.json()) == (200, {"status": "ok"})
+        async with client.head(path) as answer:
+            assert answer.status == 200
+
+
+async def test_a_draining_server_is_alive_but_not_ready() -> None:
+    draining = asyncio.Event()
+    async with over_http(FakeService(), draining=draining) as client:
+        draining.set()
+        for path, status in (("/readyz", 503), ("/ready", 503), ("/healthz", 200)):
+            async with client.get(path) as answer:
+                assert answer.status == status
+
+
+async def test_a_server_may_have_other_reasons_not_to_be_ready() -> None:
+    async with over_http(FakeService(), ready=lambda: False) as client, client.get("/readyz") as answer:
+        assert answer.status == 503
+
+
+@pytest.mark.parametrize("path", ["/nope", "/v1/nope", f"/{RESOURCE}/nope", "/tasks/", "/openapi/nope"])
+async def test_a_path_that_nothing_serves_is_not_found(path: str) -> None:
+    async with over_http(FakeService()) as client, client.get(path) as answer:
+        assert answer.status == 404
+        body = await answer.json()
+    assert body["error"]["details"][0]["reason"] == "METHOD_NOT_FOUND"
+    assert ("type" in body) == path.startswith("/v1/")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("GET", "/message:send", "POST"),
+        ("DELETE", "/tasks/t1", "GET"),
+        ("PUT", "/v1/tasks/t1:subscribe", "GET, POST"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("POST", "/", "GET, HEAD"),
+    ],
+)
+async def test_a_wrong_method_names_the_right_ones(method: str, path: str, allow: str) -> None:
+    async with over_http(FakeService()) as client, client.request(method, path) as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, allow)
+        error = (await answer.json())["error"]
+    assert error["details"][0]["reason"] == "METHOD_NOT_ALLOWED"
+
+
+async def test_the_page_holds_itself_to_this_server() -> None:
+    async with (
+        over_http(FakeService()) as client,
+        client.get("/", headers={"Accept": "text/html,*/*;q=0.8"}) as answer,
+    ):
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        policy = answer.headers["Content-Security-Policy"]
+        text = await answer.text()
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert not re.search(r"(?:src|href)=\"(?:https?:)?//|innerHTML|\son[a-z]+=\"", text)
+
+
+async def test_everyone_else_gets_the_addresses_of_the_cards() -> None:
+    async with (
+        over_http(FakeService(), make_cards(public_url="https://a.example")) as client,
+        client.get("/") as answer,
+    ):
+        found = await answer.json()
+    assert [(agent["id"], agent["root"], agent["card"]) for agent in found["agents"]] == [
+        ("echo", True, "https://a.example/.well-known/agent-card.json"),
+        ("other", False, "https://a.example/other/.well-known/agent-card.json"),
+    ]
+
+
+async def test_openapi_files_are_listed_and_served() -> None:
+    async with over_http(FakeService(), openapi={"a2a/v1/a2a.json": b"{}"}) as client:
+        async with client.get("/openapi/") as answer:
+            assert await answer.json() == {"files": ["/openapi/a2a/v1/a2a.json"]}
+        async with client.get("/openapi/a2a/v1/a2a.json") as answer:
+            assert await answer.read() == b"{}"
+        async with client.get("/openapi/../../secret") as answer:
+            assert answer.status == 404
+
+
+async def test_the_description_has_every_route_and_refers_to_what_it_has() -> None:
+    async with over_http(FakeService()) as client, client.get("/openapi.json") as answer:
+        text = await answer.text()
+    found: Any = json.loads(text)
+    assert found["openapi"] == "3.1.0"
+    for path in ("/message:send", "/v1/tasks/{task}:cancel", "/{tenant}/v1/card"):
+        assert path in found["paths"]
+    ids = []
+    for path, methods in found["paths"].items():
+        for operation in methods.values():
+            ids.append(operation["operationId"])
+            given = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+            assert given == set(re.findall(r"\{(\w+)\}", path))
+    assert len(ids) == len(set(ids))
+    refs = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert refs == set(found["components"]["schemas"])
+
+
+async def test_a_resource_path_of_both_packages_allows_either_schema() -> None:
+    async with over_http(FakeService()) as client, client.get("/openapi.json") as answer:
+        found: Any = await answer.json()
+    path = next(path for path in found["paths"] if path.startswith("/projects/") and path.endswith("/message:send"))
+    schema = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert [one["$ref"].rsplit("/", 1)[1] for one in schema["anyOf"]] == [
+        "lf.a2a.v1.SendMessageRequest",
+        "a2a.v1.SendMessageRequest",
+    ]
+
+
+async def test_a_taken_address_is_an_os_error() -> None:
+    async with over_http(FakeService()) as client:
+        assert client._base_url is not None
+        with pytest.raises(OSError, match="address already in use"):
+            async with over_http(FakeService(), port=client._base_url.port):
+                pass
