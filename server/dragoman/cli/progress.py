@@ -59,7 +59,7 @@ class Progress:
 
     def say(self, state: str, text: str = "") -> None:
         """The task is in `state`, and its agent said `text`."""
-        text = " ".join(text.split())[:WIDTH]
+        text = _printable(" ".join(text.split()))[:WIDTH]
         if (state, text) == (self._state, self._text):
             return
         self._state, self._text = state, text
@@ -100,7 +100,7 @@ class Progress:
 
     def _print(self, text: str) -> None:
         # Not through rich: texts come from agents and hold no markup, and lines are for programs not to wrap.
-        print("".join(c for c in text.rstrip() if c.isprintable()), file=sys.stderr, flush=True)
+        print(_printable(text.rstrip()), file=sys.stderr, flush=True)
 
     def _remind_later(self) -> None:
         if self._terminal:
@@ -112,3 +112,8 @@ class Progress:
     def _remind(self) -> None:
         self._print(f"{self._state}  still, after {self.elapsed}")
         self._remind_later()
+
+
+def _printable(text: str) -> str:
+    """Without what would move the cursor: texts come from agents."""
+    return "".join(character for character in text if character.isprintable())
