@@ -1,0 +1,56 @@
+"""A server for a whole module, and the command line against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.server import Server, clean_environment, serving
+from typer.testing import CliRunner
+
+from dragoman.cli import cli
+
+
+class Said:
+    """How a command ended, and what it said where."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    def __repr__(self) -> str:
+        return f"exit code {self.code}\nstdout: {self.out}\nstderr: {self.err}"
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The playground."""
+    with serving(cwd=tmp_path_factory.mktemp("playground")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The agents of served.py."""
+    with serving(str(Path(__file__).with_name("served.py")), cwd=tmp_path_factory.mktemp("served")) as server:
+        yield server
+
+
+@pytest.fixture
+def dragoman(playground: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `dragoman ARGUMENTS` in this process, against the playground unless they say otherwise."""
+    monkeypatch.chdir(tmp_path)
+    environment = clean_environment() | {"DRAGOMAN_GRPC": playground.grpc}
+
+    def run(*arguments: str, stdin: str = "") -> Said:
+        result = CliRunner().invoke(cli, arguments, input=stdin, env=environment)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Said(result.exit_code, result.stdout, result.stderr)
+
+    return run

@@ -1,0 +1,28 @@
+"""Agents that say what they were given."""
+
+from __future__ import annotations
+
+from dragoman import Turn, agent, types
+
+
+@agent(default=True, input_modes=["*/*"], output_modes=["text/plain"])
+async def files(turn: Turn) -> str:
+    """Names the files it was sent."""
+    return "".join(f"{file.name} {file.media_type} {len(file.bytes)}\n" for file in turn.files)
+
+
+@agent
+async def said(turn: Turn) -> str:
+    """Gives back the context and the text."""
+    return f"{turn.message.context_id}: {turn.text}"
+
+
+@agent
+async def report(turn: Turn) -> list[types.Part]:
+    """Makes parts of every kind, with a name that wants out of its folder."""
+    return [
+        types.text("above\n"),
+        types.data({"rows": 2}),
+        types.file(b"a,b\n", name="../../etc/table.csv", media_type="text/csv"),
+        types.link("https://example.com/chart.png", media_type="image/png"),
+    ]

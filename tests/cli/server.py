@@ -1,0 +1,120 @@
+"""`dragoman serve` as a process of its own, for tests that start, stop and kill it."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+PATIENCE: Final = 20.0
+"""Seconds after which a test gives up waiting for a line."""
+
+
+class Lines:
+    """The lines of a pipe as they come; those seen stay in `seen`."""
+
+    def __init__(self, pipe: IO[str]) -> None:
+        self.seen: list[str] = []
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, args=(pipe,), daemon=True)
+        self._reader.start()
+
+    def _read(self, pipe: IO[str]) -> None:
+        with pipe:
+            for line in pipe:
+                self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def until(self, text: str) -> str:
+        """The next line that holds `text`."""
+        while True:
+            line = self._queue.get(timeout=PATIENCE)
+            if line is None:
+                raise AssertionError(f"it ended without saying {text!r}; it said:\n" + "\n".join(self.seen))
+            self.seen.append(line)
+            if text in line:
+                return line
+
+    def rest(self) -> str:
+        """Everything, once the process has ended."""
+        while (line := self._queue.get(timeout=PATIENCE)) is not None:
+            self.seen.append(line)
+        self._queue.put(None)
+        return "\n".join(self.seen)
+
+
+@dataclass
+class Server:
+    """A running server. `told` is its log line `serving`, or empty in text form."""
+
+    process: subprocess.Popen[str]
+    out: Lines
+    err: Lines
+    told: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def grpc(self) -> str:
+        return str(self.told["grpc"])
+
+    @property
+    def http(self) -> str:
+        return str(self.told["http"])
+
+    def await_ready(self) -> None:
+        """Waits until it serves, for the first or another time."""
+        self.told = json.loads(self.err.until('"serving"'))
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def ends(self) -> int:
+        """Its exit code, when it has one."""
+        return self.process.wait(PATIENCE)
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without anything that would set a server up, and with output as it comes."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
+    return kept | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+
+
+def start(*arguments: str, cwd: Path, ready: bool = True, text: bool = False) -> Server:
+    """Starts `dragoman serve ARGUMENTS` in `cwd` on free ports; waits until it serves if `ready`."""
+    words = [sys.executable, "-m", "dragoman", "serve", *arguments, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*words, "--log-format", "text" if text else "json"],
+        cwd=cwd,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    server = Server(process, Lines(process.stdout), Lines(process.stderr))
+    if ready and text:
+        server.out.until("Ctrl-C")
+    elif ready:
+        server.await_ready()
+    return server
+
+
+@contextmanager
+def serving(*arguments: str, cwd: Path, ready: bool = True, text: bool = False) -> Iterator[Server]:
+    """A server for as long as the block runs; it is killed if it is still there then."""
+    server = start(*arguments, cwd=cwd, ready=ready, text=text)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+        server.process.wait()

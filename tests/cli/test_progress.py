@@ -1,0 +1,67 @@
+"""The lines on stderr while one waits."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from dragoman.cli.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_elsewhere_than_on_a_terminal_it_prints_each_state_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        for state, text in (("SUBMITTED", ""), ("WORKING", ""), ("WORKING", ""), ("WORKING", "half\nway")):
+            progress.say(state, text)
+        progress.note("COMPLETED")
+    assert capsys.readouterr().err == "WORKING\nWORKING  half way\nCOMPLETED\n"
+
+
+async def test_silence_is_broken_by_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        progress.say("WORKING")
+        progress._remind()
+    assert capsys.readouterr().err.splitlines()[1].startswith("WORKING  still, after ")
+
+
+async def test_agents_cannot_write_control_characters_to_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        progress.say("WORKING", "a\x1b[2Jb")
+    assert capsys.readouterr().err == "WORKING  a[2Jb\n"
+
+
+async def test_on_a_terminal_the_line_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with Progress() as progress:
+        progress.say("WORKING", "a\x1b[2Jb [red]c")
+        progress.hide()
+    shown = screen.getvalue()
+    assert "WORKING" in shown
+    assert "\x1b[2J" not in shown
+    assert shown.rstrip("\r").endswith("\x1b[2K")  # the last thing is an erased line
+
+
+async def test_there_is_no_line_where_it_may_not_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with Progress(may_show=lambda: False) as progress:
+        progress.say("WORKING")
+    assert screen.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0123, "12 ms"), (2.34, "2.3 s"), (61, "1 min 1 s"), (3605, "60 min 5 s")]
+)
+def test_time_is_told_as_people_tell_it(seconds: float, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress()
+    monkeypatch.setattr(time, "monotonic", lambda: progress._began + seconds)
+    assert progress.elapsed == text

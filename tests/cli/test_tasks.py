@@ -1,0 +1,243 @@
+"""`send`, `get`, `watch`, `list`, `cancel` against a real server: what goes where, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.cli.server import Lines, Server, clean_environment
+
+NOT_THERE = "00000000-0000-7000-8000-000000000000"
+
+
+def test_an_answer_goes_to_stdout_and_the_rest_to_stderr(dragoman: Run) -> None:
+    said = dragoman("send", "echo hello")
+    assert (said.code, said.out) == (0, "hello\n")
+    assert said.err.startswith("COMPLETED  task ")
+
+
+def test_a_stream_prints_its_chunks(dragoman: Run) -> None:
+    said = dragoman("send", "stream 3", "--stream")
+    assert (said.code, said.out) == (0, "chunk-1 chunk-2 chunk-3 \n")
+
+
+def test_waiting_gives_the_same_text_as_streaming(dragoman: Run) -> None:
+    assert dragoman("send", "stream 3").out == dragoman("send", "stream 3", "--stream").out
+
+
+def test_the_text_may_come_from_stdin(dragoman: Run) -> None:
+    assert dragoman("send", "-", stdin="echo from a pipe").out == "from a pipe\n"
+
+
+def test_without_waiting_stdout_is_the_id_and_nothing_else(dragoman: Run) -> None:
+    said = dragoman("send", "sleep 60", "--no-wait")
+    task = said.out.strip()
+    assert said.code == 0
+    assert f"follow it with: dragoman watch {task} --grpc " in said.err
+    shown = dragoman("get", task)
+    assert f"task     {task}\nstate    WORKING\n" in shown.out
+    assert "agent    sleeping for 60 s\n" in shown.out
+    canceled = dragoman("cancel", task)
+    assert (canceled.code, canceled.out) == (0, f"CANCELED  {task}\n")
+
+
+def test_a_question_is_printed_and_its_answer_continues_the_task(dragoman: Run) -> None:
+    asked = dragoman("send", "ask")
+    assert asked.code == 0
+    assert asked.out.strip()
+    task = asked.err.split("task ")[1].split()[0]
+    assert f"answer it with: dragoman send --task {task} " in asked.err
+    answered = dragoman("send", "--task", task, "forty-two")
+    assert (answered.code, answered.out) == (0, "you said: forty-two\n")
+    shown = dragoman("get", task, "--history", "10").out
+    assert "\nuser     ask\n" in shown
+    assert "\nuser     forty-two\n" in shown
+
+
+def test_a_failure_says_why_and_is_exit_code_1(dragoman: Run) -> None:
+    said = dragoman("send", "fail")
+    assert (said.code, said.out) == (1, "")
+    assert "FAILED  task " in said.err
+    assert "RuntimeError" in said.err
+    assert dragoman("send", "reject").code == 1
+
+
+def test_a_message_instead_of_a_task_is_printed(dragoman: Run) -> None:
+    for how in ([], ["--stream"], ["--no-wait"]):
+        said = dragoman("send", "reply good morning", *how)
+        assert (said.code, said.out) == (0, "good morning\n")
+
+
+def test_files_are_named_and_saved_only_when_asked(dragoman: Run) -> None:
+    said = dragoman("send", "file")
+    assert said.out.startswith("[hello.txt, text/plain, ")
+    assert not list(Path.cwd().iterdir())
+    for name in ("hello.txt", "hello-1.txt"):
+        saved = dragoman("send", "file", "--save", "here")
+        assert f"written to here/{name}]" in saved.out
+        assert Path("here", name).read_bytes().startswith(b"hello")
+
+
+def test_files_from_afar_stay_in_their_folder(dragoman: Run, served: Server) -> None:
+    said = dragoman("send", "x", "--agent", "report", "--save", "here", "--grpc", served.grpc)
+    assert said.out.splitlines() == [
+        "above",
+        '{"rows":2}',
+        "[../../etc/table.csv, text/csv, 4 bytes; written to here/table.csv]",
+        "[image/png https://example.com/chart.png]",
+    ]
+    assert [path.name for path in Path("here").iterdir()] == ["table.csv"]
+
+
+def test_attached_files_have_names_and_types(dragoman: Run, served: Server) -> None:
+    Path("sales.csv").write_text("a,b\n")
+    Path("sales.csv.gz").write_bytes(b"x")
+    Path("notes.md").write_text("# hi")
+    Path("noname").write_text("?")
+    arguments = [word for path in sorted(Path.cwd().iterdir()) for word in ("--file", str(path))]
+    said = dragoman("send", *arguments, "--grpc", served.grpc)
+    assert said.out.splitlines() == [
+        "noname application/octet-stream 1",
+        "notes.md text/markdown 4",
+        "sales.csv text/csv 4",
+        "sales.csv.gz application/octet-stream 1",
+    ]
+
+
+def test_a_context_is_taken_up(dragoman: Run, served: Server) -> None:
+    said = dragoman("send", "hi", "--agent", "said", "--context", "c-1", "--grpc", served.grpc)
+    assert said.out == "c-1: hi\n"
+
+
+def test_json_is_one_object_a_line(dragoman: Run) -> None:
+    (line,) = dragoman("send", "echo hello", "--json").out.splitlines()
+    task = json.loads(line)["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert task["artifacts"][0]["parts"] == [{"text": "hello"}]
+    assert json.loads(dragoman("get", task["id"], "--json").out)["artifacts"] == task["artifacts"]
+
+    lines = [json.loads(line) for line in dragoman("send", "stream 2", "--stream", "--json").out.splitlines()]
+    kinds = [next(iter(line)) for line in lines]
+    assert (kinds[0], kinds.count("artifactUpdate"), kinds[-1]) == ("task", 2, "statusUpdate")
+
+    reply = dragoman("send", "reply hi", "--json").out
+    assert json.loads(reply)["message"]["parts"] == [{"text": "hi"}]
+
+
+def test_a_list_shows_what_changed_last_and_can_be_narrowed(dragoman: Run) -> None:
+    first = json.loads(dragoman("send", "echo 1", "--context", "of-the-list", "--json").out)["task"]["id"]
+    second = json.loads(dragoman("send", "fail", "--context", "of-the-list", "--json").out)["task"]["id"]
+    lines = dragoman("list", "--context", "of-the-list").out.splitlines()
+    assert [line.split()[:2] for line in lines] == [[second, "FAILED"], [first, "COMPLETED"]]
+    assert dragoman("list", "--context", "of-the-list", "--state", "completed").out.startswith(first)
+    (line,) = dragoman("list", "--context", "of-the-list", "--limit", "1", "--json").out.splitlines()
+    assert json.loads(line)["id"] == second
+    nothing = dragoman("list", "--context", "of-nobody")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "no tasks\n")
+
+
+def test_watching_shows_what_there_is_and_what_comes(dragoman: Run) -> None:
+    task = dragoman("send", "stream 4 50", "--no-wait").out.strip()
+    said = dragoman("watch", task)
+    assert (said.code, said.out.replace("\n", "")) == (0, "chunk-1 chunk-2 chunk-3 chunk-4 ")
+    assert "COMPLETED  task " in said.err
+
+
+def test_watching_a_finished_task_shows_it(dragoman: Run) -> None:
+    task = json.loads(dragoman("send", "echo done", "--json").out)["task"]["id"]
+    said = dragoman("watch", task)
+    assert (said.code, said.out) == (0, "done\n")
+    failed = json.loads(dragoman("send", "fail", "--json").out)["task"]["id"]
+    assert dragoman("watch", failed).code == 1
+
+
+@pytest.mark.parametrize("command", ["get", "watch", "cancel"])
+def test_a_task_that_is_not_there_is_exit_code_3(dragoman: Run, command: str) -> None:
+    said = dragoman(command, NOT_THERE)
+    assert (said.code, said.out) == (3, "")
+    assert "(TASK_NOT_FOUND)" in said.err
+
+
+def test_a_refusal_names_the_field(dragoman: Run, served: Server) -> None:
+    said = dragoman("send", "hi", "--agent", "nobody", "--grpc", served.grpc)
+    assert said.code == 3
+    assert "files" in said.err  # those that there are
+    Path("photo.png").write_bytes(b"x")
+    said = dragoman("send", "--file", "photo.png", "--agent", "said", "--grpc", served.grpc)
+    assert said.code == 3
+    assert "message.parts[0].mediaType" in said.err
+    assert "(CONTENT_TYPE_NOT_SUPPORTED)" in said.err
+
+
+def test_no_server_is_exit_code_3_with_what_to_do(dragoman: Run, unused_tcp_port: int) -> None:
+    said = dragoman("send", "hi", "--grpc", f"127.0.0.1:{unused_tcp_port}")
+    assert (said.code, said.out) == (3, "")
+    assert f"no server answers at 127.0.0.1:{unused_tcp_port}" in said.err
+    assert "dragoman serve" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["send"], "say something"),
+        (["send", "hi", "--stream", "--no-wait"], "--no-wait"),
+        (["send", "hi", "--file", "absent.csv"], "--file absent.csv: No such file"),
+        (["send", "hi", "--file", "."], "--file .: "),
+        (["list", "--state", "happy"], "happy"),
+        (["get"], "TASK"),
+        (["juggle"], "juggle"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(dragoman: Run, arguments: list[str], said: str) -> None:
+    result = dragoman(*arguments)
+    assert result.code == 2
+    assert said in result.err
+
+
+def test_files_over_the_limit_are_not_even_read(dragoman: Run) -> None:
+    with Path("big.bin").open("wb") as file:
+        file.truncate(16 * 1024 * 1024 + 1)
+    said = dragoman("send", "--file", "big.bin")
+    assert said.code == 2
+    assert "--file big.bin: 16,777,217 bytes; a message may hold 16,777,216 in all" in said.err
+
+
+def test_help_teaches_by_examples(dragoman: Run) -> None:
+    for command in ("send", "get", "watch", "list", "cancel", "serve"):
+        assert f"dragoman {command}" in dragoman(command, "--help").out
+    top = dragoman("--help").out
+    assert "Exit codes" in top
+    assert dragoman("--version").out.startswith("dragoman ")
+
+
+def test_ctrl_c_leaves_the_task_running(dragoman: Run, playground: Server) -> None:
+    command = [sys.executable, "-m", "dragoman", "send", "sleep 60", "--grpc", playground.grpc]
+    process = subprocess.Popen(
+        command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert process.stdout is not None
+    lines = Lines(process.stderr)
+    with process.stdout:
+        lines.until("WORKING")
+        process.send_signal(signal.SIGINT)
+        line = lines.until("the task goes on")
+        assert process.wait(20) == 130
+    assert "Traceback" not in lines.rest()
+    task = line.split("dragoman watch ")[1].split()[0]
+    assert "state    WORKING" in dragoman("get", task).out
+    dragoman("cancel", task)
+
+
+def test_nothing_heavy_is_imported_for_help() -> None:
+    code = (
+        "import sys; import dragoman.cli;"
+        "print([name for name in ('grpc', 'aiohttp', 'pydantic', 'rich', 'sqlite3') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
