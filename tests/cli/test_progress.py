@@ -43,6 +43,8 @@ async def test_on_a_terminal_the_line_is_gone_at_the_end(monkeypatch: pytest.Mon
     monkeypatch.setenv("TERM", "xterm")
     with Progress() as progress:
         progress.say("WORKING", "a\x1b[2Jb [red]c")
+        assert screen.getvalue() == ""  # not yet: the task may end in a moment
+        progress._appear()
         progress.hide()
     shown = screen.getvalue()
     assert "WORKING" in shown
@@ -55,6 +57,7 @@ async def test_there_is_no_line_where_it_may_not_stand(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stderr", screen)
     with Progress(may_show=lambda: False) as progress:
         progress.say("WORKING")
+        progress._appear()
     assert screen.getvalue() == ""
 
 

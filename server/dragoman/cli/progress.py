@@ -16,6 +16,9 @@ from rich.text import Text
 REMIND: Final = 15.0
 """Seconds of silence after which a plain line says that the task is still there."""
 
+LULL: Final = 0.1
+"""Seconds of quiet before the moving line comes up: it must not slow a quick stream down, nor flash."""
+
 WIDTH: Final = 100
 
 _QUICKLY_OVER: Final = ("SENT", "SUBMITTED")
@@ -38,6 +41,7 @@ class Progress:
         self._state = ""
         self._text = ""
         self._live: Live | None = None
+        self._appearing: asyncio.TimerHandle | None = None
         self._reminder: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
@@ -71,13 +75,21 @@ class Progress:
 
     def hide(self) -> None:
         """Takes the moving line off the screen."""
+        if self._appearing is not None:
+            self._appearing.cancel()
+            self._appearing = None
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def show(self) -> None:
-        """Puts the moving line on the screen, if that is a terminal."""
-        if self._terminal and self._live is None and self._may_show():
+        """Puts the moving line on the screen, if that is a terminal and nothing else is written there for a moment."""
+        if self._terminal and self._live is None and self._appearing is None:
+            self._appearing = asyncio.get_running_loop().call_later(LULL, self._appear)
+
+    def _appear(self) -> None:
+        self._appearing = None
+        if self._may_show():
             self._live = Live(
                 console=self._console,
                 get_renderable=self._line,
