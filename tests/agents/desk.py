@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
 from typing import Any
 
 from dragoman.core import fold, states
-from dragoman.core.log import Append, ArtifactChange, Inbound, New, NewTask, StatusChange, TaskRef, plan
+from dragoman.core.log import Append, ArtifactChange, Inbound, New, NewTask, StatusChange, TaskRef
 from dragoman.core.names import Owner
+from dragoman.core.plan import plan
 from dragoman.ports import Agent, Ending
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

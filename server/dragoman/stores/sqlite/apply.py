@@ -1,6 +1,6 @@
 """Applying appends inside one transaction: the only place that writes tasks.
 
-`core.log.plan` decides what is written; here are the statements. A change costs rows for what it adds and one
+`core.plan` decides what is written; here are the statements. A change costs rows for what it adds and one
 update of the task's head, whatever the task already holds.
 """
 
@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dragoman.core.log import Append, Appended, Head, Plan, TaskRef, plan
+from dragoman.core.log import Append, Appended, Head, TaskRef
 from dragoman.core.names import Owner
+from dragoman.core.plan import Plan, plan
 
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"

@@ -12,9 +12,10 @@ from itertools import groupby
 from typing import Any, Final
 
 from dragoman.core import frames
-from dragoman.core.log import Event, Head, TaskRef, status_bytes
+from dragoman.core.log import Event, Head, TaskRef
 from dragoman.core.names import Owner, key_of
 from dragoman.core.pages import Page, Query, sort_key
+from dragoman.core.plan import status_bytes
 from dragoman.ports import Conversation, Snapshot, StoredMessage
 from dragoman.stores.sqlite.apply import HEAD_COLUMNS, head_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

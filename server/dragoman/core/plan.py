@@ -1,0 +1,220 @@
+"""What an append writes: a pure function, so that every store writes the same log and each adapter holds only SQL.
+
+`plan` decides from the task's head, as the store has it inside its transaction: which events with which sequence,
+which rows, which new head. Rules that live here and nowhere else:
+
+- Terminal is final under every guard.
+- Sequences have no gaps: event 1 is the Task as created, then status and artifact updates (1.0 §3.1.2).
+- A status's time is the store's, and never goes back within a task.
+- A message from the user is stored with the status update that accepts it. What a status said becomes history
+  with the next status.
+- A run that ends its turn while messages wait unread does not end it: the task stays WORKING, and the run is
+  told to go `again`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from dragoman.core import frames, states
+from dragoman.core.log import (
+    AGENT,
+    ENDED,
+    EXISTS,
+    USER,
+    Append,
+    Appended,
+    ArtifactChange,
+    Event,
+    Head,
+    Refused,
+    StatusChange,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A message framed as field 5 of Task (`history`)."""
+
+    number: int
+    role: int
+    data: bytes
+    envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRow:
+    """A chunk of an artifact. `fresh` drops what there was; `text` rows hold UTF-8, others framed fields."""
+
+    artifact_id: str
+    head: bytes
+    sequence: int
+    data: bytes
+    text: bool
+    fresh: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a store writes for one append. `before` is None for a new task."""
+
+    before: Head | None
+    head: Head
+    change: Append
+    events: list[Event] = field(default_factory=list)
+    messages: list[MessageRow] = field(default_factory=list)
+    artifacts: list[ArtifactRow] = field(default_factory=list)
+    again: bool = False
+
+    @property
+    def log(self) -> bytes:
+        """The bytes of the log row: the events of this append, each with its length before it."""
+        return frames.delimited([event.data for event in self.events])
+
+    @property
+    def outcome(self) -> Appended:
+        before = self.before.token if self.before else 0
+        return Appended(self.head, self.events, self.again, self.head.token > before)
+
+
+def plan(before: Head | None, change: Append, now: int) -> Plan:
+    """Decides what `change` writes at `now` (milliseconds). Raises Refused, and then nothing may be written."""
+    if before is not None and before.state in states.TERMINAL:
+        raise Refused(EXISTS if change.create else ENDED, before)
+    if reason := change.guard.refusal(before):
+        raise Refused(reason, before)
+    if before is None:
+        made = _create(change, now)
+    else:
+        made = Plan(before, before, change)
+        _accept(made, max(now, before.updated))
+    _events(made, max(now, made.head.updated))
+    _settle(made)
+    return made
+
+
+def _create(change: Append, now: int) -> Plan:
+    new, message = change.create, change.message
+    assert new is not None, "only New may meet no task"
+    assert message is not None, "a task begins with a message"
+    head = Head(
+        change.task, new.agent, new.id, new.context, states.SUBMITTED, now,
+        last=1, messages=1, inbox=1, ready=True, visible=new.visible,
+    )  # fmt: skip
+    row = MessageRow(1, USER, frames.frame(5, message.message), message.envelope)
+    task = b"".join(
+        (
+            frames.text(1, new.id),
+            frames.text(2, new.context),
+            frames.frame(3, _status(states.SUBMITTED, b"", now)),
+            row.data,
+            frames.submessage(6, new.metadata),
+        )
+    )
+    return Plan(None, head, change, [Event(1, frames.frame(1, task), states.SUBMITTED)], [row])
+
+
+def _accept(made: Plan, now: int) -> None:
+    """Stores a follow-up with the status update that accepts it (1.0 §3.4.3)."""
+    message, head = made.change.message, made.head
+    if message is None:
+        return
+    number = head.messages + 1
+    made.messages.append(MessageRow(number, USER, frames.frame(5, message.message), message.envelope))
+    waits = head.running or head.ready
+    state = head.state if waits else states.WORKING
+    made.head = replace(head, messages=number, inbox=number, status_message=0, ready=head.ready or not waits)
+    _write_status(made, StatusChange(state), now)
+
+
+def _events(made: Plan, now: int) -> None:
+    change = made.change
+    if change.taken > made.head.taken:
+        made.head = replace(made.head, taken=change.taken)
+    for event in change.events:
+        if isinstance(event, StatusChange):
+            if change.release and event.state not in _NEVER_AGAIN and made.head.inbox > made.head.taken:
+                event = replace(event, state=states.WORKING)
+                made.again = True
+            _write_status(made, event, now)
+        else:
+            _write_artifact(made, event)
+    if change.events and not made.head.visible:
+        made.head = replace(made.head, visible=True)
+
+
+_NEVER_AGAIN: Final = frozenset({states.FAILED, states.REJECTED, states.CANCELED, states.WORKING})
+"""Ends that hold even when messages wait unread: those stay in the history (design: streams)."""
+
+
+def _write_status(made: Plan, event: StatusChange, now: int) -> None:
+    head = made.head
+    messages, said, asked = head.messages, 0, head.asked
+    if event.message:
+        messages += 1
+        said = messages
+        made.messages.append(MessageRow(said, AGENT, frames.frame(5, event.message), b""))
+    if event.state in states.INTERRUPTED:
+        asked = said
+    update = b"".join(
+        (
+            frames.text(1, head.id),
+            frames.text(2, head.context),
+            frames.frame(3, _status(event.state, event.message, now)),
+            frames.submessage(4, event.metadata),
+        )
+    )
+    sequence = head.last + 1
+    made.events.append(Event(sequence, frames.frame(3, update), event.state))
+    made.head = replace(
+        head, state=event.state, updated=now, last=sequence,
+        messages=messages, status_message=said, asked=asked,
+    )  # fmt: skip
+
+
+def _write_artifact(made: Plan, event: ArtifactChange) -> None:
+    head, sequence = made.head, made.head.last + 1
+    parts = event.parts if event.text is None else frames.frame(4, frames.frame(1, event.text.encode()))
+    update = b"".join(
+        (
+            frames.text(1, head.id),
+            frames.text(2, head.context),
+            frames.frame(3, event.head + parts + event.tail),
+            frames.integer(4, event.append),
+            frames.integer(5, event.last_chunk),
+            frames.submessage(6, event.metadata),
+        )
+    )
+    made.events.append(Event(sequence, frames.frame(4, update)))
+    made.head = replace(head, last=sequence)
+    text = event.text is not None and not event.tail
+    data = event.text.encode() if text and event.text is not None else parts + event.tail
+    rows = made.artifacts
+    if text and event.append and rows and rows[-1].text and rows[-1].artifact_id == event.artifact_id:
+        rows[-1] = replace(rows[-1], data=rows[-1].data + data)
+    else:
+        rows.append(ArtifactRow(event.artifact_id, event.head, sequence, data, text, not event.append))
+
+
+def _settle(made: Plan) -> None:
+    """Who runs the task after this."""
+    change, head = made.change, made.head
+    if change.release and not made.again:
+        head = replace(head, session=0, ready=False)
+        if made.events:
+            made.events[-1].ends = True
+    if change.claim and head.ready:
+        head = replace(head, session=change.claim, token=head.token + 1, ready=False)
+    made.head = head
+
+
+def _status(state: int, message: bytes, now: int) -> bytes:
+    return frames.integer(1, state) + frames.submessage(2, message) + frames.frame(3, frames.timestamp(now))
+
+
+def status_bytes(head: Head, message_row: bytes) -> bytes:
+    """The `status` field of Task, framed, from the head and the framed message it carries (empty for none)."""
+    said = b"\x12" + message_row[1:] if message_row else b""  # field 5 of Task becomes field 2 of TaskStatus
+    body = frames.integer(1, head.state) + said + frames.frame(3, frames.timestamp(head.updated))
+    return frames.frame(3, body)
