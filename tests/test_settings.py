@@ -92,6 +92,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ({"log_format": "xml"}, "--log-format (command line): \"xml\" must be 'text' or 'json'"),
         ({"slots": "0"}, '--slots (command line): "0" must be greater than or equal to 1'),
         ({"store": "postgresql://db"}, '--store (command line): "postgresql://db" names no store; use sqlite:///PATH'),
+        ({"store": "sqlite:///:memory:"}, '--store (command line): "sqlite:///:memory:" names no store; use '),
         ({"public_url": "agents.example"}, "--public-url (command line): "),
         ({"public_grpc": "agents.example"}, '--public-grpc (command line): "agents.example" is not HOST:PORT'),
         ({"trusted_proxies": "10.0.0.0/8,me"}, "--trusted-proxies (command line): 'me' "),

@@ -151,7 +151,7 @@ class Settings(BaseSettings):
     @field_validator("store")
     @classmethod
     def _store_is_known(cls, value: str) -> str:
-        if not value.startswith("sqlite:///") or not value.removeprefix("sqlite:///"):
+        if not value.startswith("sqlite:///") or value.removeprefix("sqlite:///") in ("", ":memory:"):
             raise ValueError(f'"{value}" names no store; use {STORE_FORM}')
         return value
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.reload import times
+from dragoman.cli.reload import app_of, times
 
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DRAGOMAN_APP", raising=False)
 
 
 def test_python_files_below_the_app_count_and_what_is_installed_or_hidden_does_not(tmp_path: Path) -> None:
@@ -21,6 +22,14 @@ def test_python_files_below_the_app_count_and_what_is_installed_or_hidden_does_n
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert {path.relative_to(tmp_path).as_posix() for path in times(tmp_path)} == {"app.py", "deep/er/part.py"}
+
+
+def test_the_app_is_found_wherever_it_was_said(tmp_path: Path) -> None:
+    assert app_of({"app": None}) == "dragoman.playground"
+    (tmp_path / "dragoman.toml").write_text('app = "agents.py"')
+    assert app_of({"app": None}) == "agents.py"
+    assert app_of({"app": "other.py"}) == "other.py"
+    assert app_of({"app": None, "slots": "x"}) == ""
 
 
 def test_the_settings_file_counts(tmp_path: Path) -> None:

@@ -234,6 +234,18 @@ def test_ctrl_c_leaves_the_task_running(dragoman: Run, playground: Server) -> No
     dragoman("cancel", task)
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(playground: Server) -> None:
+    command = [sys.executable, "-m", "dragoman", "send", "stream 5000", "--stream", "--grpc", playground.grpc]
+    process = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read(7) == b"chunk-1"
+    process.stdout.close()
+    with process.stderr:
+        assert b"Broken" not in process.stderr.read()
+    assert process.wait(20) == 0
+
+
 def test_nothing_heavy_is_imported_for_help() -> None:
     code = (
         "import sys; import dragoman.cli;"

@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from dragoman.loading import source_directory
+from dragoman.settings import SettingsError, load
 
 INTERVAL: Final = 0.4
 """Seconds between two looks."""
@@ -27,7 +28,15 @@ _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 _MOST: Final = 5000
 
 
-def supervise(arguments: Sequence[str], app: str | None) -> int:
+def app_of(arguments: Mapping[str, Any]) -> str:
+    """APP, wherever it was said; empty when the settings cannot be used, which the server itself will explain."""
+    try:
+        return load(arguments).app
+    except SettingsError:
+        return ""
+
+
+def supervise(arguments: Sequence[str], app: str) -> int:
     """Runs `dragoman ARGUMENTS` without `--reload`, again and again. Gives the exit code of the last one.
 
     A server that ends by itself (a broken module, a taken port) is started again at the next change.
@@ -55,6 +64,8 @@ def supervise(arguments: Sequence[str], app: str | None) -> int:
         seen = now
         _stop(child)
         child = subprocess.Popen(command)
+        if ended.is_set():  # the signal went to the old one
+            child.terminate()
     while child.poll() is None:
         ended.clear()
         try:

@@ -133,9 +133,9 @@ def serve(
     """
     given = {name: value for name, value in locals().items() if name != "reload"}
     if reload:
-        from dragoman.cli.reload import supervise
+        from dragoman.cli.reload import app_of, supervise
 
-        raise typer.Exit(supervise(sys.argv[1:], app))
+        raise typer.Exit(supervise(sys.argv[1:], app_of(given)))
     from dragoman.cli.serving import run
 
     raise typer.Exit(run(given))

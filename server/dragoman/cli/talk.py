@@ -6,6 +6,7 @@ Every coroutine gives the exit code of its command; `run` turns what goes wrong 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import aclosing
@@ -41,8 +42,8 @@ def run(grpc: str, command: Coroutine[Any, Any, int]) -> NoReturn:
         code = UNREACHABLE
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except BrokenPipeError:  # `| head` has seen enough
-        sys.stderr.close()
+    except BrokenPipeError:  # `| head` has seen enough; what is still buffered must not fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
     raise typer.Exit(code)
 
