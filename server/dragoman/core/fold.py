@@ -27,7 +27,8 @@ def _artifact(task: pb.Task, update: pb.TaskArtifactUpdateEvent) -> None:
         if known.artifact_id == update.artifact.artifact_id:
             if update.append:
                 known.parts.extend(update.artifact.parts)
-                known.metadata.MergeFrom(update.artifact.metadata)
+                if update.artifact.HasField("metadata"):
+                    known.metadata.MergeFrom(update.artifact.metadata)
                 known.extensions.extend(update.artifact.extensions)
             else:
                 known.CopyFrom(update.artifact)

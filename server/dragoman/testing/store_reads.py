@@ -1,0 +1,236 @@
+"""What every store answers: a Task is the fold of its events, pages are exact, and strangers see nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dragoman.core import states
+from dragoman.core.fold import fold
+from dragoman.core.log import Appended
+from dragoman.core.names import Owner
+from dragoman.core.pages import Page, Query
+from dragoman.ports import Store
+from dragoman.testing.changes import (
+    AGENT,
+    OWNER,
+    SESSION,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    finished,
+    follow_up,
+    new_ref,
+    running,
+    status,
+    texts,
+)
+from dragoman.testing.store_writes import Clock
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+STRANGERS = (Owner("default", "somebody else"), Owner("projects/p", "anonymous"))
+
+
+async def folded(store: Store, appended: Appended) -> pb.Task:
+    """The fold of a task's events, with neighbouring text parts joined."""
+    task = pb.Task()
+    for event in await store.events(appended.head.ref, 0, 100_000):
+        fold(task, pb.StreamResponse.FromString(event.data))
+    return task
+
+
+def said(task: pb.Task) -> dict[str, str]:
+    return {one.artifact_id: "".join(texts(one.parts)) for one in task.artifacts}
+
+
+class StoreReads:
+    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    # One task ---------------------------------------------------------------------------------------------------
+
+    async def task(self, store: Store, appended: Appended, history: int | None = None) -> pb.Task:
+        snapshot = await store.read(appended.head.ref, history=history)
+        assert snapshot is not None
+        return pb.Task.FromString(snapshot.task)
+
+    async def test_a_task_is_the_fold_of_its_events(self, store: Store) -> None:
+        claimed = await running(store)
+        for change in (
+            artifact("b", "one", "two"),
+            artifact("a", "first"),
+            artifact("a", "second", append=True),
+            status(states.WORKING, "half way"),
+            artifact("b", "replaced"),
+            artifact("new", "by appending", append=True),
+            status(states.COMPLETED, "done"),
+        ):
+            last = await store.append(by_runner(claimed, change, end=change == status(states.COMPLETED, "done")))
+            assert await self.task(store, last) == await folded(store, last)
+
+    async def test_text_chunks_are_one_part_at_every_moment(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(by_runner(claimed, chunk("out", "a", append=False), chunk("out", "b")))
+        last = await store.append(by_runner(claimed, chunk("out", "c")))
+        task = await self.task(store, last)
+        assert texts(task.artifacts[0].parts) == ["abc"]
+        assert said(task) == said(await folded(store, last))
+
+    async def test_other_parts_are_never_joined(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(by_runner(claimed, chunk("out", "a", append=False), artifact("out", "b", "c", append=True)))
+        last = await store.append(by_runner(claimed, chunk("out", "d"), chunk("out", "e")))
+        assert texts((await self.task(store, last)).artifacts[0].parts) == ["a", "b", "c", "de"]
+
+    async def test_what_a_status_said_becomes_history_with_the_next(self, store: Store) -> None:
+        claimed = await running(store)
+        asked = await store.append(by_runner(claimed, status(states.INPUT_REQUIRED, "which?"), end=True))
+        task = await self.task(store, asked)
+        assert [texts(one.parts) for one in task.history] == [["hello"]]
+        assert texts(task.status.message.parts) == ["which?"]
+        answered = await store.append(follow_up(asked.head.ref, "blue", claim=SESSION))
+        task = await self.task(store, answered)
+        assert [texts(one.parts) for one in task.history] == [["hello"], ["which?"], ["blue"]]
+        assert not task.status.HasField("message")
+
+    async def test_the_question_is_remembered_for_the_next_turn(self, store: Store) -> None:
+        claimed = await running(store)
+        asked = await store.append(by_runner(claimed, status(states.INPUT_REQUIRED, "which?"), end=True))
+        answered = await store.append(follow_up(asked.head.ref, "blue", claim=SESSION))
+        kept = await store.conversation(answered.head.ref)
+        assert kept is not None
+        numbers = {one.number: pb.Message.FromString(one.message).parts[0].text for one in kept.messages}
+        assert numbers[kept.head.asked] == "which?"
+
+    @pytest.mark.parametrize(
+        ("history", "left"), [(None, ["hello", "1", "2", "3"]), (0, []), (1, ["3"]), (3, ["1", "2", "3"]), (9, None)]
+    )
+    async def test_history_is_cut_to_its_end(self, store: Store, history: int | None, left: list[str] | None) -> None:
+        claimed = await running(store)
+        for number in (1, 2, 3):
+            last = await store.append(follow_up(claimed.head.ref, str(number)))
+        task = await self.task(store, last, history)
+        assert [one.parts[0].text for one in task.history] == (["hello", "1", "2", "3"] if left is None else left)
+
+    async def test_artifacts_may_be_left_out(self, store: Store) -> None:
+        done = await finished(store, artifact("a", "x"))
+        snapshot = await store.read(done.head.ref, artifacts=False)
+        assert snapshot is not None
+        assert not pb.Task.FromString(snapshot.task).artifacts
+
+    async def test_a_conversation_is_read_from_any_message_on(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(follow_up(claimed.head.ref, "second"))
+        kept = await store.conversation(claimed.head.ref, 1)
+        assert kept is not None
+        assert [pb.Message.FromString(one.message).parts[0].text for one in kept.messages] == ["second"]
+
+    # Whose ------------------------------------------------------------------------------------------------------
+
+    async def test_strangers_find_and_list_nothing(self, store: Store) -> None:
+        done = await finished(store)
+        for owner in STRANGERS:
+            assert await store.find(owner, AGENT, done.head.id) is None
+            assert await store.page(Query(owner, AGENT)) == Page()
+        assert await store.find(OWNER, "another", done.head.id) is None
+        assert (await store.page(Query(OWNER, "another"))).total == 0
+
+    async def test_an_id_that_is_none_of_ours_is_not_found(self, store: Store) -> None:
+        head = (await finished(store)).head
+        for wrong in ("", "1", head.id + "0", head.id.replace("-", ""), f"{{{head.id}}}"[:36]):
+            assert await store.find(OWNER, AGENT, wrong) is None
+
+    # Pages ------------------------------------------------------------------------------------------------------
+
+    async def test_pages_show_every_task_once_newest_status_first(self, store: Store, clock: Clock) -> None:
+        made = []
+        for number in range(25):
+            clock.now += number % 3  # some share a millisecond: ties go by key, later first
+            made.append((await finished(store)).head)
+        seen: list[str] = []
+        query = Query(OWNER, AGENT, size=4)
+        while True:
+            page = await store.page(query)
+            assert page.total == 25
+            seen += [pb.Task.FromString(task).id for task in page.tasks]
+            if page.last is None:
+                break
+            query = replace(query, after=page.last)
+        newest_first = sorted(made, key=lambda head: (head.updated, head.ref.key), reverse=True)
+        assert seen == [head.id for head in newest_first]
+
+    async def test_filters_and_their_totals_are_exact(self, store: Store, clock: Clock) -> None:
+        begin = clock.now
+        for state in (states.COMPLETED, states.FAILED, states.COMPLETED, states.INPUT_REQUIRED):
+            clock.now += 10
+            await finished(store, state=state)
+        clock.now += 10
+        await store.append(created(new_ref(), context="other"))
+        for filters, expected in (
+            ({}, 5),
+            ({"state": states.COMPLETED}, 2),
+            ({"state": states.CANCELED}, 0),
+            ({"context": "other"}, 1),
+            ({"context": "other", "state": states.COMPLETED}, 0),
+            ({"since": begin + 30}, 3),
+            ({"since": begin + 31}, 2),
+            ({"since": begin + 30, "state": states.COMPLETED}, 1),
+        ):
+            page = await store.page(Query(OWNER, AGENT, **filters))
+            assert (len(page.tasks), page.total) == (expected, expected), filters
+
+    async def test_totals_follow_every_change_of_state(self, store: Store) -> None:
+        claimed = await running(store)
+        hidden = await store.append(created(new_ref(), claim=SESSION, visible=False))
+
+        async def totals() -> dict[int, int]:
+            pages = {state: await store.page(Query(OWNER, AGENT, state=state)) for state in states.STORED}
+            return {state: page.total for state, page in pages.items() if page.total}
+
+        assert await totals() == {states.SUBMITTED: 1}
+        await store.append(by_runner(claimed, status(states.WORKING)))
+        assert await totals() == {states.WORKING: 1}
+        await store.append(by_runner(hidden, status(states.COMPLETED), end=True))
+        await store.append(by_runner(claimed, status(states.FAILED), end=True))
+        assert await totals() == {states.COMPLETED: 1, states.FAILED: 1}
+
+    async def test_a_page_gives_artifacts_only_when_asked(self, store: Store) -> None:
+        await finished(store, artifact("a", "x"))
+        bare = await store.page(Query(OWNER, AGENT, history=0))
+        full = await store.page(Query(OWNER, AGENT, history=0, artifacts=True))
+        assert not pb.Task.FromString(bare.tasks[0]).artifacts
+        assert pb.Task.FromString(full.tasks[0]).artifacts
+
+    # What waits -------------------------------------------------------------------------------------------------
+
+    async def test_waiting_tasks_come_oldest_first_and_only_of_these_agents(self, store: Store, clock: Clock) -> None:
+        refs = []
+        for agent in (AGENT, "other", AGENT):
+            clock.now += 1
+            refs.append((await store.append(created(new_ref(), agent=agent))).head.ref)
+        await running(store)
+        assert [head.ref for head in await store.waiting([AGENT], 10)] == [refs[0], refs[2]]
+        assert [head.ref for head in await store.waiting([AGENT, "other"], 2)] == refs[:2]
+        assert await store.waiting([], 10) == []
+
+    async def test_orphans_are_the_claims_of_other_sessions(self, store: Store) -> None:
+        mine = await store.open_session()
+        theirs = [(await running(store)).head.ref for _ in range(3)]
+        await store.append(created(new_ref(), claim=mine))
+        assert sorted(head.ref.key for head in await store.orphans(mine, 10)) == sorted(ref.key for ref in theirs)
+        assert len(await store.orphans(mine, 2)) == 2
+
+    async def test_a_session_is_never_opened_twice(self, store: Store) -> None:
+        sessions = await asyncio.gather(*(store.open_session() for _ in range(5)))
+        assert len(set(sessions)) == 5
+
+    async def test_versions_tell_how_far_tasks_are(self, store: Store) -> None:
+        done, other = await finished(store), await running(store)
+        found = await store.versions([done.head.ref, other.head.ref, new_ref()])
+        assert found == {done.head.ref.key: 2, other.head.ref.key: 1}
