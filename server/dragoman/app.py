@@ -70,8 +70,8 @@ class App:
     async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
         """Begins no more turns, and gives those that run `limit` seconds to end; the others end as FAILED.
 
-        Meanwhile everything else is served, `/readyz` and gRPC health say that we are leaving, and messages that
-        arrive are stored for the next process. `report` is told once a second how many turns are left.
+        Meanwhile everything else is served; new messages are refused with Unavailable, and `/readyz` and gRPC health
+        say that we are leaving. `report` is told once a second how many turns are left.
         """
         self.draining.set()
         await self.runtime.dispatch.drain(limit, report)
@@ -88,7 +88,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
     """
     if agents is None:
         agents = load_agents(settings.app)
-    async with _plain_errors(), AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         path = settings.store_path
         try:
             lock = stack.enter_context(hold(path))
@@ -153,20 +153,6 @@ def _open_sqlite(settings: Settings) -> Store:
 
 STORES: Final[Mapping[str, Callable[[Settings], Store]]] = {"sqlite": _open_sqlite}
 """What opens the store of a URL scheme."""
-
-
-@asynccontextmanager
-async def _plain_errors() -> AsyncIterator[None]:
-    """Lets errors out as they were raised: a task group on the way wraps them, even those of the caller's block."""
-    error: BaseException
-    try:
-        yield
-        return
-    except BaseExceptionGroup as group:
-        error = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    raise error
 
 
 async def _listen(

@@ -51,14 +51,14 @@ async def open_runtime(
     dispatch = Dispatch(store, bus, appends, by_id, session, slots=slots, strict=strict)
     specs = {name: agent.spec for name, agent in by_id.items()}
     service = TaskService(store, bus, appends, followers, dispatch, specs, root, limits or Limits())
-    async with asyncio.TaskGroup() as group:
-        keeping_up = group.create_task(followers.keep_up(), name="followers keep up")
+    # Not a TaskGroup: it would wrap whatever the caller's block raises.
+    keeping_up = asyncio.create_task(followers.keep_up(), name="followers keep up")
+    try:
         await dispatch.start()
-        try:
-            yield Runtime(service, dispatch)
-        finally:
-            await dispatch.stop()
-            keeping_up.cancel()
+        yield Runtime(service, dispatch)
+    finally:
+        await dispatch.stop()
+        keeping_up.cancel()
 
 
 def root_of(agents: Sequence[Agent]) -> str:
