@@ -53,11 +53,10 @@ class Batch:
         with self._lock:
             self._check()
             if self._events >= EVENTS * OVERFLOW or self._bytes >= BYTES * OVERFLOW:
-                self._error = BufferFull(
+                raise BufferFull(
                     f"{self._events} events ({self._bytes} bytes) wait for the disk;"
                     f" await the verb, or flush, before {EVENTS} events or {BYTES} bytes"
                 )
-                raise self._error
             self._pending.append(change)
             self._events += 1
             self._bytes += size_of(change)

@@ -1,0 +1,278 @@
+"""Runs: slots, start-up, drain, limits of what waits for the disk, and stores that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.world import collect, kinds, said, state, texts, world
+
+from dragoman import Turn
+from dragoman.core import states
+from dragoman.core.log import Append, Appended, Runner, StatusChange
+from dragoman.runtime import batch
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.testing.changes import AGENT, created, new_ref
+
+
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+# Slots and start-up ------------------------------------------------------------------------------------------------
+
+
+async def test_more_tasks_than_slots_are_all_done(tmp_path: Path) -> None:
+    running = most = 0
+
+    async def counts(turn: Turn) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return turn.text
+
+    async with world(tmp_path, counts, slots=3) as here:
+        tasks = await asyncio.gather(*(here.send(str(number)) for number in range(40)))
+        assert sorted(int(texts(task)[0]) for task in tasks) == list(range(40))
+        assert most <= 3
+
+
+async def test_a_follow_up_waits_for_a_slot_too(tmp_path: Path) -> None:
+    async def asks(turn: Turn) -> str:
+        if turn.text == "hold":
+            await here.at("go").wait()
+        elif turn.asked is None:
+            turn.ask("which?")
+        return turn.text
+
+    async with world(tmp_path, asks, slots=1) as here:
+        asked = await here.send()
+        holding = await here.start("hold")
+        await here.start("blue", task_id=asked.id)
+        assert state(await here.get(asked.id)) == "WORKING"
+        here.at("go").set()
+        assert texts(await here.ended(asked.id)) == ["blue"]
+        assert texts(await here.ended(holding.id)) == ["hold"]
+
+
+async def test_what_an_earlier_session_was_running_ends_as_interrupted(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    dead = await store.open_session()
+    seen = await store.append(created(new_ref(), claim=dead))
+    unseen = await store.append(created(new_ref(), claim=dead, visible=False))
+    async with world(tmp_path, echo, store=store) as here:
+        task = await here.get(seen.head.id)
+        assert state(task) == "FAILED"
+        assert said(task).startswith("INTERRUPTED: ")
+        assert task.status.message.metadata["reason"] == "INTERRUPTED"
+        assert await store.read(unseen.head.ref) is None
+
+
+async def test_what_waited_for_a_worker_is_run_at_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    waiting = await store.append(created(new_ref(), text="still here", agent=AGENT))
+    async with world(tmp_path, echo, store=store) as here:
+        assert texts(await here.ended(waiting.head.id)) == ["still here"]
+
+
+async def test_a_run_in_a_process_that_lost_its_claim_writes_nothing(tmp_path: Path) -> None:
+    async def slow(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "late"
+
+    async with world(tmp_path, slow) as here:
+        task = await here.start()
+        head = await here.store.find(here.call.caller.owner, "slow", task.id)
+        assert head is not None
+        end = Append(
+            task=head.ref,
+            guard=Runner(head.session, head.token),
+            events=[StatusChange(states.FAILED)],
+            release=True,
+        )
+        await here.store.append(end)
+        here.at("go").set()
+        await here.idle()
+        assert (state(await here.get(task.id)), texts(await here.get(task.id))) == ("FAILED", [])
+
+
+# Working -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_silent_run_is_shown_as_working(tmp_path: Path) -> None:
+    async def silent(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "done"
+
+    async with world(tmp_path, silent) as here:
+        task = await here.start()
+        following = here.follow(task.id)
+        kind = kinds([await anext(following)])
+        if kind == ["task SUBMITTED"]:
+            assert kinds([await anext(following)]) == ["WORKING"]
+        else:
+            assert kind == ["task WORKING"]
+        here.at("go").set()
+        assert kinds(await collect(following)) == ["done", "COMPLETED"]
+
+
+async def test_a_quick_run_goes_straight_to_its_end(tmp_path: Path) -> None:
+    async with world(tmp_path, echo) as here:
+        assert kinds(await collect(here.stream())) == ["task SUBMITTED", "hello", "COMPLETED"]
+
+
+async def test_strict_transitions_put_working_before_the_result(tmp_path: Path) -> None:
+    async with world(tmp_path, echo, strict=True) as here:
+        assert kinds(await collect(here.stream())) == ["task SUBMITTED", "WORKING", "hello", "COMPLETED"]
+
+
+async def test_strict_transitions_fail_an_agent_that_breaks_them(tmp_path: Path) -> None:
+    async def repeats(turn: Turn) -> str:
+        turn.status("one")
+        turn.status("two")
+        return "never"
+
+    async def rejects_late(turn: Turn) -> None:
+        turn.status("working")
+        turn.reject("no")
+
+    async with world(tmp_path, repeats, strict=True) as here:
+        task = await here.send()
+        assert (state(task), texts(task)) == ("FAILED", [])
+        assert "TASK_STATE_WORKING may not be followed by TASK_STATE_WORKING" in said(task)
+    (tmp_path / "other").mkdir()
+    async with world(tmp_path / "other", rejects_late, strict=True) as here:
+        assert "TASK_STATE_REJECTED" in said(await here.send())
+
+
+# Drain -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_drain_waits_for_what_runs(tmp_path: Path) -> None:
+    async def waits(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "done"
+
+    async with world(tmp_path, waits) as here:
+        task = await here.start()
+        told: list[int] = []
+
+        def tell(left: int) -> None:
+            told.append(left)
+            here.at("go").set()
+
+        await here.runtime.dispatch.drain(30, tell)
+        assert told == [1]
+        assert state(await here.get(task.id)) == "COMPLETED"
+
+
+async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> None:
+    async def sleeps(turn: Turn) -> None:
+        await here.at("never").wait()
+
+    async with world(tmp_path, sleeps) as here:
+        task = await here.start()
+        await here.runtime.dispatch.drain(0)
+        await here.runtime.dispatch.stop()
+        ended = await here.get(task.id)
+        assert state(ended) == "FAILED"
+        assert ended.status.message.metadata["reason"] == "DRAINED"
+
+
+# What waits for the disk -------------------------------------------------------------------------------------------
+
+
+async def test_a_flood_of_verbs_is_stopped_with_a_clear_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "EVENTS", 4)
+
+    async def floods(turn: Turn) -> None:
+        for _ in range(1000):
+            turn.chunk("x")
+
+    async with world(tmp_path, floods) as here:
+        task = await here.send()
+        assert state(task) == "FAILED"
+        assert "BufferFull" in said(task)
+
+
+async def test_awaiting_verbs_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "EVENTS", 4)
+
+    async def waits(turn: Turn) -> None:
+        for number in range(500):
+            await turn.chunk(f"{number} ")
+
+    async with world(tmp_path, waits) as here:
+        assert texts(await here.send()) == ["".join(f"{number} " for number in range(500))]
+
+
+async def test_a_thread_waits_for_room_in_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "EVENTS", 4)
+
+    def threaded(turn: Turn) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        for number in range(500):
+            turn.chunk(f"{number} ")
+
+    async with world(tmp_path, threaded) as here:
+        assert texts(await here.send()) == ["".join(f"{number} " for number in range(500))]
+
+
+class Failing:
+    """A store whose appends fail when they carry a certain text."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.failed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def append(self, change: Append) -> asyncio.Future[Appended]:
+        if any(b"disk" in getattr(event, "message", b"") for event in change.events) and not self.failed:
+            self.failed += 1
+            future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+            future.set_exception(sqlite3.OperationalError("database or disk is full"))
+            return future
+        return self._store.append(change)
+
+
+async def test_a_failed_commit_is_raised_at_the_next_verb_and_fails_the_task(tmp_path: Path) -> None:
+    raised: list[BaseException] = []
+
+    async def writes(turn: Turn) -> None:
+        turn.status("this breaks the disk")
+        try:
+            await turn.flush()
+        except sqlite3.Error as error:
+            raised.append(error)
+            raise
+
+    store = Failing(open_store(tmp_path / "tasks.db"))
+    async with world(tmp_path, writes, store=store) as here:
+        task = await here.send()
+        assert raised
+        assert state(task) == "FAILED"
+        assert "disk is full" in said(task)
+
+
+async def test_nothing_of_a_finished_task_stays_in_memory(tmp_path: Path) -> None:
+    async def streams(turn: Turn) -> AsyncIterator[str]:
+        yield "one"
+
+    async with world(tmp_path, streams) as here:
+        for _ in range(20):
+            await here.send()
+            await collect(here.stream())
+        dispatch, service = here.runtime.dispatch, here.runtime.service
+        await here.idle()
+        assert not dispatch._runs
+        assert not dispatch._tasks
+        assert not service._followers._live
