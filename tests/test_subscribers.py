@@ -1,0 +1,91 @@
+"""Many subscribers on the real servers: everybody gets everything, and one that never reads hurts only itself."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import aiohttp
+import grpc
+import orjson
+
+from dragoman import Turn, agent
+from dragoman.app import App, open_app
+from dragoman.client import Client, message
+from dragoman.settings import Settings
+from dragoman.wire import sse
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
+
+CHUNKS = 800
+CHUNK = "x" * 8000
+"""So much that it fits in no socket's buffers."""
+
+gate = asyncio.Event()
+
+
+@agent(default=True)
+async def floods(turn: Turn) -> None:
+    await gate.wait()
+    for number in range(CHUNKS):
+        await turn.chunk(f"{number} {CHUNK}")
+
+
+def number_of(text: str) -> int:
+    return int(text.split(" ", 1)[0])
+
+
+async def over_sse(app: App, session: aiohttp.ClientSession, task: str, here: asyncio.Semaphore) -> list[int]:
+    parser, seen = sse.Parser(), []
+    async with session.get(f"{app.public_url}/tasks/{task}:subscribe") as response:
+        async for data in response.content.iter_any():
+            for event in parser.feed(data):
+                found = orjson.loads(event.data)
+                if "task" in found:
+                    here.release()
+                elif artifact := found.get("artifactUpdate"):
+                    seen.append(number_of(artifact["artifact"]["parts"][0]["text"]))
+    return seen
+
+
+async def over_grpc(stub: A2AServiceStub, task: str, here: asyncio.Semaphore) -> list[int]:
+    seen = []
+    async for event in stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task)):
+        if event.HasField("task"):
+            here.release()
+        elif event.HasField("artifact_update"):
+            seen.append(number_of(event.artifact_update.artifact.parts[0].text))
+    return seen
+
+
+def never_reading(app: App, task: str) -> socket.socket:
+    """A client with a tiny buffer that asks for the stream and then looks away."""
+    lazy = socket.socket()
+    lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    lazy.connect((app.http.host, app.http.port))
+    lazy.sendall(f"GET /tasks/{task}:subscribe HTTP/1.1\r\nHost: {app.http}\r\n\r\n".encode())
+    return lazy
+
+
+async def test_a_hundred_subscribers_one_of_them_never_reading(tmp_path: Path) -> None:
+    gate.clear()
+    settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0")
+    here = asyncio.Semaphore(0)
+    async with (
+        open_app(settings, [floods]) as app,
+        Client(str(app.grpc)) as client,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+        grpc.aio.insecure_channel(str(app.grpc)) as channel,
+    ):
+        asked = pb.SendMessageConfiguration(return_immediately=True)
+        task = (await client.send(message("go"), configuration=asked)).task.id
+        with never_reading(app, task):
+            stub = A2AServiceStub(channel)
+            readers = [asyncio.create_task(over_sse(app, session, task, here)) for _ in range(89)]
+            readers += [asyncio.create_task(over_grpc(stub, task, here)) for _ in range(10)]
+            for _ in readers:
+                await here.acquire()
+            gate.set()
+            for seen in await asyncio.gather(*readers):
+                assert seen == list(range(CHUNKS))
