@@ -93,7 +93,8 @@ def file_part(content: bytes | Path, *, name: str = "", media_type: str = "") ->
         try:
             raw = content.read_bytes()
         except OSError as error:
-            raise InvalidAgentResponse(f"{content}: cannot be read: {error.strerror or error}") from error
+            # The caller learns the name only; the whole path stands in the log.
+            raise InvalidAgentResponse(f"{content.name}: cannot be read: {error.strerror}") from error
         media_type = media_type or mimetypes.guess_type(name)[0] or OCTETS
     else:
         raw = content
