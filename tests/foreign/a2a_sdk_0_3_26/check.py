@@ -1,0 +1,231 @@
+"""a2a-sdk 0.3.26: every operation of its client over grpc and http_json, except push and the extended card."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientHTTPError
+from a2a.types import (
+    DataPart,
+    Message,
+    MessageSendConfiguration,
+    Part,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskIdParams,
+    TaskQueryParams,
+    TaskState,
+    TextPart,
+    TransportProtocol,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from checks import Checks, arguments, finish, raises
+
+check = Checks()
+
+REFUSED = (grpc.aio.AioRpcError, A2AClientHTTPError)
+"""What this SDK raises for an error of the server: the status is all that it looks at."""
+
+
+class Caller:
+    """The SDK's client, streaming, blocking and polling, on one transport."""
+
+    def __init__(self, streaming: Client, blocking: Client, polling: Client) -> None:
+        self.streaming = streaming
+        self.blocking = blocking
+        self.polling = polling
+
+    async def stream(self, text: str, **fields: Any) -> list[Any]:
+        return [event async for event in self.streaming.send_message(message(text, **fields))]
+
+    async def send(self, text: str = "hello", **fields: Any) -> Any:
+        return await self.ask(message(text, **fields))
+
+    async def ask(self, asked: Message, configuration: MessageSendConfiguration | None = None) -> Any:
+        sending = self.blocking.send_message(asked, configuration=configuration)
+        answer = [event async for event in sending][-1]
+        return answer if isinstance(answer, Message) else answer[0]
+
+    async def start(self, text: str) -> Task:
+        return [event async for event in self.polling.send_message(message(text))][-1][0]
+
+    async def get(self, task: str, **fields: Any) -> Task:
+        return await self.blocking.get_task(TaskQueryParams(id=task, **fields))
+
+    async def cancel(self, task: str) -> Task:
+        return await self.blocking.cancel_task(TaskIdParams(id=task))
+
+    async def follow(self, task: str) -> list[Any]:
+        return [event async for event in self.streaming.resubscribe(TaskIdParams(id=task))]
+
+
+def message(text: str, *parts: Part, **fields: Any) -> Message:
+    content = list(parts) or [Part(root=TextPart(text=text))]
+    return Message(message_id="m-1", role=Role.user, parts=content, **fields)
+
+
+def texts(task: Task) -> str:
+    return "".join(part.root.text for artifact in task.artifacts or [] for part in artifact.parts)
+
+
+@check
+async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
+    task = await caller.send("echo hello")
+    assert task.status.state == TaskState.completed
+    assert texts(task) == "hello"
+    assert [part.root.text for part in task.history[0].parts] == ["echo hello"]
+
+
+@check
+async def a_send_that_polls_gives_a_task_at_once(caller: Caller) -> None:
+    task = await caller.start("sleep 0.3")
+    assert task.status.state in (TaskState.submitted, TaskState.working)
+    await caller.follow(task.id)
+    assert (await caller.get(task.id)).status.state == TaskState.completed
+
+
+@check
+async def a_stream_shows_every_chunk_in_order(caller: Caller) -> None:
+    events = await caller.stream("stream 5 5")
+    chunks = [update for _, update in events if isinstance(update, TaskArtifactUpdateEvent)]
+    assert [chunk.artifact.parts[0].root.text for chunk in chunks] == [f"chunk-{number} " for number in range(1, 6)]
+    task, last = events[-1]
+    assert last.status.state == TaskState.completed
+    assert last.final
+    assert texts(await caller.get(task.id)) == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
+
+
+@check
+async def a_follow_up_needs_only_the_task_every_time(caller: Caller) -> None:
+    task = await caller.send("ask")
+    assert task.status.state == TaskState.input_required
+    answered = await caller.send("blue", task_id=task.id)
+    assert (answered.id, answered.context_id) == (task.id, task.context_id)
+    assert texts(answered) == "you said: blue"
+
+
+@check
+async def a_streamed_question_is_the_final_event(caller: Caller) -> None:
+    _, last = (await caller.stream("ask"))[-1]
+    assert last.status.state == TaskState.input_required
+    assert last.final
+
+
+@check
+async def a_task_that_asks_for_authentication_goes_on_the_same_way(caller: Caller) -> None:
+    task = await caller.send("auth")
+    assert task.status.state == TaskState.auth_required
+    assert texts(await caller.send("done", task_id=task.id)) == "you said: done"
+
+
+@check
+async def failing_and_rejecting_are_states_not_errors(caller: Caller) -> None:
+    assert (await caller.send("fail")).status.state == TaskState.failed
+    assert (await caller.send("reject")).status.state == TaskState.rejected
+
+
+@check
+async def a_direct_reply_is_a_message(caller: Caller) -> None:
+    answer = await caller.send("reply hi")
+    assert isinstance(answer, Message)
+    assert answer.parts[0].root.text == "hi"
+
+
+@check
+async def data_goes_there_and_back(caller: Caller) -> None:
+    given = {"numbers": [1, 2.5], "nested": {"yes": True, "nothing": None}}
+    task = await caller.ask(message("", Part(root=DataPart(data=given))))
+    assert task.artifacts[0].parts[0].root.data == given
+    assert (await caller.send("data")).artifacts[0].parts[0].root.data
+
+
+@check
+async def a_small_text_file_comes_back_with_its_name(caller: Caller) -> None:
+    file = (await caller.send("file")).artifacts[0].parts[0].root.file
+    assert file.mime_type == "text/plain"
+    assert file.name == "hello.txt"
+
+
+@check
+async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
+    task = await caller.send("ask")
+    await caller.send("blue", task_id=task.id)
+    assert len((await caller.get(task.id, history_length=1)).history) == 1
+    assert len((await caller.get(task.id)).history) == 3
+
+
+@check
+async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> None:
+    task = await caller.start("sleep 30")
+    following = asyncio.create_task(caller.follow(task.id))
+    await asyncio.sleep(0.2)
+    assert (await caller.cancel(task.id)).status.state == TaskState.canceled
+    _, last = (await following)[-1]
+    assert last.status.state == TaskState.canceled
+    await raises(REFUSED, caller.cancel(task.id))  # type: ignore[arg-type]
+
+
+@check
+async def a_resubscription_shows_the_rest(caller: Caller) -> None:
+    task = await caller.start("stream 20 20")
+    events = await caller.follow(task.id)
+    final, _ = events[-1]
+    assert texts(final) == "".join(f"chunk-{number} " for number in range(1, 21))
+
+
+@check
+async def a_finished_task_is_shown_once_to_a_subscriber(caller: Caller) -> None:
+    task = await caller.send("hello")
+    events = await caller.follow(task.id)
+    assert [found.status.state for found, _ in events] == [TaskState.completed]
+
+
+@check
+async def what_is_wrong_is_refused(caller: Caller) -> None:
+    done = await caller.send("hello")
+    for call in (
+        caller.get("no-such-task"),
+        caller.cancel("no-such-task"),
+        caller.send("hello", task_id="no-such-task"),
+        caller.send("more", task_id=done.id),
+    ):
+        await raises(REFUSED, call)  # type: ignore[arg-type]
+
+
+@check
+async def the_card_is_read_through_the_transport(caller: Caller) -> None:
+    assert (await caller.blocking.get_card()).name == "Playground"
+
+
+async def main() -> bool:
+    where = arguments()
+    good = True
+    async with httpx.AsyncClient(timeout=30) as web:
+        card = await A2ACardResolver(web, where.http).get_agent_card()
+        for transport in (TransportProtocol.grpc, TransportProtocol.http_json):
+            clients = [
+                ClientFactory(
+                    ClientConfig(
+                        streaming=streaming,
+                        polling=polling,
+                        httpx_client=web,
+                        grpc_channel_factory=grpc.aio.insecure_channel,
+                        supported_transports=[transport],
+                        use_client_preference=True,
+                    )
+                ).create(card)
+                for streaming, polling in ((True, False), (False, False), (False, True))
+            ]
+            good &= await check.run(transport.value, Caller(*clients))
+    return good
+
+
+finish(asyncio.run(main()))

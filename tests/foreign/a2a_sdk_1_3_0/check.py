@@ -1,0 +1,259 @@
+"""a2a-sdk 1.3.0: every operation of its client over gRPC and HTTP+JSON, in 1.0 and through its 0.3 compat layer."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import grpc
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.types import a2a_pb2 as pb
+from a2a.utils import errors
+from checks import Checks, arguments, finish, raises
+
+check = Checks()
+v1_only = Checks()
+
+STATES = pb.TaskState
+
+
+class Caller:
+    """The SDK's client, streaming and not, on one transport."""
+
+    def __init__(self, streaming: Client, blocking: Client) -> None:
+        self.streaming = streaming
+        self.blocking = blocking
+
+    async def stream(self, text: str, **message: Any) -> list[pb.StreamResponse]:
+        return [event async for event in self.streaming.send_message(request(text, **message))]
+
+    async def send(self, text: str = "hello", **message: Any) -> pb.StreamResponse:
+        return await self.ask(request(text, **message))
+
+    async def ask(self, asked: pb.SendMessageRequest) -> pb.StreamResponse:
+        return [event async for event in self.blocking.send_message(asked)][-1]
+
+    async def start(self, text: str) -> pb.Task:
+        asked = request(text)
+        asked.configuration.return_immediately = True
+        return (await self.ask(asked)).task
+
+    async def get(self, task: str, **fields: Any) -> pb.Task:
+        return await self.blocking.get_task(pb.GetTaskRequest(id=task, **fields))
+
+    async def cancel(self, task: str) -> pb.Task:
+        return await self.blocking.cancel_task(pb.CancelTaskRequest(id=task))
+
+    async def follow(self, task: str) -> list[pb.StreamResponse]:
+        return [event async for event in self.streaming.subscribe(pb.SubscribeToTaskRequest(id=task))]
+
+
+def request(text: str = "", *parts: pb.Part, **message: Any) -> pb.SendMessageRequest:
+    content = list(parts) or [pb.Part(text=text)]
+    return pb.SendMessageRequest(message=pb.Message(message_id="m-1", role="ROLE_USER", parts=content, **message))
+
+
+def texts(task: pb.Task) -> str:
+    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
+
+
+@check
+async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
+    task = (await caller.send("echo hello")).task
+    assert task.status.state == STATES.Value("TASK_STATE_COMPLETED")
+    assert texts(task) == "hello"
+
+
+@check
+async def a_send_that_does_not_wait_gives_a_task_to_poll(caller: Caller) -> None:
+    task = await caller.start("sleep 0.2")
+    assert task.status.state in (STATES.Value("TASK_STATE_SUBMITTED"), STATES.Value("TASK_STATE_WORKING"))
+    await caller.follow(task.id)
+    assert (await caller.get(task.id)).status.state == STATES.Value("TASK_STATE_COMPLETED")
+
+
+@check
+async def a_stream_is_the_task_and_then_its_chunks_in_order(caller: Caller) -> None:
+    events = await caller.stream("stream 5 5")
+    assert events[0].HasField("task")
+    chunks = [event.artifact_update for event in events if event.HasField("artifact_update")]
+    assert [chunk.artifact.parts[0].text for chunk in chunks] == [f"chunk-{number} " for number in range(1, 6)]
+    assert [chunk.append for chunk in chunks] == [False, True, True, True, True]
+    assert events[-1].status_update.status.state == STATES.Value("TASK_STATE_COMPLETED")
+    assert texts(await caller.get(events[0].task.id)) == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
+
+
+@check
+async def a_follow_up_needs_only_the_task_every_time(caller: Caller) -> None:
+    task = (await caller.send("ask")).task
+    assert task.status.state == STATES.Value("TASK_STATE_INPUT_REQUIRED")
+    assert task.status.message.parts[0].text
+    answered = (await caller.send("blue", task_id=task.id)).task
+    assert (answered.id, answered.context_id) == (task.id, task.context_id)
+    assert texts(answered) == "you said: blue"
+
+
+@check
+async def a_task_that_asks_for_authentication_goes_on_the_same_way(caller: Caller) -> None:
+    task = (await caller.send("auth")).task
+    assert task.status.state == STATES.Value("TASK_STATE_AUTH_REQUIRED")
+    assert texts((await caller.send("done", task_id=task.id)).task) == "you said: done"
+
+
+@check
+async def failing_and_rejecting_are_states_not_errors(caller: Caller) -> None:
+    assert (await caller.send("fail")).task.status.state == STATES.Value("TASK_STATE_FAILED")
+    assert (await caller.send("reject")).task.status.state == STATES.Value("TASK_STATE_REJECTED")
+
+
+@check
+async def a_direct_reply_is_a_message(caller: Caller) -> None:
+    assert (await caller.send("reply hi")).message.parts[0].text == "hi"
+    events = await caller.stream("reply hi")
+    assert [event.WhichOneof("payload") for event in events] == ["message"]
+
+
+@v1_only  # the compat layer takes the bytes of 0.3 for base64 text: README.md
+async def files_come_back(caller: Caller) -> None:
+    part = (await caller.send("file")).task.artifacts[0].parts[0]
+    assert part.filename == "hello.txt"
+    assert part.media_type == "text/plain"
+    assert part.raw.startswith(b"hello")
+
+
+@check
+async def data_comes_back(caller: Caller) -> None:
+    data = (await caller.send("data")).task.artifacts[0].parts[0]
+    assert data.HasField("data")
+
+
+@check
+async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> None:
+    task = await caller.start("sleep 30")
+    following = asyncio.create_task(caller.follow(task.id))
+    await asyncio.sleep(0.2)
+    assert (await caller.cancel(task.id)).status.state == STATES.Value("TASK_STATE_CANCELED")
+    events = await following
+    assert events[0].HasField("task")
+    assert events[-1].status_update.status.state == STATES.Value("TASK_STATE_CANCELED")
+    await raises(errors.TaskNotCancelableError, caller.cancel(task.id))
+
+
+@check
+async def an_unknown_task_is_not_found(caller: Caller) -> None:
+    await raises(errors.TaskNotFoundError, caller.get("no-such-task"))
+    await raises(errors.TaskNotFoundError, caller.cancel("no-such-task"))
+    await raises(errors.TaskNotFoundError, caller.send("hello", task_id="no-such-task"))
+
+
+@v1_only
+async def bytes_go_there_and_back(caller: Caller) -> None:
+    part = pb.Part(raw=b"\x00\x01 any bytes", filename="x.bin", media_type="application/octet-stream")
+    task = (await caller.ask(request("", part))).task
+    assert task.artifacts[0].parts[0].raw == part.raw
+    assert task.history[0].parts[0].raw == part.raw
+
+
+@v1_only
+async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
+    task = (await caller.send("ask")).task
+    await caller.send("blue", task_id=task.id)
+    lengths = [len((await caller.get(task.id, history_length=n)).history) for n in (0, 1, 2)]
+    assert lengths == [0, 1, 2]
+    assert len((await caller.get(task.id)).history) == 3
+
+
+@v1_only
+async def a_subscription_begins_with_the_task(caller: Caller) -> None:
+    task = await caller.start("stream 20 20")
+    events = await caller.follow(task.id)
+    assert events[0].task.id == task.id
+    chunks = [event for event in events if event.HasField("artifact_update")]
+    seen = texts(events[0].task) + "".join(event.artifact_update.artifact.parts[0].text for event in chunks)
+    assert seen == "".join(f"chunk-{number} " for number in range(1, 21))
+
+
+@v1_only
+async def pages_of_tasks_follow_their_tokens(caller: Caller) -> None:
+    tasks = [(await caller.send("hello", context_id="paged by the sdk")).task.id for _ in range(5)]
+    asked = pb.ListTasksRequest(context_id="paged by the sdk", page_size=2)
+    seen: list[str] = []
+    while True:
+        page = await caller.blocking.list_tasks(asked)
+        assert page.total_size == len(tasks) or page.total_size % len(tasks) == 0
+        seen += [task.id for task in page.tasks]
+        if not page.next_page_token:
+            break
+        asked.page_token = page.next_page_token
+    assert set(tasks) <= set(seen)
+    failed = await caller.blocking.list_tasks(pb.ListTasksRequest(context_id="paged by the sdk", status=4))
+    assert failed.total_size == 0
+
+
+@v1_only
+async def a_finished_task_takes_nothing_more(caller: Caller) -> None:
+    task = (await caller.send("hello")).task
+    await raises(errors.UnsupportedOperationError, caller.send("more", task_id=task.id))
+    await raises(errors.UnsupportedOperationError, caller.follow(task.id))
+
+
+@v1_only
+async def bad_messages_are_told_apart(caller: Caller) -> None:
+    empty = request("x")
+    del empty.message.parts[:]
+    await raises(errors.InvalidParamsError, caller.ask(empty))
+    odd = request("", pb.Part(raw=b"x", media_type="application/x-unsupported"))
+    await raises(errors.ContentTypeNotSupportedError, caller.ask(odd))
+
+
+@v1_only
+async def push_and_the_extended_card_are_off(caller: Caller) -> None:
+    client, task = caller.blocking, (await caller.send("hello")).task.id
+    off = errors.PushNotificationNotSupportedError
+    config = pb.TaskPushNotificationConfig(task_id=task, id="c", url="http://127.0.0.1:1/")
+    await raises(off, client.create_task_push_notification_config(config))
+    one = pb.GetTaskPushNotificationConfigRequest(task_id=task, id="c")
+    await raises(off, client.get_task_push_notification_config(one))
+    some = pb.ListTaskPushNotificationConfigsRequest(task_id=task)
+    await raises(off, client.list_task_push_notification_configs(some))
+    gone = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id="c")
+    await raises(off, client.delete_task_push_notification_config(gone))
+    # The SDK looks at the card first and does not ask where nothing is declared.
+    card = await client.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
+    assert card.name == "Playground"
+
+
+async def main() -> bool:
+    where = arguments()
+    good = True
+    async with httpx.AsyncClient(timeout=30) as web:
+        card = await A2ACardResolver(web, where.http).get_agent_card()
+        old = pb.AgentCard()
+        old.CopyFrom(card)
+        del old.supported_interfaces[:]
+        old.supported_interfaces.extend(i for i in card.supported_interfaces if i.protocol_version.startswith("0.3"))
+        for title, shown, checks in (("1.0", card, (check, v1_only)), ("0.3 compat", old, (check,))):
+            for transport in ("GRPC", "HTTP+JSON"):
+                clients = [
+                    ClientFactory(
+                        ClientConfig(
+                            streaming=streaming,
+                            httpx_client=web,
+                            grpc_channel_factory=grpc.aio.insecure_channel,
+                            supported_protocol_bindings=[transport],
+                        )
+                    ).create(shown)
+                    for streaming in (True, False)
+                ]
+                for some in checks:
+                    good &= await some.run(f"{title} over {transport}", Caller(*clients))
+    return good
+
+
+finish(asyncio.run(main()))
