@@ -91,8 +91,8 @@ def make(client: Client) -> None:
     if client.is_node:
         for path in client.sources:
             shutil.copy(path, client.environment)
-        command = "ci" if (client.folder / "package-lock.json").exists() else "install"
-        run(["npm", command, "--no-audit", "--no-fund", "--silent"], client.environment)
+        # Not `ci`: it wants a lock with the optional packages of every platform, which no one platform can write.
+        run(["npm", "install", "--no-audit", "--no-fund", "--silent"], client.environment)
     else:
         python = client.environment / "bin" / "python"
         requirements = client.folder / "requirements.txt"

@@ -28,6 +28,7 @@ from a2a.types import (
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from checks import Checks, arguments, finish, raises
+from descriptors import check_recorded
 
 check = Checks()
 
@@ -205,9 +206,17 @@ async def the_card_is_read_through_the_transport(caller: Caller) -> None:
     assert (await caller.blocking.get_card()).name == "Playground"
 
 
+protos = Checks()
+
+
+@protos
+def our_protos_equal_its_descriptors() -> None:
+    check_recorded()
+
+
 async def main() -> bool:
     where = arguments()
-    good = True
+    good = await protos.run("descriptors")
     async with httpx.AsyncClient(timeout=30) as web:
         card = await A2ACardResolver(web, where.http).get_agent_card()
         for transport in (TransportProtocol.grpc, TransportProtocol.http_json):

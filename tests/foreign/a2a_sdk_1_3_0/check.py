@@ -16,6 +16,7 @@ from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
 from checks import Checks, arguments, finish, raises
+from descriptors import check_recorded
 
 check = Checks()
 v1_only = Checks()
@@ -229,9 +230,17 @@ async def push_and_the_extended_card_are_off(caller: Caller) -> None:
     assert card.name == "Playground"
 
 
+protos = Checks()
+
+
+@protos
+def our_protos_equal_its_descriptors() -> None:
+    check_recorded()
+
+
 async def main() -> bool:
     where = arguments()
-    good = True
+    good = await protos.run("descriptors")
     async with httpx.AsyncClient(timeout=30) as web:
         card = await A2ACardResolver(web, where.http).get_agent_card()
         old = pb.AgentCard()

@@ -1,0 +1,137 @@
+"""What a generated Google client does with an agent, whichever family of paths its discovery document has.
+
+Static discovery, anonymous credentials, and our server as the endpoint: everything else is Google's own code.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from checks import Checks
+from google.auth.credentials import AnonymousCredentials
+from googleapiclient.discovery import build
+from googleapiclient.errors import HttpError
+
+check = Checks()
+
+AGENT = (
+    "projects/p/locations/global/collections/default_collection/engines/e"
+    "/assistants/default_assistant/agents/playground"
+)
+
+
+def agents(http: str) -> Any:
+    """The agents resource of Discovery Engine, aimed at `http`."""
+    service = build(
+        "discoveryengine", "v1", static_discovery=True, credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": http},
+    )  # fmt: skip
+    return service.projects().locations().collections().engines().assistants().agents()
+
+
+class Caller:
+    """The resources of one agent. `root` has `message()` and `tasks()`, `card` the card."""
+
+    def __init__(self, http: str, root: Any, card: Any) -> None:
+        self.http = http
+        self.root = root
+        self.card = card
+
+    def body(self, text: str, **message: Any) -> dict[str, Any]:
+        return {"message": {"messageId": "m-1", "role": "ROLE_USER", "content": [{"text": text}], **message}}
+
+    def send(self, text: str, blocking: bool = True, **message: Any) -> dict[str, Any]:
+        body = {**self.body(text, **message), "configuration": {"blocking": blocking}}
+        return self.root.message().send(tenant=AGENT, body=body).execute()
+
+    def stream(self, text: str) -> list[dict[str, Any]]:
+        return self.root.message().stream(tenant=AGENT, body=self.body(text)).execute()
+
+    def get(self, task: str, **parameters: Any) -> dict[str, Any]:
+        return self.root.tasks().get(tenant=AGENT, name=f"tasks/{task}", **parameters).execute()
+
+    def cancel(self, task: str) -> dict[str, Any]:
+        return self.root.tasks().cancel(tenant=AGENT, name=f"tasks/{task}", body={}).execute()
+
+    def subscribe(self, task: str) -> list[dict[str, Any]]:
+        return self.root.tasks().subscribe(tenant=AGENT, name=f"tasks/{task}").execute()
+
+
+def chunks(events: list[dict[str, Any]]) -> list[str]:
+    return [event["artifactUpdate"]["artifact"]["parts"][0]["text"] for event in events if "artifactUpdate" in event]
+
+
+@check
+def it_reads_the_card(caller: Caller) -> None:
+    assert caller.card(tenant=AGENT).execute()["name"] == "Playground"
+
+
+@check
+def it_sends_and_waits(caller: Caller) -> None:
+    task = caller.send("echo hello")["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert task["artifacts"][0]["parts"] == [{"text": "hello"}]
+    assert task["history"][0]["content"] == [{"text": "echo hello"}]
+
+
+@check
+def it_sends_without_waiting_and_gets(caller: Caller) -> None:
+    task = caller.send("sleep 30", blocking=False)["task"]
+    assert caller.get(task["id"])["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+    assert caller.cancel(task["id"])["status"]["state"] == "TASK_STATE_CANCELLED"
+
+
+@check
+def it_continues_a_task_and_cuts_its_history(caller: Caller) -> None:
+    task = caller.send("ask")["task"]
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    done = caller.send("blue", taskId=task["id"])["task"]
+    assert done["artifacts"][0]["parts"] == [{"text": "you said: blue"}]
+    assert len(caller.get(task["id"], historyLength=1)["history"]) == 1
+    assert len(caller.get(task["id"])["history"]) == 3
+
+
+@check
+def it_streams_a_json_array(caller: Caller) -> None:
+    events = caller.stream("stream 5 5")
+    assert "task" in events[0]
+    assert chunks(events) == [f"chunk-{number} " for number in range(1, 6)]
+    assert events[-1]["statusUpdate"]["final"] is True
+
+
+@check
+def it_subscribes_to_a_running_task(caller: Caller) -> None:
+    task = caller.send("sleep 30", blocking=False)["task"]["id"]
+    canceling = threading.Timer(0.3, Caller(caller.http, *caller_parts(caller)).cancel, [task])
+    canceling.start()
+    events = caller.subscribe(task)
+    canceling.join()
+    assert events[0]["task"]["id"] == task
+    assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELLED"
+
+
+def caller_parts(caller: Caller) -> tuple[Any, Any]:
+    """Resources with a connection of their own: Google's client is not made for threads."""
+    own = agents(caller.http)
+    root = own if hasattr(own, "message") else own.a2a().v1()
+    return root, None
+
+
+@check
+def it_subscribes_to_a_finished_task(caller: Caller) -> None:
+    task = caller.send("hello")["task"]["id"]
+    events = caller.subscribe(task)
+    assert [list(event) for event in events] == [["task"]]
+
+
+@check
+def it_understands_our_errors(caller: Caller) -> None:
+    for call in (caller.get, caller.cancel, caller.subscribe):
+        try:
+            call("no-such-task")
+        except HttpError as error:
+            found = error
+        assert found.resp.status == 404
+        assert found.reason == "Task not found"
+        assert found.error_details[0]["reason"] == "TASK_NOT_FOUND"
