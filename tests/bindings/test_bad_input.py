@@ -1,0 +1,400 @@
+"""Bad input through the whole server: over every binding the row of the error table, the field named, no trace kept."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import aiohttp
+import grpc
+import pytest
+from pydantic import ByteSize
+from tests.bindings.fake import details
+
+from dragoman import Turn, agent
+from dragoman.app import open_app
+from dragoman.settings import Address, Settings
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
+
+LIMIT = 64 * 1024
+"""The server below takes messages of this size, so that one over it is cheap to send."""
+
+SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
+JSON = {"Content-Type": "application/json"}
+
+
+@agent(id="echo", name="Echo", description="Says it back", default=True, input_modes=("text/plain", "application/json"))
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+@agent(id="other", name="Other", description="Another one")
+async def other(turn: Turn) -> str:
+    return turn.text
+
+
+class Server(NamedTuple):
+    http: aiohttp.ClientSession
+    v1: Any
+    v03: Any
+
+    async def total(self) -> int:
+        """Tasks that the store shows to anyone this test may be."""
+        tenants = ("", "other", f"{SCOPE}/agents/echo")
+        return sum([(await self.v1.ListTasks(pb.ListTasksRequest(tenant=tenant))).total_size for tenant in tenants])
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    settings = Settings(
+        http=Address("127.0.0.1", 0),
+        grpc=Address("127.0.0.1", 0),
+        store=f"sqlite:///{tmp_path}/tasks.db",
+        message_bytes=ByteSize(LIMIT),
+    )
+    async with AsyncExitStack() as stack:
+        app = await stack.enter_async_context(open_app(settings, [echo, other]))
+        http = await stack.enter_async_context(aiohttp.ClientSession(f"http://{app.http}"))
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(str(app.grpc)))
+        yield Server(http, rpc.A2AServiceStub(channel), v03_rpc.A2AServiceStub(channel))
+
+
+def v1_send(*parts: Any, **fields: Any) -> dict[str, Any]:
+    return {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": list(parts), **fields}}
+
+
+def v03_send(*parts: Any, **fields: Any) -> dict[str, Any]:
+    return {"message": {"messageId": "m1", "role": "ROLE_USER", "content": list(parts), **fields}}
+
+
+def message(**fields: Any) -> pb.SendMessageRequest:
+    given = {"message_id": "m1", "role": pb.ROLE_USER, "parts": [pb.Part(text="x")], **fields}
+    return pb.SendMessageRequest(message=pb.Message(**given))
+
+
+def v03_message(*parts: v03_pb.Part, **fields: Any) -> v03_pb.SendMessageRequest:
+    given = {"message_id": "m1", "role": v03_pb.ROLE_USER, "content": parts, **fields}
+    return v03_pb.SendMessageRequest(request=v03_pb.Message(**given))
+
+
+def nested(levels: int) -> Any:
+    value: Any = "deep"
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def data_part(value: Any) -> pb.Part:
+    part = pb.Part()
+    part.data.struct_value.update(value)
+    return part
+
+
+class Bad(NamedTuple):
+    """One mistake: how to make it over each binding that can express it, and what is said of it."""
+
+    name: str
+    reason: str
+    says: str
+    v1_rest: tuple[str, str, Any] | None = None
+    v03_rest: tuple[str, str, Any] | None = None
+    v1_grpc: Callable[[Server], Any] | None = None
+    v03_grpc: Callable[[Server], Any] | None = None
+    field: str = ""
+
+
+SEND, SEND03 = ("POST", "/message:send"), ("POST", "/v1/message:send")
+BIG = "x" * (LIMIT + 1)
+
+TABLE = [
+    Bad(
+        "unknown task",
+        "TASK_NOT_FOUND",
+        "Task not found",
+        ("GET", "/tasks/nothing", None),
+        ("GET", "/v1/tasks/nothing", None),
+        lambda server: server.v1.GetTask(pb.GetTaskRequest(id="nothing")),
+        lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(name="tasks/nothing")),
+    ),
+    Bad(
+        "message to an unknown task",
+        "TASK_NOT_FOUND",
+        "Task not found",
+        (*SEND, v1_send({"text": "x"}, taskId="nothing")),
+        (*SEND03, v03_send({"text": "x"}, taskId="nothing")),
+        lambda server: server.v1.SendMessage(message(task_id="nothing")),
+        lambda server: server.v03.SendMessage(v03_message(v03_pb.Part(text="x"), task_id="nothing")),
+    ),
+    Bad(
+        "unknown agent",
+        "AGENT_NOT_FOUND",
+        "use one of echo, other",
+        ("POST", "/nobody/message:send", v1_send({"text": "x"})),
+        ("POST", "/nobody/v1/message:send", v03_send({"text": "x"})),
+        lambda server: server.v1.GetTask(pb.GetTaskRequest(tenant="nobody", id="x")),
+        lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(tenant="nobody", name="tasks/x")),
+    ),
+    Bad(
+        "empty parts",
+        "INVALID_PARAMS",
+        "at least one part",
+        (*SEND, v1_send()),
+        (*SEND03, v03_send()),
+        lambda server: server.v1.SendMessage(message(parts=[])),
+        lambda server: server.v03.SendMessage(v03_message()),
+        "message.parts",
+    ),
+    Bad(
+        "part without content",
+        "INVALID_PARAMS",
+        "exactly one of text, raw, url, data",
+        (*SEND, v1_send({"metadata": {}})),
+        (*SEND03, v03_send({"metadata": {}})),
+        lambda server: server.v1.SendMessage(message(parts=[pb.Part()])),
+        lambda server: server.v03.SendMessage(v03_message(v03_pb.Part())),
+        "message.parts[0]",
+    ),
+    Bad(
+        "two contents",
+        "INVALID_PARAMS",
+        "text",
+        (*SEND, v1_send({"text": "x", "url": "http://x.test"})),
+        (*SEND03, v03_send({"text": "x", "data": {"data": {}}})),
+        field="[0]",
+    ),
+    Bad(
+        "undeclared media type",
+        "CONTENT_TYPE_NOT_SUPPORTED",
+        "use one of text/plain, application/json",
+        (*SEND, v1_send({"text": "x", "mediaType": "application/x-unknown"})),
+        (*SEND03, v03_send({"file": {"fileWithBytes": "eA==", "mimeType": "application/x-unknown"}})),
+        lambda server: server.v1.SendMessage(message(parts=[pb.Part(text="x", media_type="application/x-unknown")])),
+        lambda server: server.v03.SendMessage(
+            v03_message(v03_pb.Part(file=v03_pb.FilePart(file_with_bytes=b"x", mime_type="application/x-unknown")))
+        ),
+    ),
+    Bad(
+        "message over the limit",
+        "PAYLOAD_TOO_LARGE",
+        f"at most {LIMIT}",
+        (*SEND, v1_send({"text": BIG})),
+        (*SEND03, v03_send({"text": BIG})),
+        lambda server: server.v1.SendMessage(message(parts=[pb.Part(text=BIG)])),
+        lambda server: server.v03.SendMessage(v03_message(v03_pb.Part(text=BIG))),
+    ),
+    Bad(
+        "data too deep",
+        "INVALID_PARAMS",
+        "more than 24 levels",
+        (*SEND, v1_send({"data": nested(25)})),
+        (*SEND03, v03_send({"data": {"data": nested(25)}})),
+        lambda server: server.v1.SendMessage(message(parts=[data_part(nested(25))])),
+        field="message.parts[0].data",
+    ),
+    Bad(
+        "duplicate key",
+        "INVALID_PARAMS",
+        "given twice",
+        (*SEND, b'{"message": {"messageId": "a", "messageId": "b", "role": "ROLE_USER", "parts": [{"text": "x"}]}}'),
+        (
+            *SEND03,
+            b'{"message": {"messageId": "a", "messageId": "b", "role": "ROLE_USER", "content": [{"text": "x"}]}}',
+        ),
+        field="message.messageId",
+    ),
+    Bad(
+        "integer beyond 2^53",
+        "INVALID_PARAMS",
+        str(2**53),
+        (*SEND, v1_send({"data": {"n": 2**53 + 1}})),
+        (*SEND03, v03_send({"data": {"data": {"n": 2**53 + 1}}})),
+        field="n",
+    ),
+    Bad(
+        "unknown role",
+        "INVALID_PARAMS",
+        "ROLE_USER",
+        (*SEND, v1_send({"text": "x"}, role="ROLE_NOBODY")),
+        (*SEND03, v03_send({"text": "x"}, role="ROLE_NOBODY")),
+        lambda server: server.v1.SendMessage(message(role=99)),
+        lambda server: server.v03.SendMessage(v03_message(v03_pb.Part(text="x"), role=99)),
+        "message.role",
+    ),
+    Bad(
+        "unknown state",
+        "INVALID_PARAMS",
+        "TASK_STATE_WORKING",
+        ("GET", "/tasks?status=TASK_STATE_LOST", None),
+        ("GET", "/v1/tasks?status=TASK_STATE_LOST", None),
+        lambda server: server.v1.ListTasks(pb.ListTasksRequest(status=cast(pb.TaskState, 99))),
+        lambda server: server.v03.ListTasks(v03_pb.ListTasksRequest(status=cast(v03_pb.TaskState, 99))),
+        "status",
+    ),
+    Bad(
+        "bad base64",
+        "INVALID_PARAMS",
+        "base64",
+        (*SEND, v1_send({"raw": "no base64!", "mediaType": "text/plain"})),
+        (*SEND03, v03_send({"file": {"fileWithBytes": "no base64!"}})),
+        field="[0]",
+    ),
+    Bad(
+        "bad page token",
+        "INVALID_PARAMS",
+        "pageToken",
+        ("GET", "/tasks?pageToken=nonsense", None),
+        ("GET", "/v1/tasks?pageToken=nonsense", None),
+        lambda server: server.v1.ListTasks(pb.ListTasksRequest(page_token="nonsense")),
+        lambda server: server.v03.ListTasks(v03_pb.ListTasksRequest(page_token="nonsense")),
+        "pageToken",
+    ),
+    Bad(
+        "page too large",
+        "INVALID_PARAMS",
+        "must be 1 to 100",
+        ("GET", "/tasks?pageSize=101", None),
+        ("GET", "/v1/tasks?pageSize=101", None),
+        lambda server: server.v1.ListTasks(pb.ListTasksRequest(page_size=101)),
+        lambda server: server.v03.ListTasks(v03_pb.ListTasksRequest(page_size=101)),
+        "pageSize",
+    ),
+    Bad(
+        "page too small",
+        "INVALID_PARAMS",
+        "must be 1 to 100",
+        ("GET", "/tasks?pageSize=0", None),
+        ("GET", "/v1/tasks?pageSize=-1", None),
+        lambda server: server.v1.ListTasks(pb.ListTasksRequest(page_size=0)),
+        lambda server: server.v03.ListTasks(v03_pb.ListTasksRequest(page_size=-1)),
+        "pageSize",
+    ),
+    Bad(
+        "negative history length",
+        "INVALID_PARAMS",
+        "must be 0 or more",
+        ("GET", "/tasks/x?historyLength=-1", None),
+        ("GET", "/v1/tasks/x?historyLength=-1", None),
+        lambda server: server.v1.GetTask(pb.GetTaskRequest(id="x", history_length=-1)),
+        lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(name="tasks/x", history_length=-1)),
+        "historyLength",
+    ),
+    Bad(
+        "history length that is no number",
+        "INVALID_PARAMS",
+        "historyLength",
+        ("GET", "/tasks/x?historyLength=many", None),
+        ("GET", "/v1/tasks/x?historyLength=many", None),
+        field="historyLength",
+    ),
+    Bad(
+        "name that is no task's",
+        "INVALID_PARAMS",
+        "must be tasks/ID",
+        v03_grpc=lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(name="else/x")),
+        field="name",
+    ),
+    Bad("no JSON", "INVALID_REQUEST", "Invalid JSON payload", (*SEND, b"{"), (*SEND03, b"{")),
+    Bad("no object", "INVALID_PARAMS", "object", (*SEND, b"[]"), (*SEND03, b"7"), field="body"),
+]
+
+
+def rows(attribute: str) -> list[Any]:
+    return [pytest.param(bad, id=bad.name) for bad in TABLE if getattr(bad, attribute) is not None]
+
+
+async def refused_over_http(server: Server, bad: Bad, asked: tuple[str, str, Any]) -> dict[str, Any]:
+    method, path, body = asked
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body)
+    before = await server.total()
+    async with server.http.request(method, path, data=data, headers=JSON) as answer:
+        assert 400 <= answer.status < 500
+        found: dict[str, Any] = await answer.json()
+    error = found["error"]
+    assert error["code"] == answer.status
+    assert error["details"][0]["reason"] == bad.reason
+    assert bad.says in error["message"]
+    if bad.field:
+        assert bad.field in error["details"][1]["fieldViolations"][0]["field"]
+    assert await server.total() == before
+    return found
+
+
+@pytest.mark.parametrize("bad", rows("v1_rest"))
+async def test_over_rest(server: Server, bad: Bad) -> None:
+    assert bad.v1_rest is not None
+    assert set(await refused_over_http(server, bad, bad.v1_rest)) == {"error"}
+
+
+@pytest.mark.parametrize("bad", rows("v03_rest"))
+async def test_over_rest_of_0_3(server: Server, bad: Bad) -> None:
+    assert bad.v03_rest is not None
+    assert {"code", "type", "message", "error"} == set(await refused_over_http(server, bad, bad.v03_rest))
+
+
+async def refused_over_grpc(server: Server, bad: Bad, ask: Callable[[Server], Any]) -> None:
+    before = await server.total()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await ask(server)
+    info, violations = details(caught.value)
+    assert info.reason == bad.reason
+    assert bad.says in str(caught.value.details())
+    if bad.field:
+        assert bad.field in violations.field_violations[0].field
+    assert await server.total() == before
+
+
+@pytest.mark.parametrize("bad", rows("v1_grpc"))
+async def test_over_grpc(server: Server, bad: Bad) -> None:
+    assert bad.v1_grpc is not None
+    await refused_over_grpc(server, bad, bad.v1_grpc)
+
+
+@pytest.mark.parametrize("bad", rows("v03_grpc"))
+async def test_over_grpc_of_0_3(server: Server, bad: Bad) -> None:
+    assert bad.v03_grpc is not None
+    await refused_over_grpc(server, bad, bad.v03_grpc)
+
+
+@pytest.mark.parametrize("tenant", ["other", f"{SCOPE}/agents/echo"])
+async def test_a_task_of_another_agent_or_scope_is_not_there(server: Server, tenant: str) -> None:
+    sent = await server.v1.SendMessage(message())
+    for ask in (
+        server.v1.GetTask(pb.GetTaskRequest(tenant=tenant, id=sent.task.id)),
+        server.v1.CancelTask(pb.CancelTaskRequest(tenant=tenant, id=sent.task.id)),
+        server.v03.GetTask(v03_pb.GetTaskRequest(tenant=tenant, name=f"tasks/{sent.task.id}")),
+        server.v1.SubscribeToTask(pb.SubscribeToTaskRequest(tenant=tenant, id=sent.task.id)).read(),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask
+        assert details(caught.value)[0].reason == "TASK_NOT_FOUND"
+    async with server.http.get(f"/{tenant}/tasks/{sent.task.id}") as answer:
+        assert answer.status == 404
+    assert (await server.v1.ListTasks(pb.ListTasksRequest(tenant=tenant))).total_size == 0
+
+
+async def test_the_largest_message_passes_over_both_bindings(server: Server) -> None:
+    size = LIMIT - 1024
+    assert (await server.v1.SendMessage(message(parts=[pb.Part(text="x" * size)]))).task.id
+    raw = base64.b64encode(b"x" * size).decode()
+    body = v1_send({"raw": raw, "mediaType": "text/plain"})
+    async with server.http.post("/message:send", json=body) as answer:
+        assert answer.status == 200
+    assert await server.total() == 2
+
+
+async def test_an_unknown_query_parameter_is_ignored(server: Server) -> None:
+    async with server.http.get("/tasks?colour=red&alt=json&key=1&fields=a&%24.xgafv=2&upload_protocol=raw") as answer:
+        assert answer.status == 200
+
+
+async def test_an_unknown_field_is_ignored(server: Server) -> None:
+    body = {**v1_send({"text": "x", "kind": "text"}, kind="message"), "colour": "red"}
+    async with server.http.post("/message:send", json=body) as answer:
+        assert answer.status == 200
