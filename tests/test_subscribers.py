@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import grpc
@@ -13,7 +14,7 @@ import orjson
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client, message
-from dragoman.settings import Settings
+from dragoman.settings import Address, Settings
 from dragoman.wire import sse
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
@@ -49,7 +50,7 @@ async def over_sse(app: App, session: aiohttp.ClientSession, task: str, here: as
     return seen
 
 
-async def over_grpc(stub: A2AServiceStub, task: str, here: asyncio.Semaphore) -> list[int]:
+async def over_grpc(stub: Any, task: str, here: asyncio.Semaphore) -> list[int]:
     seen = []
     async for event in stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task)):
         if event.HasField("task"):
@@ -70,7 +71,8 @@ def never_reading(app: App, task: str) -> socket.socket:
 
 async def test_a_hundred_subscribers_one_of_them_never_reading(tmp_path: Path) -> None:
     gate.clear()
-    settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0")
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http=anywhere, grpc=anywhere)
     here = asyncio.Semaphore(0)
     async with (
         open_app(settings, [floods]) as app,

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core import names
+from dragoman.core.errors import AgentNotFound
+
+SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
+
+
+@pytest.mark.parametrize(
+    ("tenant", "meant"),
+    [
+        ("", ("default", "root")),
+        ("echo", ("default", "echo")),
+        ("/echo/", ("default", "echo")),
+        (f"{SCOPE}/agents/echo", (SCOPE, "echo")),
+        (f"{SCOPE}/agents/Not-Ours", (SCOPE, "Not-Ours")),
+    ],
+)
+def test_a_tenant_names_a_scope_and_an_agent(tenant: str, meant: tuple[str, str]) -> None:
+    assert names.resolve(tenant, "root") == meant
+
+
+@pytest.mark.parametrize("tenant", ["Echo", "a b", "1st", "a/b", SCOPE, f"{SCOPE}/agents/", f"{SCOPE}/agents/a/b", "é"])
+def test_a_tenant_of_another_form_names_no_agent(tenant: str) -> None:
+    with pytest.raises(AgentNotFound, match="tenant"):
+        names.resolve(tenant, "root")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("tasks/1", ("", "tasks/1")),
+        ("1", ("", "1")),
+        (f"{SCOPE}/agents/echo/tasks/1", (f"{SCOPE}/agents/echo", "tasks/1")),
+        (f"{SCOPE}/agents/echo", ("", f"{SCOPE}/agents/echo")),
+        ("projects/p/tasks/1", ("", "projects/p/tasks/1")),
+    ],
+)
+def test_a_resource_name_is_split_into_tenant_and_rest(name: str, parts: tuple[str, str]) -> None:
+    assert names.split_resource(name) == parts
+
+
+@pytest.mark.parametrize("agent", ["a", "echo", "csv-profile", "a" + "1" * 62])
+def test_good_agent_ids_pass(agent: str) -> None:
+    names.check_agent_id(agent)
+
+
+@pytest.mark.parametrize("agent", ["", "Echo", "1a", "-a", "a_b", "a" * 64, "é"])
+def test_an_agent_id_of_another_form_is_refused(agent: str) -> None:
+    with pytest.raises(ValueError, match="lower-case letter"):
+        names.check_agent_id(agent)
+
+
+@pytest.mark.parametrize("agent", sorted(names.RESERVED))
+def test_an_agent_may_not_take_the_name_of_a_route(agent: str) -> None:
+    with pytest.raises(ValueError, match="taken by a route"):
+        names.check_agent_id(agent)
+
+
+@given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
+def test_a_key_is_a_uuid_of_version_7_and_its_id_leads_back(now: int, entropy: bytes) -> None:
+    key = names.new_key(now, entropy)
+    assert uuid.UUID(bytes=key).version == 7
+    assert str(uuid.UUID(bytes=key)) == names.id_of(key)
+    assert names.key_of(names.id_of(key)) == key
+
+
+@given(st.integers(0, 2**48 - 2), st.binary(min_size=10, max_size=10), st.binary(min_size=10, max_size=10))
+def test_later_keys_sort_after_earlier_ones(now: int, first: bytes, second: bytes) -> None:
+    assert names.new_key(now, first) < names.new_key(now + 1, second)
+
+
+@given(st.text(max_size=40))
+def test_any_other_text_is_no_key(text: str) -> None:
+    key = names.key_of(text)
+    assert key is None or names.id_of(key) == text
