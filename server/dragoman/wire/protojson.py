@@ -15,7 +15,7 @@ only here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
@@ -26,8 +26,9 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.core.errors import InvalidParams
-from dragoman.wire.protojson_in import Decoders, Spellings
-from dragoman.wire.protojson_out import Encoders
+from dragoman.wire import lenient, parts
+from dragoman.wire.protojson_in import Decode, Decoders, Spellings
+from dragoman.wire.protojson_out import Encode, Encoders
 from dragoman.wire.wellknown import FieldError
 
 M = TypeVar("M", bound=Message)
@@ -40,20 +41,27 @@ class JsonDialect:
     `fields` and `enums` map the full name of a message or enum to groups of names that mean the same; the one
     that the type declares is written, all are read. `always` maps the full name of a message to the fields
     (proto names) that are written even with their default value.
+
+    What older shapes need beyond that: `spell` maps the full name of an enum to the words it is written with
+    (declared name to word; both are read), and `reads` and `writes` map the full name of a message to what is
+    put around its decoding or encoding function.
     """
 
     name: str
     fields: Mapping[str, Spellings] = field(default_factory=dict)
     enums: Mapping[str, Spellings] = field(default_factory=dict)
     always: Mapping[str, Set[str]] = field(default_factory=dict)
+    spell: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    reads: Mapping[str, Callable[[Decode], Decode]] = field(default_factory=dict)
+    writes: Mapping[str, Callable[[Encode], Encode]] = field(default_factory=dict)
 
     @cached_property
     def decoders(self) -> Decoders:
-        return Decoders(self.fields, self.enums)
+        return Decoders(self.fields, self.enums, self.spell, self.reads)
 
     @cached_property
     def encoders(self) -> Encoders:
-        return Encoders(self.always)
+        return Encoders(self.always, self.spell, self.writes)
 
     @cached_property
     def codecs(self) -> dict[type[Message], Codec[Any]]:
@@ -141,9 +149,17 @@ V1 = JsonDialect(
     fields={
         # The filter of the Go client.
         "lf.a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
+        # 1.0's release candidate.
+        "lf.a2a.v1.SendMessageConfiguration": [
+            ("task_push_notification_config", "push_notification_config", "pushNotificationConfig")
+        ],
     },
-    enums={"lf.a2a.v1.TaskState": [_CANCELED]},
+    enums=lenient.ALIASES,
     # A2A 1.0 §3.1.4: the fields of the response are required, so zero and empty are written.
     always={"lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"}},
+    reads={
+        "lf.a2a.v1.Part": parts.reading,
+        "lf.a2a.v1.SendMessageConfiguration": lenient.rewritten(lenient.read_blocking),
+    },
 )
-"""A2A 1.0."""
+"""A2A 1.0, written exactly; read with what older clients mix in."""

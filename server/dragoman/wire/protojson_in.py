@@ -56,12 +56,21 @@ class Decoders:
     """The decoding functions of one dialect, made when first asked for.
 
     `fields` gives further spellings by message, `enums` by enum; in a group the name that the type declares
-    stands for all.
+    stands for all. `spell` gives the words of an enum by declared name, `reads` what is put around the function
+    of a message.
     """
 
-    def __init__(self, fields: Mapping[str, Spellings], enums: Mapping[str, Spellings]) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, Spellings],
+        enums: Mapping[str, Spellings],
+        spell: Mapping[str, Mapping[str, str]],
+        reads: Mapping[str, Callable[[Decode], Decode]],
+    ) -> None:
         self._fields = fields
         self._enums = enums
+        self._spell = spell
+        self._reads = reads
         self._made: dict[str, Decode] = {}
         self._converts: dict[str, Convert] = {}
 
@@ -76,7 +85,8 @@ class Decoders:
                 raise TypeError(f"{name} has no JSON codec")
             # A type that holds itself finds this while its own function is being made.
             self._made[name] = self._later(name)
-            self._made[name] = self._message(descriptor)
+            made = self._message(descriptor)
+            self._made[name] = self._reads[name](made) if name in self._reads else made
         return self._made[name]
 
     def _later(self, name: str) -> Decode:
@@ -116,7 +126,10 @@ class Decoders:
     def _enum(self, enum: EnumDescriptor) -> Convert:
         if enum.full_name not in self._converts:
             numbers = {value.name: value.number for value in enum.values}
-            allowed = ", ".join(numbers)
+            words = self._spell.get(enum.full_name, {})
+            allowed = ", ".join(words.get(name, name) for name in numbers)
+            # Of two names that share a word, the first is what the word means.
+            numbers |= {word: numbers[name] for name, word in reversed(tuple(words.items()))}
             for group in self._enums.get(enum.full_name, ()):
                 declared = next((numbers[name] for name in group if name in numbers), None)
                 if declared is not None:

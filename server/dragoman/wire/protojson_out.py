@@ -59,8 +59,15 @@ def _double(value: float) -> float | str:
 class Encoders:
     """The encoding functions of one dialect, made when first asked for."""
 
-    def __init__(self, always: Mapping[str, Set[str]]) -> None:
+    def __init__(
+        self,
+        always: Mapping[str, Set[str]],
+        spell: Mapping[str, Mapping[str, str]],
+        writes: Mapping[str, Callable[[Encode], Encode]],
+    ) -> None:
         self._always = always
+        self._spell = spell
+        self._writes = writes
         self._space: dict[str, Any] = {
             "encode_bytes": wellknown.encode_bytes,
             "double": _double,
@@ -82,6 +89,8 @@ class Encoders:
             else:
                 self._space[name] = None  # a type that holds itself finds its own name taken
                 self._write(name, descriptor)
+                if around := self._writes.get(descriptor.full_name):
+                    self._space[name] = around(self._space[name])
         return name
 
     def _write(self, name: str, descriptor: Descriptor) -> None:
@@ -157,7 +166,8 @@ class Encoders:
             return "None"
         names = "names_" + _identifier(enum.full_name)
         # Of several names for one number, the first is the one to write.
-        self._space[names] = {value.number: value.name for value in reversed(enum.values)}
+        words = self._spell.get(enum.full_name, {})
+        self._space[names] = {value.number: words.get(value.name, value.name) for value in reversed(enum.values)}
         # A number of a later version is written as a number.
         return f"{names}.get({variable}, {variable})"
 

@@ -1,0 +1,72 @@
+"""What older readers and writers of JSON say differently, and every reader of ours therefore understands.
+
+Before 1.0 states and roles were lower-case words, `blocking` stood for the opposite of `returnImmediately`, and
+zero was "not said". Clients mix: a2a-rust 0.3 sends the words in 1.0 calls, 1.0's release candidate `blocking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dragoman.wire.protojson_in import Decode
+from dragoman.wire.wellknown import FieldError
+
+STATES: Final = {
+    "TASK_STATE_UNSPECIFIED": "unknown",
+    "TASK_STATE_SUBMITTED": "submitted",
+    "TASK_STATE_WORKING": "working",
+    "TASK_STATE_COMPLETED": "completed",
+    "TASK_STATE_FAILED": "failed",
+    "TASK_STATE_CANCELED": "canceled",
+    "TASK_STATE_INPUT_REQUIRED": "input-required",
+    "TASK_STATE_REJECTED": "rejected",
+    "TASK_STATE_AUTH_REQUIRED": "auth-required",
+}
+ROLES: Final = {"ROLE_USER": "user", "ROLE_AGENT": "agent", "ROLE_UNSPECIFIED": "unspecified"}
+
+SPELLED: Final = {"lf.a2a.v1.TaskState": STATES, "lf.a2a.v1.Role": ROLES}
+
+_CANCELED: Final = ("TASK_STATE_CANCELED", "TASK_STATE_CANCELLED", "canceled", "cancelled", "CANCELED", "CANCELLED")
+
+ALIASES: Final[Mapping[str, Sequence[Sequence[str]]]] = {
+    # Two l's, and the constants of a client that sends 0.1's states in capitals.
+    "lf.a2a.v1.TaskState": [
+        _CANCELED,
+        ("TASK_STATE_UNSPECIFIED", "UNKNOWN", "unknown", "unspecified"),
+        *((name, word, name.removeprefix("TASK_STATE_")) for name, word in STATES.items()),
+    ],
+    "lf.a2a.v1.Role": list(ROLES.items()),
+}
+"""Groups of spellings that mean the same, by enum."""
+
+
+def rewritten(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Decode], Decode]:
+    """Decodes what `change` makes of an object. `change` gets a copy of its own."""
+
+    def around(decode: Decode) -> Decode:
+        def read(message: Any, value: object) -> None:
+            decode(message, change(dict(value)) if type(value) is dict else value)
+
+        return read
+
+    return around
+
+
+def read_blocking(value: dict[str, Any]) -> dict[str, Any]:
+    """`blocking` as the opposite of `returnImmediately`; one that waits need not say so."""
+    blocking = value.pop("blocking", None)
+    if blocking is not None:
+        if type(blocking) is not bool:
+            error = FieldError("must be true or false")
+            error.path.append("blocking")
+            raise error
+        value["returnImmediately"] = not blocking
+    return value
+
+
+def read_history(value: dict[str, Any]) -> dict[str, Any]:
+    """Zero as "all" in `historyLength`."""
+    if value.get("historyLength") == 0:
+        del value["historyLength"]
+    return value

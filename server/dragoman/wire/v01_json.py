@@ -1,0 +1,244 @@
+"""A2A 0.1 over JSON-RPC: the domain messages in the JSON of that version (0.1.0 §6 and §7).
+
+What differs from the later shapes:
+
+- The caller names its task (`id`) and its conversation (`sessionId`, later `contextId`); a message has no ids.
+- Parts are of the `type` family (wire/parts.py).
+- An artifact has no id: it is known by its `index`, its place in the task, and carries `append` and `lastChunk`.
+- A stream holds no Task: one is said as an event for each artifact, then its status.
+- There is no `rejected` and no `auth-required`. They are said as `failed` and `input-required`, whose meaning for
+  a caller is the same: it is over without a result, or the caller has to do something.
+
+Which index an artifact has is known to whoever has seen the artifacts before it, so a stream is written by a
+`Stream`, which remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import uuid4
+
+from dragoman.core import states
+from dragoman.core.errors import InvalidParams
+from dragoman.wire import parts, protojson
+from dragoman.wire.lenient import ALIASES, ROLES, STATES, rewritten
+from dragoman.wire.v03_json import read_push, said, write_push
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+_STATES: Final = {**STATES, "TASK_STATE_REJECTED": "failed", "TASK_STATE_AUTH_REQUIRED": "input-required"}
+
+
+def _without(*keys: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda value: {key: item for key, item in value.items() if key not in keys}
+
+
+def _write_task(value: dict[str, Any]) -> dict[str, Any]:
+    out = {"id": value["id"], "sessionId": value["contextId"]}
+    out |= {key: item for key, item in value.items() if key not in ("id", "contextId")}
+    if "artifacts" in out:
+        out["artifacts"] = [{**artifact, "index": index} for index, artifact in enumerate(value["artifacts"])]
+    return out
+
+
+def _read_task(value: dict[str, Any]) -> dict[str, Any]:
+    if "sessionId" in value:
+        value["contextId"] = value.pop("sessionId")
+    return value
+
+
+def _read_artifact(value: dict[str, Any]) -> dict[str, Any]:
+    value.setdefault("artifactId", str(value.pop("index", None) or 0))
+    return value
+
+
+JSON: Final = protojson.JsonDialect(
+    "0.1",
+    enums=ALIASES,
+    # Writing maps two states to one word; reading takes the word for the state that has it by right.
+    spell={"lf.a2a.v1.TaskState": _STATES, "lf.a2a.v1.Role": ROLES},
+    always={
+        "lf.a2a.v1.Task": {"id", "context_id"},
+        "lf.a2a.v1.Message": {"role", "parts"},
+        "lf.a2a.v1.Artifact": {"parts"},
+        "lf.a2a.v1.TaskStatus": {"state"},
+    },
+    reads={
+        "lf.a2a.v1.Part": parts.reading,
+        "lf.a2a.v1.Task": rewritten(_read_task),
+        "lf.a2a.v1.Artifact": rewritten(_read_artifact),
+        "lf.a2a.v1.TaskPushNotificationConfig": rewritten(read_push),
+    },
+    writes={
+        "lf.a2a.v1.Part": lambda _: parts.writing("type"),
+        "lf.a2a.v1.Task": said(_write_task),
+        "lf.a2a.v1.Message": said(_without("messageId", "contextId", "taskId", "extensions", "referenceTaskIds")),
+        "lf.a2a.v1.Artifact": said(_without("artifactId", "extensions")),
+        "lf.a2a.v1.TaskPushNotificationConfig": said(write_push),
+    },
+)
+"""A2A 0.1, as far as its objects are those of later versions."""
+
+_SEND: Final = protojson.compile(pb.SendMessageRequest, JSON)
+_CONFIGURATION: Final = protojson.compile(pb.SendMessageConfiguration, JSON)
+_GET: Final = protojson.compile(pb.GetTaskRequest, JSON)
+_TASK: Final = protojson.compile(pb.Task, JSON)
+_STATUS: Final = protojson.compile(pb.TaskStatus, JSON)
+_ARTIFACT: Final = protojson.compile(pb.Artifact, JSON)
+_MESSAGE: Final = protojson.compile(pb.Message, JSON)
+_EVENT: Final = protojson.compile(pb.StreamResponse, JSON)
+_PUSH: Final = protojson.compile(pb.TaskPushNotificationConfig, JSON)
+
+
+# Requests --------------------------------------------------------------------------------------------------
+
+
+def read_send(params: object) -> pb.SendMessageRequest:
+    """TaskSendParams. The message gets an id here, because it has none and every later reader expects one.
+
+    Raises InvalidParams with the path of the field, as all readers here do.
+    """
+    given = _object(params)
+    message = given.get("message")
+    if type(message) is dict:
+        message = {
+            **message,
+            "taskId": _required_id(given),
+            "contextId": given.get("sessionId"),
+            "messageId": message.get("messageId") or str(uuid4()),
+        }
+    configuration: dict[str, Any] = {"acceptedOutputModes": given.get("acceptedOutputModes")}
+    if given.get("historyLength"):
+        configuration["historyLength"] = given["historyLength"]
+    request = _SEND.decode({"message": message, "metadata": given.get("metadata")})
+    if any(value is not None for value in configuration.values()):
+        _CONFIGURATION.merge(request.configuration, configuration)
+    if given.get("pushNotification") is not None:
+        _PUSH.merge(
+            request.configuration.task_push_notification_config, given["pushNotification"], at="pushNotification"
+        )
+        request.configuration.task_push_notification_config.SetInParent()
+    return request
+
+
+def write_send(request: pb.SendMessageRequest) -> dict[str, Any]:
+    """TaskSendParams of a request whose message names its task."""
+    message = request.message
+    out: dict[str, Any] = {"id": message.task_id, "message": _MESSAGE.to_dict(message)}
+    if message.context_id:
+        out["sessionId"] = message.context_id
+    configuration = request.configuration
+    if configuration.accepted_output_modes:
+        out["acceptedOutputModes"] = list(configuration.accepted_output_modes)
+    if configuration.history_length:
+        out["historyLength"] = configuration.history_length
+    if configuration.HasField("task_push_notification_config"):
+        out["pushNotification"] = _PUSH.to_dict(configuration.task_push_notification_config)
+    if request.HasField("metadata"):
+        out["metadata"] = _SEND.to_dict(pb.SendMessageRequest(metadata=request.metadata))["metadata"]
+    return out
+
+
+def read_get(params: object) -> pb.GetTaskRequest:
+    """TaskQueryParams."""
+    given = dict(_object(params))
+    _required_id(given)
+    if not given.get("historyLength"):
+        given.pop("historyLength", None)
+    return _GET.decode(given)
+
+
+def _object(params: object) -> dict[str, Any]:
+    if type(params) is not dict:
+        raise InvalidParams.field("params", "must be a JSON object")
+    return params
+
+
+def _required_id(params: dict[str, Any]) -> str:
+    given = params.get("id")
+    if type(given) is not str or not given:
+        raise InvalidParams.field("id", "is required: the id of the task, a string that its client makes")
+    return given
+
+
+# Answers ---------------------------------------------------------------------------------------------------
+
+
+def write_task(task: pb.Task) -> dict[str, Any]:
+    """A Task."""
+    return _TASK.to_dict(task)
+
+
+def write_sent(response: pb.SendMessageResponse) -> dict[str, Any]:
+    """The Task that answers a send. A Message is said as a finished task that speaks it: 0.1 knows nothing else."""
+    if response.WhichOneof("payload") == "message":
+        message = response.message
+        status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
+        return write_task(pb.Task(id=message.task_id, context_id=message.context_id, status=status))
+    return write_task(response.task)
+
+
+def read_task(value: object) -> pb.Task:
+    """A Task that a server of 0.1 sent; artifacts are named after their index."""
+    return _TASK.decode(value)
+
+
+def read_event(value: object) -> pb.StreamResponse:
+    """One event that a server of 0.1 sent: told apart by `artifact`."""
+    given = _object(value)
+    task_id, metadata = given.get("id"), given.get("metadata")
+    artifact = given.get("artifact")
+    common = {"taskId": task_id, "metadata": metadata}
+    if type(artifact) is dict:
+        flags = {"append": artifact.get("append"), "lastChunk": artifact.get("lastChunk")}
+        return _EVENT.decode({"artifactUpdate": {**common, "artifact": artifact, **flags}})
+    return _EVENT.decode({"statusUpdate": {**common, "status": given.get("status")}})
+
+
+class Stream:
+    """Writes the events of one stream, and remembers the artifacts it has told of."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, int] = {}
+
+    def write(self, event: pb.StreamResponse, ends: bool) -> list[dict[str, Any]]:
+        """What the stream says of one event; nothing of it may be left out, or later artifacts get wrong places."""
+        match event.WhichOneof("payload"):
+            case "task":
+                task = event.task
+                said = [self._artifact(task.id, artifact, {}) for artifact in task.artifacts]
+                return [*said, self._status(task.id, task.status, ends)]
+            case "message":
+                message = event.message
+                status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
+                return [self._status(message.task_id, status, True)]
+            case "status_update":
+                update = event.status_update
+                return [self._status(update.task_id, update.status, ends, metadata=_metadata(update))]
+            case _:
+                change = event.artifact_update
+                flags = {}
+                if change.append:
+                    flags["append"] = True
+                if change.last_chunk:
+                    flags["lastChunk"] = True
+                return [self._artifact(change.task_id, change.artifact, flags, metadata=_metadata(change))]
+
+    def _status(
+        self, task_id: str, status: pb.TaskStatus, ends: bool, metadata: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        final = ends or states.is_terminal(status.state)
+        return {"id": task_id, "status": _STATUS.to_dict(status), "final": final, **(metadata or {})}
+
+    def _artifact(
+        self, task_id: str, artifact: pb.Artifact, flags: dict[str, Any], metadata: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        index = self._indexes.setdefault(artifact.artifact_id, len(self._indexes))
+        said = {**_ARTIFACT.to_dict(artifact), "index": index, **flags}
+        return {"id": task_id, "artifact": said, **(metadata or {})}
+
+
+def _metadata(update: pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> dict[str, Any]:
+    if not update.HasField("metadata"):
+        return {}
+    return {"metadata": _TASK.to_dict(pb.Task(metadata=update.metadata))["metadata"]}

@@ -1,0 +1,183 @@
+"""A2A 0.2 and 0.3 over JSON-RPC: the domain messages in the JSON of those versions (0.3.0 §6 and §7).
+
+They are the 1.0 messages with `kind` on every object, parts of the `kind` family (wire/parts.py), lower-case words
+for states and roles, `blocking` for the opposite of `returnImmediately`, and a push configuration in a wrapper.
+Zero is "not said" for `historyLength`, and a call without `blocking` waits.
+
+`JSON` reads and writes `lf.a2a.v1` messages in that shape. Readers take more than writers make: no `kind` at all,
+enums in 1.0's words, either spelling of a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from dragoman.core import states
+from dragoman.wire import parts, protojson
+from dragoman.wire.lenient import ALIASES, SPELLED, read_blocking, read_history, rewritten
+from dragoman.wire.protojson_in import Decode
+from dragoman.wire.protojson_out import Encode
+from dragoman.wire.wellknown import FieldError
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def tagged(key: str, value: str) -> Callable[[Encode], Encode]:
+    """Writes a constant before what a message has."""
+
+    def around(encode: Encode) -> Encode:
+        return lambda message: {key: value, **encode(message)}
+
+    return around
+
+
+def said(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Encode], Encode]:
+    """Writes what `change` makes of an object's JSON."""
+
+    def around(encode: Encode) -> Encode:
+        return lambda message: change(encode(message))
+
+    return around
+
+
+def bare(members: Callable[[dict[str, Any]], str]) -> Callable[[Decode], Decode]:
+    """Reads a union that is written without its wrapper; `members` says which member an object is."""
+    return rewritten(lambda value: {members(value): value})
+
+
+def unwrapped(encode: Encode) -> Encode:
+    """Writes the one member of a union without its wrapper."""
+
+    def write(message: Any) -> Any:
+        value = encode(message)
+        return next(iter(value.values()), value)
+
+    return write
+
+
+# Requests --------------------------------------------------------------------------------------------------
+
+
+def write_blocking(value: dict[str, Any]) -> dict[str, Any]:
+    """The opposite of `returnImmediately`, said in any case: servers differ on what its absence means."""
+    return {"blocking": not value.pop("returnImmediately", False), **value}
+
+
+def read_push(value: dict[str, Any]) -> dict[str, Any]:
+    """One push configuration in the shape of 1.0: `schemes` became one `scheme`."""
+    authentication = value.get("authentication")
+    if type(authentication) is dict and "schemes" in authentication:
+        schemes = authentication["schemes"]
+        if type(schemes) is not list or not all(type(scheme) is str for scheme in schemes):
+            error = FieldError("must be an array of strings")
+            error.path += ["schemes", "authentication"]
+            raise error
+        value["authentication"] = {
+            **{key: item for key, item in authentication.items() if key != "schemes"},
+            "scheme": schemes[0] if schemes else "",
+        }
+    return value
+
+
+def write_push(value: dict[str, Any]) -> dict[str, Any]:
+    """One push configuration in the shape of 0.3, without the task it is for."""
+    if "authentication" in value:
+        authentication = dict(value["authentication"])
+        scheme = authentication.pop("scheme", "")
+        value["authentication"] = {"schemes": [scheme] if scheme else [], **authentication}
+    return {key: item for key, item in value.items() if key not in ("taskId", "tenant")}
+
+
+def _read_configuration(value: dict[str, Any]) -> dict[str, Any]:
+    for key in ("pushNotificationConfig", "push_notification_config", "pushNotification"):
+        push = value.pop(key, None)
+        if push is not None:
+            value["taskPushNotificationConfig"] = push
+    return read_history(read_blocking(value))
+
+
+def _write_configuration(value: dict[str, Any]) -> dict[str, Any]:
+    push = value.pop("taskPushNotificationConfig", None)
+    if push is not None:
+        value["pushNotificationConfig"] = push["pushNotificationConfig"]
+    return write_blocking(value)
+
+
+def _read_task_push(value: dict[str, Any]) -> dict[str, Any]:
+    # Inside a send's configuration it has no wrapper. One client names the task `id` around it.
+    inner = value.get("pushNotificationConfig")
+    if inner is None:
+        return read_push(value)
+    if type(inner) is not dict:
+        error = FieldError("must be a JSON object")
+        error.path.append("pushNotificationConfig")
+        raise error
+    return {**read_push(dict(inner)), "taskId": value.get("taskId", value.get("id"))}
+
+
+def _write_task_push(value: dict[str, Any]) -> dict[str, Any]:
+    return {"taskId": value.get("taskId", ""), "pushNotificationConfig": write_push(value)}
+
+
+# Answers ---------------------------------------------------------------------------------------------------
+
+_KINDS: Final = {"status-update": "statusUpdate", "artifact-update": "artifactUpdate"}
+
+
+def member_of(value: dict[str, Any]) -> str:
+    """Which of Task, Message, status and artifact update an object is, by `kind`, else by what it has."""
+    kind = str(value.get("kind"))
+    if kind in ("task", "message", *_KINDS):
+        return _KINDS.get(kind, kind)
+    if "artifact" in value:
+        return "artifactUpdate"
+    if "parts" in value:
+        return "message"
+    return "task" if "id" in value else "statusUpdate"
+
+
+JSON: Final = protojson.JsonDialect(
+    "0.3",
+    enums=ALIASES,
+    spell=SPELLED,
+    always={
+        "lf.a2a.v1.Task": {"id", "context_id"},
+        "lf.a2a.v1.Message": {"message_id", "role", "parts"},
+        "lf.a2a.v1.Artifact": {"artifact_id", "parts"},
+        "lf.a2a.v1.TaskStatus": {"state"},
+        "lf.a2a.v1.TaskStatusUpdateEvent": {"task_id", "context_id"},
+        "lf.a2a.v1.TaskArtifactUpdateEvent": {"task_id", "context_id"},
+        "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
+    },
+    reads={
+        "lf.a2a.v1.Part": parts.reading,
+        "lf.a2a.v1.SendMessageConfiguration": rewritten(_read_configuration),
+        "lf.a2a.v1.GetTaskRequest": rewritten(read_history),
+        "lf.a2a.v1.TaskPushNotificationConfig": rewritten(_read_task_push),
+        "lf.a2a.v1.SendMessageResponse": bare(member_of),
+        "lf.a2a.v1.StreamResponse": bare(member_of),
+    },
+    writes={
+        "lf.a2a.v1.Part": lambda _: parts.writing("kind"),
+        "lf.a2a.v1.Task": tagged("kind", "task"),
+        "lf.a2a.v1.Message": tagged("kind", "message"),
+        "lf.a2a.v1.TaskStatusUpdateEvent": tagged("kind", "status-update"),
+        "lf.a2a.v1.TaskArtifactUpdateEvent": tagged("kind", "artifact-update"),
+        "lf.a2a.v1.SendMessageConfiguration": said(_write_configuration),
+        "lf.a2a.v1.TaskPushNotificationConfig": said(_write_task_push),
+        "lf.a2a.v1.SendMessageResponse": unwrapped,
+        "lf.a2a.v1.StreamResponse": unwrapped,
+    },
+)
+"""A2A 0.2.x and 0.3 as JSON-RPC carries them."""
+
+_EVENT: Final = protojson.compile(pb.StreamResponse, JSON)
+
+
+def write_event(event: pb.StreamResponse, ends: bool) -> list[dict[str, Any]]:
+    """What a stream says of one event. A status update is `final` when the stream stops with it (`ends`), and at a
+    terminal state in any case."""
+    value = _EVENT.to_dict(event)
+    if event.WhichOneof("payload") == "status_update":
+        value["final"] = ends or states.is_terminal(event.status_update.status.state)
+    return [value]
