@@ -24,6 +24,7 @@ from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, hold
 from dragoman.ports import Agent, Store
 from dragoman.runtime import Limits, Runtime, open_runtime
+from dragoman.security.static import StaticToken
 from dragoman.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite import SchemaTooNew, open_store
 
@@ -116,12 +117,15 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
             )
         except ValueError as error:
             raise SettingsError(f"--root: {error}") from error
+        token = settings.token.get_secret_value()
+        authenticator = StaticToken(token) if token else None
         cards = Cards(
             runtime.service.agents,
             runtime.service.root,
             public_url=settings.public_url,
             public_grpc=settings.public_grpc,
             trusted_proxies=settings.trusted_proxies,
+            authenticates=authenticator is not None,
         )
         draining = asyncio.Event()
         over_grpc = Options(
@@ -129,6 +133,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
             port=settings.grpc.port,
             message_bytes=settings.message_bytes,
             table=settings.error_table,
+            authenticator=authenticator,
             draining=draining,
         )
         over_http = HttpOptions(
@@ -136,6 +141,8 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
             port=settings.http.port,
             message_bytes=settings.message_bytes,
             table=settings.error_table,
+            authenticator=authenticator,
+            cors=settings.cors,
             draining=draining,
             keepalive=settings.keepalive,
             lossy_numbers=settings.lossy_numbers,

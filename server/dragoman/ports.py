@@ -7,7 +7,7 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -154,6 +154,20 @@ class Bus(Protocol):
         ...
 
 
+# Security ------------------------------------------------------------------------------------------------------
+
+
+class Authenticator(Protocol):
+    """Knows callers by what their transport carries."""
+
+    async def authenticate(self, headers: Mapping[str, str]) -> str | None:
+        """The principal behind HTTP headers or gRPC metadata (keys in any case); None when they show no credentials.
+
+        Raises core.errors.Unauthenticated for credentials that are not good.
+        """
+        ...
+
+
 # Agent ---------------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +220,11 @@ class Desk(Protocol):
     @property
     def asked(self) -> pb.Message | None:
         """What the agent asked when it last waited for this task's caller; None in a first turn."""
+        ...
+
+    @property
+    def references(self) -> Sequence[pb.Task]:
+        """The tasks that the message refers to, as far as its caller may see them."""
         ...
 
     @property

@@ -21,6 +21,7 @@ from pydantic import (
     ByteSize,
     Field,
     PlainSerializer,
+    SecretStr,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -90,6 +91,13 @@ def _networks(value: object) -> object:
     return tuple(ip_network(item.strip(), strict=False) for item in value.split(",") if item.strip())
 
 
+def _names(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(item.strip().rstrip("/") for item in value.split(",") if item.strip())
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -131,6 +139,10 @@ class Settings(BaseSettings):
     """Seconds that running turns get to end when the server stops."""
     keepalive: Seconds = 15.0
     """Seconds between signs of life on a silent stream."""
+    cors: Names = ()
+    """Origins of web pages that may call, such as `https://app.example.com`; `*` for all."""
+    token: SecretStr = SecretStr("")
+    """Callers who show it as bearer token get extended cards; empty: there are none."""
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
     """Which edition's status codes 1.0 errors have."""
     strict_transitions: bool = False

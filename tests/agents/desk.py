@@ -34,6 +34,7 @@ class RecordingDesk:
         *parts: pb.Part | str,
         history: Sequence[pb.Message] = (),
         asked: pb.Message | None = None,
+        references: Sequence[pb.Task] = (),
         memory: bytes = b"",
         envelope: pb.SendMessageRequest | None = None,
     ) -> None:
@@ -45,6 +46,7 @@ class RecordingDesk:
         self.envelope = envelope or pb.SendMessageRequest()
         self.history: Sequence[pb.Message] = history
         self.asked = asked
+        self.references = references
         self.memory = memory
         self.cancelled = False
         self.changes: list[StatusChange | ArtifactChange] = []

@@ -18,6 +18,7 @@ from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.core import frames, states
 from dragoman.core.card import AgentSpec
 from dragoman.core.log import Event
+from dragoman.core.names import Caller
 from dragoman.runtime.service import Call, TaskService
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -68,6 +69,9 @@ class FakeService(TaskService):
         """A stream waits for its next event."""
         self.left = asyncio.Event()
         """A call was cancelled, or a stream was left before its end."""
+
+    async def made_in(self, caller: Caller, task_id: str) -> str:
+        return ""
 
     async def _unary(self, name: str, call: Call, request: Any) -> bytes:
         self.asked.append((name, call, request))

@@ -171,7 +171,7 @@ async def test_an_unknown_version_is_refused_though_a_known_one_stands_beside_it
         call = rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"), metadata=metadata)
         error = await failing(call)
     info, _ = details(error)
-    assert (info.reason, info.metadata["supported"]) == ("VERSION_NOT_SUPPORTED", "1.0, 0.3")
+    assert (info.reason, info.metadata["supported"]) == ("VERSION_NOT_SUPPORTED", "1.0, 0.3, 0.2, 0.1")
     assert service.asked == []
 
 

@@ -50,7 +50,7 @@ async def test_a_path_that_nothing_serves_is_not_found(path: str) -> None:
         ("DELETE", "/tasks/t1", "GET"),
         ("PUT", "/v1/tasks/t1:subscribe", "GET, POST"),
         ("POST", "/healthz", "GET, HEAD"),
-        ("POST", "/", "GET, HEAD"),
+        ("PUT", "/", "GET, HEAD, POST"),
     ],
 )
 async def test_a_wrong_method_names_the_right_ones(method: str, path: str, allow: str) -> None:

@@ -62,8 +62,10 @@ BASE = "https://agents.example.com"
         (
             ROOT,
             [
+                (BASE, "JSONRPC", "", "1.0"),
                 (BASE, "HTTP+JSON", "", "1.0"),
                 ("grpc.example.com:443", "GRPC", "", "1.0"),
+                (BASE, "JSONRPC", "", "0.3"),
                 (BASE, "HTTP+JSON", "", "0.3"),
                 ("dns:///grpc.example.com:443", "GRPC", "", "0.3"),
             ],
@@ -71,12 +73,22 @@ BASE = "https://agents.example.com"
         (
             OTHER,
             [
+                (f"{BASE}/plain", "JSONRPC", "plain", "1.0"),
                 (BASE, "HTTP+JSON", "plain", "1.0"),
                 ("grpc.example.com:443", "GRPC", "plain", "1.0"),
+                (f"{BASE}/plain", "JSONRPC", "", "0.3"),
                 (f"{BASE}/plain", "HTTP+JSON", "", "0.3"),
             ],
         ),
-        (NO_GRPC, [(BASE, "HTTP+JSON", "", "1.0"), (BASE, "HTTP+JSON", "", "0.3")]),
+        (
+            NO_GRPC,
+            [
+                (BASE, "JSONRPC", "", "1.0"),
+                (BASE, "HTTP+JSON", "", "1.0"),
+                (BASE, "JSONRPC", "", "0.3"),
+                (BASE, "HTTP+JSON", "", "0.3"),
+            ],
+        ),
     ],
     ids=["root", "other", "no gRPC"],
 )
@@ -90,9 +102,9 @@ def test_a_1_0_card_lists_each_generation_with_its_own_address(
 @pytest.mark.parametrize(
     ("at", "expected"),
     [
-        (ROOT, [(BASE, "HTTP+JSON"), ("dns:///grpc.example.com:443", "GRPC")]),
-        (OTHER, [(f"{BASE}/plain", "HTTP+JSON")]),
-        (NO_GRPC, [(BASE, "HTTP+JSON")]),
+        (ROOT, [(BASE, "JSONRPC"), (BASE, "HTTP+JSON"), ("dns:///grpc.example.com:443", "GRPC")]),
+        (OTHER, [(f"{BASE}/plain", "JSONRPC"), (f"{BASE}/plain", "HTTP+JSON")]),
+        (NO_GRPC, [(BASE, "JSONRPC"), (BASE, "HTTP+JSON")]),
     ],
     ids=["root", "other", "no gRPC"],
 )
@@ -198,7 +210,9 @@ def test_a_document_shows_everything_an_agent_says_of_itself() -> None:
 
 
 def test_an_agent_without_skills_is_its_own_skill() -> None:
+    modes = ["text/plain", "application/json"]
     skill = {"id": "plain", "name": "Plain", "description": "Plain", "tags": ["plain"]}
+    skill |= {"inputModes": modes, "outputModes": modes}
     assert parsed(cards.document(BARE, ROOT))["skills"] == [skill]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
-from dragoman.agents.describe import ProviderLike, SkillLike, spec_of
+from dragoman.agents.describe import ExtensionLike, ProviderLike, SkillLike, spec_of
 from dragoman.agents.function import take_turn
 from dragoman.agents.threads import Threads
 from dragoman.agents.values import NewId
@@ -77,6 +77,11 @@ def agent(
     provider: ProviderLike | None = None,
     icon_url: str = "",
     documentation_url: str = "",
+    extensions: Iterable[ExtensionLike] = (),
+    security_schemes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    security: Iterable[Mapping[str, Iterable[str]]] = (),
+    state_transition_history: bool = False,
+    extended_skills: Iterable[SkillLike] = (),
     default: bool = False,
     direct: bool = False,
     cancelable: bool = True,
@@ -96,6 +101,11 @@ def agent(
     provider: ProviderLike | None = None,
     icon_url: str = "",
     documentation_url: str = "",
+    extensions: Iterable[ExtensionLike] = (),
+    security_schemes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    security: Iterable[Mapping[str, Iterable[str]]] = (),
+    state_transition_history: bool = False,
+    extended_skills: Iterable[SkillLike] = (),
     default: bool = False,
     direct: bool = False,
     cancelable: bool = True,
@@ -110,6 +120,11 @@ def agent(
     from the id and the description from the docstring's first line.
     skills: Skill, dict with Skill's fields, or just a name.
     input_modes, output_modes: media types it takes and gives; a part of another type is refused.
+    extensions: Extension, dict with Extension's fields, or just a URI; a required one must be activated by callers.
+    security_schemes: how callers show who they are, as OpenAPI writes it ({"bearer": {"type": "http", "scheme":
+    "bearer"}}); security: which of them are needed, any one of [{"bearer": []}].
+    state_transition_history: for the cards of 0.3 and before.
+    extended_skills: skills that only callers who have shown who they are get to see.
     default: the root agent, meant when a request names none. Otherwise that is the first of a module.
     direct: may answer with a Message instead of a task (`turn.reply`).
     cancelable: whether clients may cancel its tasks.
@@ -132,6 +147,11 @@ def agent(
             provider=provider,
             icon_url=icon_url,
             documentation_url=documentation_url,
+            extensions=extensions,
+            security_schemes=security_schemes,
+            security=security,
+            state_transition_history=state_transition_history,
+            extended_skills=extended_skills,
             default=default,
             direct=direct,
             cancelable=cancelable,

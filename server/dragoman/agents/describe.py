@@ -7,13 +7,23 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from dragoman.core.card import DEFAULT_MODES, AgentSpec, Provider, Skill
+from dragoman.core.card import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
 from dragoman.core.names import check_agent_id
 
 T = TypeVar("T")
 
+ExtensionLike = Extension | Mapping[str, Any] | str
 SkillLike = Skill | Mapping[str, Any] | str
 ProviderLike = Provider | Mapping[str, str]
+
+SCHEMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "apiKey": ("in", "name"),
+    "http": ("scheme",),
+    "oauth2": ("flows",),
+    "openIdConnect": ("openIdConnectUrl",),
+    "mutualTLS": (),
+}
+"""Types of security schemes and what each must have (0.3 §5.5.3, after OpenAPI 3.0)."""
 
 MEDIA_TYPE: Final = re.compile(r"[\w.+-]+|\*", re.ASCII)
 
@@ -31,6 +41,11 @@ def spec_of(
     provider: ProviderLike | None,
     icon_url: str,
     documentation_url: str,
+    extensions: Iterable[ExtensionLike],
+    security_schemes: Mapping[str, Mapping[str, Any]],
+    security: Iterable[Mapping[str, Iterable[str]]],
+    state_transition_history: bool,
+    extended_skills: Iterable[SkillLike],
     default: bool,
     direct: bool,
     cancelable: bool,
@@ -40,7 +55,13 @@ def spec_of(
     for argument, text in {"id": id, "name": name, "description": description}.items():
         if text is not None:
             _text(argument, text)
-    for argument, flag in {"default": default, "direct": direct, "cancelable": cancelable}.items():
+    flags = {
+        "default": default,
+        "direct": direct,
+        "cancelable": cancelable,
+        "state_transition_history": state_transition_history,
+    }
+    for argument, flag in flags.items():
         if not isinstance(flag, bool):
             raise TypeError(f"@agent: {argument}={flag!r} must be True or False")
     if while_working not in ("queue", "refuse"):
@@ -59,6 +80,11 @@ def spec_of(
         provider=_provider(provider),
         icon_url=_text("icon_url", icon_url, empty=True),
         documentation_url=_text("documentation_url", documentation_url, empty=True),
+        extensions=tuple(_extension(f"extensions[{n}]", one) for n, one in enumerate(extensions)),
+        security_schemes=_schemes(security_schemes),
+        security=_security(security, security_schemes),
+        state_transition_history=state_transition_history,
+        extended_skills=_skills(extended_skills, "extended_skills"),
         default=default,
         direct=direct,
         cancelable=cancelable,
@@ -80,13 +106,13 @@ def _words(id: str) -> str:
     return id.replace("-", " ").capitalize()
 
 
-def _skills(skills: Iterable[SkillLike]) -> tuple[Skill, ...]:
+def _skills(skills: Iterable[SkillLike], argument: str = "skills") -> tuple[Skill, ...]:
     if isinstance(skills, (str, Mapping, Skill)) or not isinstance(skills, Iterable):
-        raise TypeError(f"@agent: skills={skills!r} must be a list of Skill, dict or str")
-    made = tuple(_skill(f"skills[{index}]", skill) for index, skill in enumerate(skills))
+        raise TypeError(f"@agent: {argument}={skills!r} must be a list of Skill, dict or str")
+    made = tuple(_skill(f"{argument}[{index}]", skill) for index, skill in enumerate(skills))
     for index, skill in enumerate(made):
         if skill.id in [earlier.id for earlier in made[:index]]:
-            raise ValueError(f'@agent: skills[{index}] has the id "{skill.id}" of an earlier skill')
+            raise ValueError(f'@agent: {argument}[{index}] has the id "{skill.id}" of an earlier skill')
     return made
 
 
@@ -108,6 +134,51 @@ def _skill(argument: str, skill: SkillLike) -> Skill:
         input_modes=_modes(f"{argument}.input_modes", fields.get("input_modes", ()), empty=True),
         output_modes=_modes(f"{argument}.output_modes", fields.get("output_modes", ()), empty=True),
     )
+
+
+def _extension(argument: str, extension: ExtensionLike) -> Extension:
+    fields = _fields(argument, {"uri": extension} if isinstance(extension, str) else extension, Extension)
+    required, params = fields.get("required", False), fields.get("params", {})
+    if not isinstance(required, bool):
+        raise TypeError(f"@agent: {argument}.required={required!r} must be True or False")
+    if not isinstance(params, Mapping):
+        raise TypeError(f"@agent: {argument}.params={params!r} must be a dict")
+    return Extension(
+        uri=_text(f"{argument}.uri", fields.get("uri")),
+        description=_text(f"{argument}.description", fields.get("description", ""), empty=True),
+        required=required,
+        params=dict(params),
+    )
+
+
+def _schemes(schemes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """Security schemes as OpenAPI writes them: {"bearer": {"type": "http", "scheme": "bearer"}}."""
+    if not isinstance(schemes, Mapping):
+        raise TypeError(f"@agent: security_schemes={schemes!r} must be a dict of schemes by name")
+    for name, scheme in schemes.items():
+        argument = f"security_schemes[{name!r}]"
+        if not isinstance(scheme, Mapping):
+            raise TypeError(f"@agent: {argument}={scheme!r} must be a dict")
+        needed = SCHEMES.get(str(scheme.get("type")))
+        if needed is None:
+            raise ValueError(f"@agent: {argument}.type is {scheme.get('type')!r}; it may be {', '.join(SCHEMES)}")
+        if missing := [key for key in needed if not scheme.get(key)]:
+            raise ValueError(f"@agent: {argument} needs {', '.join(missing)}")
+    return {name: dict(scheme) for name, scheme in schemes.items()}
+
+
+def _security(
+    needed: Iterable[Mapping[str, Iterable[str]]], schemes: Mapping[str, object]
+) -> tuple[Mapping[str, tuple[str, ...]], ...]:
+    made = []
+    for index, one in enumerate(needed):
+        argument = f"security[{index}]"
+        if not isinstance(one, Mapping):
+            raise TypeError(f"@agent: {argument}={one!r} must be a dict of scopes by scheme")
+        if unknown := [str(name) for name in one if name not in schemes]:
+            raise ValueError(f"@agent: {argument} names {', '.join(unknown)}; security_schemes has no such scheme")
+        made.append({name: _texts(f"{argument}[{name!r}]", scopes) for name, scopes in one.items()})
+    return tuple(made)
 
 
 def _provider(provider: ProviderLike | None) -> Provider | None:

@@ -58,3 +58,8 @@ class Incoming:
     def accepts(self) -> list[str]:
         """The media types the caller accepts in answer; empty when it did not say."""
         return list(self._envelope.configuration.accepted_output_modes)
+
+    @cached_property
+    def extensions(self) -> list[str]:
+        """The URIs of this agent's extensions that the caller activated (1.0 §4.6)."""
+        return list(self._envelope.message.extensions)

@@ -77,6 +77,11 @@ class Turn(Incoming):
         return self._desk.asked
 
     @property
+    def references(self) -> Sequence[pb.Task]:
+        """The tasks that the message refers to (`referenceTaskIds`): of its caller and this agent, 16 at most."""
+        return self._desk.references
+
+    @property
     def state(self) -> dict[str, Any]:
         """JSON of this task, to change in place; kept from turn to turn.
 

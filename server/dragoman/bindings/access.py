@@ -12,10 +12,12 @@ _LOG: Final = logging.getLogger("dragoman.access")
 class Access:
     """One request while it is served. Costs an attribute or two when nobody reads the log."""
 
-    __slots__ = ("_began", "agent", "dialect", "method", "task")
+    __slots__ = ("_began", "_request", "agent", "dialect", "method", "task")
 
-    def __init__(self, method: str, dialect: str) -> None:
+    def __init__(self, method: str, dialect: str, request: str = "") -> None:
+        """`request` is the id that the caller gave its request."""
         self.method = method
+        self._request = request
         self.dialect = dialect
         self.agent = ""
         self.task = ""
@@ -36,6 +38,7 @@ class Access:
             "dialect": self.dialect,
             "agent": self.agent,
             "task": self.task,
+            "request": self._request,
             "status": str(status),
             "ms": round((time.perf_counter() - self._began) * 1000, 1),
         }

@@ -17,9 +17,17 @@ from dragoman.bindings import origins
 from dragoman.bindings.origins import Networks, Origin
 from dragoman.bindings.serving import Bound
 from dragoman.core.card import AgentSpec
-from dragoman.core.errors import AgentNotFound
+from dragoman.core.errors import (
+    AgentNotFound,
+    ExtendedAgentCardNotConfigured,
+    Unauthenticated,
+    UnsupportedOperation,
+)
+from dragoman.core.names import ANONYMOUS
 from dragoman.wire import cards
+from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_AGE: Final = 300
 """Seconds a card may be reused unasked."""
@@ -28,6 +36,13 @@ _KEPT: Final = 256
 """Cards kept: a caller chooses its `Host`, so their number must not be a caller's to choose."""
 
 _Make = Callable[[AgentSpec, cards.Addresses], bytes]
+
+_SHAPES: Final[Mapping[str, _Make]] = {
+    "1.0": cards.v1_document,
+    "0.3": cards.v03_document,
+    "0.2": cards.v03_document,
+    "0.1": cards.v01_document,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +64,62 @@ class Cards:
         public_url: str = "",
         public_grpc: str = "",
         trusted_proxies: Networks = (),
+        authenticates: bool = False,
     ) -> None:
-        """`public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
+        """`authenticates`: callers can show who they are, so there are extended cards.
+
+        `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
         self.agents = agents
         self.root = root
         self.trusted_proxies = trusted_proxies
+        self._authenticates = authenticates
         self.http: Bound | None = None
         self.grpc: Bound | None = None
         """Where the servers listen, once they do; they set it themselves."""
         self._public_url = public_url
         self._public_grpc = public_grpc
-        self._kept: OrderedDict[tuple[_Make, str, str, str], Served] = OrderedDict()
+        self._kept: OrderedDict[tuple[_Make, str, str, str, bool], Served] = OrderedDict()
 
-    def document(self, agent: str, origin: Origin | None) -> Served:
-        """The card that readers of both generations accept. Raises AgentNotFound."""
-        return self._served(cards.document, agent, origin)
+    def document(self, agent: str, origin: Origin | None, version: str = "", *, old: bool = False) -> Served:
+        """The card in the shape of a version, `Major.Minor`; for those who name none, one that readers of all
+        generations accept. `old`: it was asked for where 0.1 looks for it. Raises AgentNotFound."""
+        make = cards.old_document if old else cards.document
+        return self._served(_SHAPES.get(version[:3], make), agent, origin)
 
-    def v03_document(self, agent: str, origin: Origin | None) -> Served:
-        """The 0.3 card as JSON, for `GET /v1/card`. Raises AgentNotFound."""
-        return self._served(cards.v03_document, agent, origin)
+    def v03_document(self, agent: str, origin: Origin | None, principal: str) -> Served:
+        """The 0.3 card as JSON, for `GET /v1/card`: the extended one for who may see it. Raises AgentNotFound."""
+        trusted = principal != ANONYMOUS and self._extends(self._spec(agent))
+        return self._served(cards.v03_document, agent, origin, trusted=trusted)
 
-    def v03_card(self, agent: str) -> v03_pb.AgentCard:
-        """The 0.3 card as message, for the gRPC method GetAgentCard. Raises AgentNotFound."""
-        return cards.v03_card(self._spec(agent), self._addresses(agent, None))
+    def v03_card(self, agent: str, principal: str) -> v03_pb.AgentCard:
+        """The 0.3 card as message, for the gRPC method GetAgentCard, as `v03_document`. Raises AgentNotFound."""
+        spec = self._spec(agent)
+        trusted = principal != ANONYMOUS and self._extends(spec)
+        return cards.v03_card(spec, self._addresses(agent, None, trusted=trusted))
+
+    def extended(self, agent: str, origin: Origin | None, principal: str, dialect: Dialect) -> bytes:
+        """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
+
+        Raises UnsupportedOperation when the card declares none (0.3: ExtendedAgentCardNotConfigured),
+        Unauthenticated for a caller who has not shown who it is.
+        """
+        self._check_extended(agent, principal, dialect)
+        make = cards.v1_document if dialect in (Dialect.V1, Dialect.RUST) else cards.v03_document
+        return self._served(make, agent, origin, trusted=True).body
+
+    def extended_message(self, agent: str, principal: str) -> pb.AgentCard:
+        """The extended card as message, as `extended`."""
+        self._check_extended(agent, principal, Dialect.V1)
+        return cards.v1_card(self._spec(agent), self._addresses(agent, None, trusted=True))
+
+    def _check_extended(self, agent: str, principal: str, dialect: Dialect) -> None:
+        if not self._extends(self._spec(agent)):
+            raise UnsupportedOperation if dialect in (Dialect.V1, Dialect.RUST) else ExtendedAgentCardNotConfigured
+        if principal == ANONYMOUS:
+            raise Unauthenticated("the extended card is for callers who show who they are")
+
+    def _extends(self, spec: AgentSpec) -> bool:
+        return self._authenticates and bool(spec.extended_skills)
 
     def url(self, origin: Origin | None) -> str:
         """The public base address of HTTP."""
@@ -81,9 +129,9 @@ class Cards:
             return origin.url
         return f"http://{_reachable(self.http)}" if self.http else "http://localhost"
 
-    def _served(self, make: _Make, agent: str, origin: Origin | None) -> Served:
-        spec, at = self._spec(agent), self._addresses(agent, origin)
-        key = make, agent, at.http, at.grpc
+    def _served(self, make: _Make, agent: str, origin: Origin | None, *, trusted: bool = False) -> Served:
+        spec, at = self._spec(agent), self._addresses(agent, origin, trusted=trusted)
+        key = make, agent, at.http, at.grpc, trusted
         served = self._kept.get(key)
         if served is None:
             body = make(spec, at)
@@ -100,8 +148,14 @@ class Cards:
             raise AgentNotFound
         return spec
 
-    def _addresses(self, agent: str, origin: Origin | None) -> cards.Addresses:
-        return cards.Addresses(http=self.url(origin), grpc=self._grpc_target(origin), root=agent == self.root)
+    def _addresses(self, agent: str, origin: Origin | None, *, trusted: bool = False) -> cards.Addresses:
+        return cards.Addresses(
+            http=self.url(origin),
+            grpc=self._grpc_target(origin),
+            root=agent == self.root,
+            trusted=trusted,
+            capabilities=cards.Capabilities(extended=self._extends(self._spec(agent))),
+        )
 
     def _grpc_target(self, origin: Origin | None) -> str:
         if self._public_grpc or self.grpc is None:

@@ -14,18 +14,21 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, Never
 
 import grpc
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings import callers, methods, versions
+from dragoman.bindings import callers, extensions, methods, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import Operation, Row
 from dragoman.bindings.serving import Bound, Options
 from dragoman.core.errors import A2AError, Unavailable
+from dragoman.core.names import Caller
 from dragoman.runtime.service import Call, TaskService
+from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import grpc_status
 from dragoman_pb import _pool
 
@@ -116,8 +119,9 @@ class _Method:
         self._service = service
         self._cards = cards
         self._table = options.table
+        self._authenticator = options.authenticator
         self._streams = streams
-        self._operation: Operation | None = row.call(service) if row.call else None
+        self._operation: Operation | None = row.op.call(service) if row.op.call else None
         self._request = row.request
         self._frame = row.forms.grpc
         self._path = f"{row.service}/{row.name}"
@@ -133,7 +137,7 @@ class _Method:
         try:
             call, asked = await self._open(data, context, access)
             if self._operation is None:
-                answer = self._cards.v03_card(call.caller.agent).SerializeToString()
+                answer = self._card(call.caller).SerializeToString()
             else:
                 answer = await self._operation(call, asked)
                 if self._row.encode is not None:
@@ -145,6 +149,11 @@ class _Method:
             raise
         access.done("OK")
         return answer
+
+    def _card(self, caller: Caller) -> Message:
+        if self._row.op.extended_card:
+            return self._cards.extended_message(caller.agent, caller.owner.principal)
+        return self._cards.v03_card(caller.agent, caller.owner.principal)
 
     async def _stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
         access = Access(self._path, self._row.dialect.value)
@@ -170,16 +179,21 @@ class _Method:
         row = self._row
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
         versions.check(value for key, value in metadata if key == "a2a-version")
-        principal = await callers.principal(dict(metadata))
-        if row.refuses:
-            raise row.refuses
+        principal = await callers.principal(dict(metadata), self._authenticator)
+        if row.op.refuses:
+            raise row.op.refuses
         asked = row.asked(methods.parse(self._request, data))
         caller = self._service.caller(asked.tenant, principal)
         access.about(caller.agent, asked)
         timeout = None
-        if row.blocking and (left := context.time_remaining()) is not None:
+        if row.op.blocking and (left := context.time_remaining()) is not None:
             timeout = max(left - MARGIN, 0.0)
-        return Call(caller, timeout, row.shows_finished), asked
+        named = extensions.split([value for key, value in metadata if key in ("a2a-extensions", "x-a2a-extensions")])
+        if activated := extensions.activated(named, self._cards, caller.agent):
+            old = row.dialect is Dialect.V03
+            await context.send_initial_metadata((("x-a2a-extensions" if old else "a2a-extensions", activated),))
+        call = Call(caller, timeout, shows_finished=row.shows_finished, dialect=row.dialect.value, extensions=named)
+        return call, asked
 
     async def _refuse(self, context: Context, error: Exception, access: Access) -> Never:
         if not isinstance(error, A2AError):

@@ -1,7 +1,7 @@
-"""HTTP: REST, cards, health, OpenAPI and the page behind one aiohttp server.
+"""HTTP: REST, JSON-RPC, WebSocket, cards, health, OpenAPI and the page behind one aiohttp server.
 
-One trie holds every path. Paths reach it as they stood in the request line, because only it knows whether an
-encoded slash is part of an id.
+One trie holds every path but those of JSON-RPC, which are whatever names an agent. Paths reach it as they stood in
+the request line, because only it knows whether an encoded slash is part of an id.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from typing import Final, cast
 
 from aiohttp import web
 
-from dragoman.bindings import cards, openapi, page, rest
+from dragoman.bindings import cards, openapi, page, rest, versions
 from dragoman.bindings.access import Access
+from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
+from dragoman.bindings.jsonrpc import JsonRpc
+from dragoman.bindings.pages import Pages, request_id, told
 from dragoman.bindings.rest import Route
 from dragoman.bindings.serving import Bound, HttpOptions
+from dragoman.bindings.websocket import WebSocket
 from dragoman.core.errors import MethodNotFound
+from dragoman.core.names import AGENT_ID, RESERVED, RESOURCE
 from dragoman.runtime.service import TaskService
 from dragoman.wire import httprule
 from dragoman.wire.errors import MethodNotAllowed
@@ -55,12 +60,27 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
         cards.http = None
 
 
+def _rpc_tenant(path: str) -> str | None:
+    """The tenant whose JSON-RPC is at a path, empty for the root agent's; None when no agent could be there.
+
+    A slash may follow the agent: one client puts it there.
+    """
+    tenant = path.strip("/").removeprefix("tenants/")
+    if not tenant or RESOURCE.fullmatch(tenant):
+        return tenant
+    return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED else None
+
+
 class _Site:
     """Every path of one server."""
 
     def __init__(self, service: TaskService, known: Cards, options: HttpOptions, streams: Streams) -> None:
         self._cards = known
         self._options = options
+        self._pages = Pages(options.cors)
+        calls = Calls(service, known)
+        self._rpc = JsonRpc(calls, known, options, streams)
+        self._ws = WebSocket(calls, known, options, streams)
         self._routes: Routes[Route | Endpoint] = Routes()
         routes = list(rest.routes(service, known, options, streams))
         for rule, route in routes:
@@ -68,9 +88,13 @@ class _Site:
         self._openapi = cache(lambda: openapi.document((rule, route.row) for rule, route in routes))
         for path, endpoint in (
             ("/.well-known/agent-card.json", self._card),
-            ("/.well-known/agent.json", self._card),
+            ("/.well-known/agent.json", self._old_card),
             ("/{agent}/.well-known/agent-card.json", self._card),
-            ("/{agent}/.well-known/agent.json", self._card),
+            ("/{agent}/.well-known/agent.json", self._old_card),
+            ("/agents", self._agents),
+            ("/ws", self._ws),
+            ("/{tenant}/ws", self._ws),
+            ("/tenants/{tenant}/ws", self._ws),
             ("/healthz", self._alive),
             ("/health", self._alive),
             ("/readyz", self._ready),
@@ -83,8 +107,17 @@ class _Site:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answers any request."""
+        self._pages.open(request)
+        response = self._pages.preflight(request) or await self._answer(request)
+        if not response.prepared:
+            response.headers.update(told(request))
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
+            if request.method == "POST" and (tenant := _rpc_tenant(path)) is not None:
+                return await self._rpc(request, {"tenant": tenant})
             if path == "/":
                 return await self._watched(request, self._root, {})
             match = self._routes.match(request.method, path)
@@ -101,27 +134,38 @@ class _Site:
             return await chosen.target(request, chosen.variables)
         except Exception as error:
             response = rest.failure(request, error, rest.dialect_of(path), self._options.table)
-            Access(f"{request.method} {path[:200]}", "").done(response.status)
+            Access(f"{request.method} {path[:200]}", "", request_id(request)).done(response.status)
             return response
 
     async def _watched(
         self, request: web.BaseRequest, endpoint: Endpoint, variables: Mapping[str, str]
     ) -> web.StreamResponse:
-        access = Access(f"{request.method} {request.rel_url.raw_path[:200]}", "")
+        access = Access(f"{request.method} {request.rel_url.raw_path[:200]}", "", request_id(request))
         response = await endpoint(request, variables)
         access.done(response.status)
         return response
 
     async def _root(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         if request.method not in _READ:
-            raise MethodNotAllowed(request.method, _READ)
+            raise MethodNotAllowed(request.method, (*_READ, "POST"))
         if page.is_for(request):
             return page.respond()
         return page.index(self._cards, cards.origin(request, self._cards))
 
     async def _card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return self._served(request, variables, old=False)
+
+    async def _old_card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return self._served(request, variables, old=True)
+
+    def _served(self, request: web.BaseRequest, variables: Mapping[str, str], *, old: bool) -> web.Response:
         agent = variables.get("agent", self._cards.root)
-        return cards.respond(request, self._cards.document(agent, cards.origin(request, self._cards)))
+        version = versions.minor(versions.check(rest.named_versions(request)))
+        origin = cards.origin(request, self._cards)
+        return cards.respond(request, self._cards.document(agent, origin, version, old=old))
+
+    async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return page.index(self._cards, cards.origin(request, self._cards))
 
     async def _alive(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         return web.json_response({"status": "ok"}, headers=_NO_STORE)

@@ -1,106 +1,119 @@
-"""The method table: every RPC of both packages, and what each binding has to know of it.
+"""The method table: every method of every dialect, and what each binding has to know of it.
 
-One row serves gRPC and REST alike; adding an RPC is adding a row. Request and answer types and streaming come from
-the service's descriptor, routes and bodies from its `google.api.http` rules; the row adds what no proto says:
-which operation it is, how a 0.3 message becomes a 1.0 one and back, and where real clients depart from the rule.
+An operation (`Op`) is what all dialects mean by a method; a row says how one dialect asks for it and is answered.
+`ROWS` are the RPCs that a proto defines: one row serves gRPC and REST alike. `CALLS` are the methods of JSON-RPC,
+over HTTP and WebSocket. Adding an operation is adding its Op and a row for each dialect that has it.
+
+Request and answer types and streaming of an RPC come from the service's descriptor, routes and bodies from its
+`google.api.http` rules; the row adds what no proto says: which operation it is, how a 0.3 message becomes a 1.0 one
+and back, and where real clients depart from the rule.
 
 Operations answer in serialized `lf.a2a.v1`, so a row without `encode` passes bytes on untouched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from google.protobuf import empty_pb2
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from dragoman.core.errors import A2AError, InvalidParams, PushNotificationNotSupported, UnsupportedOperation
-from dragoman.core.log import Event
-from dragoman.runtime.service import Call, TaskService
-from dragoman.wire import protojson, sse, v03
+from dragoman.bindings import forms
+from dragoman.bindings.forms import Forms, Results
+from dragoman.core.errors import A2AError, InvalidParams, PushNotificationNotSupported
+from dragoman.runtime.service import TaskService
+from dragoman.wire import flat_json, protojson, shared_json, v01_json, v03, v03_json
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.transcode import WHOLE
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-Operation = Callable[[Call, Any], Any]
-"""An operation of the service: a coroutine of bytes, or an async iterator of events when the RPC streams."""
+Operation = Callable[..., Any]
+"""An operation of the service: a coroutine of bytes, or an async iterator of events when the method streams."""
 
 
-class Form:
-    """One wire form of the events of a stream. An event is encoded once for each and shared by all its readers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation, in the vocabulary of 1.0."""
 
-    __slots__ = ("_encode",)
-
-    def __init__(self, encode: Callable[[pb.StreamResponse, bool], bytes]) -> None:
-        self._encode = encode
-
-    def __call__(self, event: Event, final: bool) -> bytes:
-        """The event in this form. `final`: the stream that asks stops with it, and the dialect says so."""
-        key = (self, final)
-        data = event.forms.get(key)
-        if data is None:
-            data = event.forms[key] = self._encode(pb.StreamResponse.FromString(event.data), final)
-        return data
-
-
-def _untouched(event: Event, final: bool) -> bytes:
-    return event.data
+    request: type[Message]
+    answer: type[Message]
+    call: Callable[[TaskService], Operation] | None = None
+    """The operation; None for a card, which needs no task, and for what is refused."""
+    streaming: bool = False
+    blocking: bool = False
+    """The answer may wait for a turn to end, so a caller's deadline bounds the wait."""
+    refuses: type[A2AError] | None = None
+    """What every call is told: a capability that the card does not declare (1.0 §3.3.4)."""
+    extended_card: bool = False
+    """The answer is the agent's extended card."""
 
 
-Frame = Callable[[Event, bool], bytes]
-"""What turns an event into the bytes that a stream writes."""
-
-_V1_JSON: Final = protojson.compile(pb.StreamResponse, protojson.V1)
-_V03_JSON: Final = protojson.compile(v03_pb.StreamResponse, protojson.V03)
-
-
-@dataclass(frozen=True, slots=True)
-class Forms:
-    """How one dialect writes the events of a stream: over gRPC, as SSE frame, as element of a JSON array."""
-
-    grpc: Frame
-    sse: Frame
-    json: Frame
-
-
-_V1_FORMS: Final = Forms(
-    grpc=_untouched,
-    sse=Form(lambda event, final: sse.frame(_V1_JSON.encode(event))),
-    json=Form(lambda event, final: _V1_JSON.encode(event)),
+SEND: Final = Op(
+    request=pb.SendMessageRequest,
+    answer=pb.SendMessageResponse,
+    call=lambda service: service.send_message,
+    blocking=True,
 )
-_V03_FORMS: Final = Forms(
-    grpc=Form(lambda event, final: v03.write_stream(event, ends=final).SerializeToString()),
-    sse=Form(lambda event, final: sse.frame(_V03_JSON.encode(v03.write_stream(event, ends=final)))),
-    json=Form(lambda event, final: _V03_JSON.encode(v03.write_stream(event, ends=final))),
+STREAM: Final = Op(
+    request=pb.SendMessageRequest,
+    answer=pb.StreamResponse,
+    call=lambda service: service.send_streaming_message,
+    streaming=True,
 )
+GET: Final = Op(request=pb.GetTaskRequest, answer=pb.Task, call=lambda service: service.get_task)
+LIST: Final = Op(request=pb.ListTasksRequest, answer=pb.ListTasksResponse, call=lambda service: service.list_tasks)
+CANCEL: Final = Op(request=pb.CancelTaskRequest, answer=pb.Task, call=lambda service: service.cancel_task)
+SUBSCRIBE: Final = Op(
+    request=pb.SubscribeToTaskRequest,
+    answer=pb.StreamResponse,
+    call=lambda service: service.subscribe_to_task,
+    streaming=True,
+)
+CREATE_PUSH: Final = Op(
+    request=pb.TaskPushNotificationConfig,
+    answer=pb.TaskPushNotificationConfig,
+    refuses=PushNotificationNotSupported,
+)
+GET_PUSH: Final = Op(
+    request=pb.GetTaskPushNotificationConfigRequest,
+    answer=pb.TaskPushNotificationConfig,
+    refuses=PushNotificationNotSupported,
+)
+LIST_PUSH: Final = Op(
+    request=pb.ListTaskPushNotificationConfigsRequest,
+    answer=pb.ListTaskPushNotificationConfigsResponse,
+    refuses=PushNotificationNotSupported,
+)
+DELETE_PUSH: Final = Op(
+    request=pb.DeleteTaskPushNotificationConfigRequest,
+    answer=empty_pb2.Empty,
+    refuses=PushNotificationNotSupported,
+)
+EXTENDED_CARD: Final = Op(request=pb.GetExtendedAgentCardRequest, answer=pb.AgentCard, extended_card=True)
+PUBLIC_CARD: Final = Op(request=pb.GetExtendedAgentCardRequest, answer=pb.AgentCard)
+
+
+# RPCs: gRPC and REST ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One RPC in one dialect."""
 
+    op: Op
     dialect: Dialect
     method: MethodDescriptor
-    call: Callable[[TaskService], Operation] | None = None
-    """The operation; None for a card, which needs no task, and for what is refused."""
     decode: Callable[[Any], Any] | None = None
     """From the dialect's request to the 1.0 request; None when they are the same."""
-    answer: type[Message] | None = None
-    """The 1.0 message that the operation's bytes are."""
     encode: Callable[[Any], Message] | None = None
-    """From that message to the dialect's answer; None when they are the same."""
-    refuses: type[A2AError] | None = None
-    """What every call is told: a capability that the card does not declare (1.0 §3.3.4)."""
-    card: bool = False
-    """The answer is the agent's public card."""
-    blocking: bool = False
-    """The answer may wait for a turn to end, so a caller's deadline bounds the wait."""
+    """From the 1.0 answer to the dialect's; None when they are the same."""
     turn: bool = False
-    """The stream is that of a send, which stops when the turn ends."""
+    """The stream stops when the turn ends, and its last event says so."""
     shows_finished: bool = False
     """Subscribing to a finished task gives the Task and closes (0.3), instead of UnsupportedOperation (1.0)."""
     bodies: tuple[str, ...] = ()
@@ -128,7 +141,7 @@ class Row:
 
     @property
     def forms(self) -> Forms:
-        return _V1_FORMS if self.dialect is Dialect.V1 else _V03_FORMS
+        return forms.V1 if self.dialect is Dialect.V1 else forms.V03
 
     @property
     def json(self) -> protojson.JsonDialect:
@@ -136,8 +149,7 @@ class Row:
 
     def message(self, data: bytes) -> Message:
         """The dialect's answer, from what the operation gave."""
-        assert self.answer is not None
-        answer = self.answer.FromString(data)
+        answer = self.op.answer.FromString(data)
         return answer if self.encode is None else self.encode(answer)
 
     def asked(self, request: Any) -> Any:
@@ -158,82 +170,43 @@ _V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
 _V03_SERVICE: Final = v03_pb.DESCRIPTOR.services_by_name["A2AService"]
 
 
-def _v1(rpc: str, **columns: Any) -> Row:
-    method = _V1_SERVICE.methods_by_name[rpc]
-    answer = None if method.server_streaming else GetMessageClass(method.output_type)
-    return Row(dialect=Dialect.V1, method=method, answer=answer, **columns)
+def _v1(rpc: str, op: Op, **columns: Any) -> Row:
+    return Row(op=op, dialect=Dialect.V1, method=_V1_SERVICE.methods_by_name[rpc], **columns)
 
 
-def _v03(rpc: str, **columns: Any) -> Row:
-    return Row(dialect=Dialect.V03, method=_V03_SERVICE.methods_by_name[rpc], **columns)
+def _v03(rpc: str, op: Op, **columns: Any) -> Row:
+    return Row(op=op, dialect=Dialect.V03, method=_V03_SERVICE.methods_by_name[rpc], **columns)
 
-
-_NO_PUSH: Final = PushNotificationNotSupported
 
 ROWS: Final = (
-    _v1("SendMessage", call=lambda service: service.send_message, blocking=True),
-    _v1("SendStreamingMessage", call=lambda service: service.send_streaming_message, turn=True),
-    _v1("GetTask", call=lambda service: service.get_task),
-    _v1("ListTasks", call=lambda service: service.list_tasks),
-    _v1("CancelTask", call=lambda service: service.cancel_task),
-    _v1("SubscribeToTask", call=lambda service: service.subscribe_to_task),
-    _v1("CreateTaskPushNotificationConfig", refuses=_NO_PUSH),
-    _v1("GetTaskPushNotificationConfig", refuses=_NO_PUSH),
-    _v1("ListTaskPushNotificationConfigs", refuses=_NO_PUSH),
-    _v1("DeleteTaskPushNotificationConfig", refuses=_NO_PUSH),
-    _v1("GetExtendedAgentCard", refuses=UnsupportedOperation),
-    _v03(
-        "SendMessage",
-        call=lambda service: service.send_message,
-        decode=v03.read_send_message,
-        answer=pb.SendMessageResponse,
-        encode=v03.write_send_message,
-        blocking=True,
-    ),
-    _v03(
-        "SendStreamingMessage",
-        call=lambda service: service.send_streaming_message,
-        decode=v03.read_send_message,
-        turn=True,
-    ),
-    _v03(
-        "GetTask",
-        call=lambda service: service.get_task,
-        decode=v03.read_get_task,
-        answer=pb.Task,
-        encode=v03.write_task,
-    ),
-    _v03(
-        "ListTasks",
-        call=lambda service: service.list_tasks,
-        decode=v03.read_list_tasks,
-        answer=pb.ListTasksResponse,
-        encode=v03.write_list_tasks,
-    ),
-    _v03(
-        "CancelTask",
-        call=lambda service: service.cancel_task,
-        decode=v03.read_cancel_task,
-        answer=pb.Task,
-        encode=v03.write_task,
-    ),
-    _v03(
-        "TaskSubscription",
-        call=lambda service: service.subscribe_to_task,
-        decode=v03.read_subscription,
-        shows_finished=True,
-    ),
+    _v1("SendMessage", SEND),
+    _v1("SendStreamingMessage", STREAM, turn=True),
+    _v1("GetTask", GET),
+    _v1("ListTasks", LIST),
+    _v1("CancelTask", CANCEL),
+    _v1("SubscribeToTask", SUBSCRIBE),
+    _v1("CreateTaskPushNotificationConfig", CREATE_PUSH),
+    _v1("GetTaskPushNotificationConfig", GET_PUSH),
+    _v1("ListTaskPushNotificationConfigs", LIST_PUSH),
+    _v1("DeleteTaskPushNotificationConfig", DELETE_PUSH),
+    _v1("GetExtendedAgentCard", EXTENDED_CARD),
+    _v03("SendMessage", SEND, decode=v03.read_send_message, encode=v03.write_send_message),
+    _v03("SendStreamingMessage", STREAM, decode=v03.read_send_message, turn=True),
+    _v03("GetTask", GET, decode=v03.read_get_task, encode=v03.write_task),
+    _v03("ListTasks", LIST, decode=v03.read_list_tasks, encode=v03.write_list_tasks),
+    _v03("CancelTask", CANCEL, decode=v03.read_cancel_task, encode=v03.write_task),
+    _v03("TaskSubscription", SUBSCRIBE, decode=v03.read_subscription, shows_finished=True),
     _v03(
         "CreateTaskPushNotificationConfig",
-        refuses=_NO_PUSH,
+        CREATE_PUSH,
         # The rule says `config`. One SDK posts the whole request, others and Google's clients the bare
         # PushNotificationConfig's parent, and the rule's own shape is what the JS SDK sends.
         bodies=("config", WHOLE, "config.push_notification_config"),
     ),
-    _v03("GetTaskPushNotificationConfig", refuses=_NO_PUSH),
-    _v03("ListTaskPushNotificationConfig", refuses=_NO_PUSH),
-    _v03("DeleteTaskPushNotificationConfig", refuses=_NO_PUSH),
-    _v03("GetAgentCard", decode=v03.read_get_agent_card, card=True),
+    _v03("GetTaskPushNotificationConfig", GET_PUSH),
+    _v03("ListTaskPushNotificationConfig", LIST_PUSH),
+    _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH),
+    _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),
 )
 
 
@@ -241,3 +214,128 @@ def services() -> Iterator[tuple[ServiceDescriptor, dict[str, Row]]]:
     """Both services with their rows by RPC name, 1.0 first."""
     for service in (_V1_SERVICE, _V03_SERVICE):
         yield service, {row.name: row for row in ROWS if row.service == service.full_name}
+
+
+# JSON-RPC --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """One JSON-RPC method in one dialect."""
+
+    name: str
+    op: Op
+    dialect: Dialect
+    read: Callable[[object], Any]
+    """From `params` to the 1.0 request. Raises InvalidParams."""
+    write: Callable[[Any], object]
+    """From the 1.0 answer to the JSON value of `result`."""
+    results: Callable[[], Results]
+    """A writer for one stream."""
+    turn: bool = False
+    """The stream stops when the turn ends, and its last event says so."""
+    names_tasks: bool = False
+    """The caller chooses the ids of its tasks (0.1)."""
+    errors_in_stream: bool = False
+    """What fails before the first event is told inside of a stream: readers of these methods look nowhere else."""
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+def _calls(
+    dialect: Dialect, json: protojson.JsonDialect, results: Callable[[], Results], names: Mapping[str, Op], **more: Any
+) -> Iterator[CallRow]:
+    """The methods of one dialect whose params and results are 1.0's messages in the dialect's JSON.
+
+    Streams that begin with a turn's message stop with the turn everywhere, subscriptions in the dialects before 1.0.
+    """
+    early = dialect not in (Dialect.V1, Dialect.RUST)
+    for name, op in names.items():
+        columns: dict[str, Any] = {
+            "read": protojson.compile(op.request, json).decode,
+            "write": _nothing if op is DELETE_PUSH else protojson.compile(op.answer, json).to_dict,
+            "turn": op is STREAM or (op is SUBSCRIBE and early),
+            "errors_in_stream": op.streaming and early,
+            **more.get(name.replace("/", "_"), {}),
+        }
+        yield CallRow(name=name, op=op, dialect=dialect, results=results, **columns)
+
+
+_V1_CALLS: Final = {row.name: row.op for row in ROWS if row.dialect is Dialect.V1}
+_OLD_PUSH: Final = {
+    "tasks/pushNotification/set": CREATE_PUSH,
+    "tasks/pushNotification/get": GET_PUSH,
+}
+_PUSH: Final = {
+    "tasks/pushNotificationConfig/set": CREATE_PUSH,
+    "tasks/pushNotificationConfig/get": GET_PUSH,
+    "tasks/pushNotificationConfig/list": LIST_PUSH,
+    "tasks/pushNotificationConfig/delete": DELETE_PUSH,
+}
+_TASKS: Final = {"tasks/get": GET, "tasks/cancel": CANCEL, "tasks/resubscribe": SUBSCRIBE}
+_MESSAGES: Final = {"message/send": SEND, "message/stream": STREAM}
+
+CALLS: Final = (
+    *_calls(Dialect.V1, protojson.V1, forms.v1_results, _V1_CALLS),
+    *_calls(
+        Dialect.V03,
+        v03_json.JSON,
+        forms.v03_results,
+        {**_MESSAGES, **_TASKS, **_PUSH, "agent/getAuthenticatedExtendedCard": EXTENDED_CARD},
+    ),
+    *_calls(
+        Dialect.V01,
+        v01_json.JSON,
+        forms.v01_results,
+        {"tasks/send": SEND, "tasks/sendSubscribe": STREAM, **_TASKS, **_OLD_PUSH},
+        tasks_send={"read": v01_json.read_send, "write": v01_json.write_sent, "names_tasks": True},
+        tasks_sendSubscribe={"read": v01_json.read_send, "names_tasks": True},
+        tasks_get={"read": v01_json.read_get},
+    ),
+    *_calls(
+        Dialect.FASTA2A,
+        flat_json.FASTA2A,
+        forms.fasta2a_results,
+        {**_MESSAGES, **_TASKS, "tasks/list": LIST, **_OLD_PUSH, **_PUSH},
+    ),
+    *_calls(
+        Dialect.RUST,
+        flat_json.RUST,
+        forms.rust_results,
+        {**_V1_CALLS, **_MESSAGES},
+    ),
+)
+
+
+SHARED: Final = {
+    (row.name, row.dialect): row
+    for row in (
+        *_calls(
+            Dialect.V01,
+            v01_json.JSON,
+            forms.shared_v01_results,
+            _TASKS,
+            tasks_get={"read": v01_json.read_get, "write": shared_json.write_v01_task},
+            tasks_cancel={"write": shared_json.write_v01_task},
+        ),
+        *_calls(
+            Dialect.FASTA2A,
+            flat_json.FASTA2A,
+            forms.shared_fasta2a_results,
+            _TASKS,
+            tasks_get={"write": shared_json.write_fasta2a_task},
+            tasks_cancel={"write": shared_json.write_fasta2a_task},
+        ),
+    )
+}
+"""What answers a call on a task made in one of these dialects, when nothing says which one the caller speaks."""
+
+
+def calls() -> dict[str, dict[Dialect, CallRow]]:
+    """The methods of JSON-RPC by name, each in the dialects that have it; the first is the one meant by default."""
+    found: dict[str, dict[Dialect, CallRow]] = {}
+    for row in CALLS:
+        found.setdefault(row.name, {})[row.dialect] = row
+    return found

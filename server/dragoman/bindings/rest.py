@@ -14,16 +14,19 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dragoman.bindings import body, callers, cards, methods, streams, versions
+from dragoman.bindings import body, callers, cards, extensions, forms, methods, streams, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
-from dragoman.bindings.methods import Operation, Row
+from dragoman.bindings.forms import Forms
+from dragoman.bindings.methods import SEND, STREAM, Operation, Row
+from dragoman.bindings.pages import request_id
 from dragoman.bindings.serving import HttpOptions
-from dragoman.core.errors import A2AError, Unavailable
+from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
 from dragoman.core.log import Event
+from dragoman.core.names import Caller
 from dragoman.runtime.service import Call, TaskService
-from dragoman.wire import errors, httprule, protojson
+from dragoman.wire import errors, flat_json, httprule, protojson
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.httprule import Rule
@@ -49,6 +52,8 @@ def failure(request: web.BaseRequest, error: Exception, dialect: Dialect, table:
         _log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=error)
     answer = errors.rest(error, dialect, table=table)
     headers = {"Content-Type": errors.CONTENT_TYPE}
+    if isinstance(error, Unauthenticated):
+        headers |= callers.CHALLENGE
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     return web.Response(status=answer.status, body=answer.body, headers=headers)
@@ -75,12 +80,12 @@ class Route:
         self._cards = known
         self._options = options
         self._streams = open_streams
-        self._operation: Operation | None = row.call(service) if row.call else None
+        self._operation: Operation | None = row.op.call(service) if row.op.call else None
         self._codec = protojson.compile(row.response, row.json)
 
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         """Answers, whatever happens, but for a client that goes away."""
-        access = Access(self._name, self.dialect.value)
+        access = Access(self._name, self.dialect.value, request_id(request))
         try:
             response = await self._answer(request, variables, access)
         except Exception as error:
@@ -97,10 +102,10 @@ class Route:
         self, request: web.BaseRequest, variables: Mapping[str, str], access: Access
     ) -> web.StreamResponse:
         row = self.row
-        versions.check(named_versions(request))
-        principal = await callers.principal(request.headers)
-        if row.refuses:
-            raise row.refuses
+        named = versions.check(named_versions(request))
+        principal = await callers.principal(request.headers, self._options.authenticator)
+        if row.op.refuses:
+            raise row.op.refuses
         options = self._options
         sent = await body.read(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
         query = request.query.items() if request.query_string else ()
@@ -108,19 +113,49 @@ class Route:
         caller = self._service.caller(asked.tenant, principal)
         access.about(caller.agent, asked)
         if self._operation is None:
-            origin = cards.origin(request, self._cards)
-            return cards.respond(request, self._cards.v03_document(caller.agent, origin))
-        call = Call(caller, shows_finished=row.shows_finished)
+            return self._card(request, caller.agent, principal)
+        named_extensions = extensions.asked(request.headers)
+        rust = self.dialect is Dialect.V1 and await self._is_rust(request, named, sent, caller, asked)
+        call = Call(
+            caller,
+            shows_finished=row.shows_finished,
+            dialect=Dialect.RUST.value if rust else self.dialect.value,
+            extensions=named_extensions,
+        )
+        headers = extensions.told(named_extensions, self._cards, caller.agent, self.dialect)
         if row.streaming:
-            return await self._stream(request, call, asked)
+            return await self._stream(request, call, asked, forms.RUST if rust else row.forms, headers)
         answer = row.message(await self._operation(call, asked))
-        return web.Response(body=self._codec.encode(answer), headers={"Content-Type": self._media_type(request)})
+        codec = protojson.compile(row.response, flat_json.RUST) if rust else self._codec
+        headers = {"Content-Type": self._media_type(request), **headers}
+        return web.Response(body=codec.encode(answer), headers=headers)
 
-    async def _stream(self, request: web.BaseRequest, call: Call, asked: Any) -> web.StreamResponse:
+    def _card(self, request: web.BaseRequest, agent: str, principal: str) -> web.Response:
+        origin = cards.origin(request, self._cards)
+        if not self.row.op.extended_card:
+            return cards.respond(request, self._cards.v03_document(agent, origin, principal))
+        body = self._cards.extended(agent, origin, principal, self.dialect)
+        return web.Response(body=body, headers={"Content-Type": JSON, "Cache-Control": "private, no-store"})
+
+    async def _is_rust(self, request: web.BaseRequest, named: str, sent: object, caller: Caller, asked: Any) -> bool:
+        """Whether a2a-rust 0.3 asks: by the shape of its message, by its own paths, or by the task it has made.
+
+        Who names exactly 1.0 is another client of the same task; a2a-rust names the patch, or nothing.
+        """
+        if self.row.op in (SEND, STREAM):
+            return bool(sent) and flat_json.is_rust(sent)
+        if named == "1.0":
+            return False
+        task_id = getattr(asked, "id", "")
+        return bool(task_id) and await self._service.made_in(caller, task_id) == Dialect.RUST.value
+
+    async def _stream(
+        self, request: web.BaseRequest, call: Call, asked: Any, written: Forms, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
         assert self._operation is not None
-        forms, turn = self.row.forms, self.row.turn
+        turn = self.row.turn
         framing = streams.ARRAY if self.dialect is Dialect.GOOGLE and _wants_array(request) else streams.SSE
-        form = forms.json if framing is streams.ARRAY else forms.sse
+        form = written.json if framing is streams.ARRAY else written.sse
 
         def frame(event: Event) -> bytes:
             return form(event, turn and event.ends)
@@ -139,6 +174,7 @@ class Route:
                 fail=fail,
                 streams=self._streams,
                 keepalive=self._options.keepalive,
+                headers=headers,
             )
 
     def _media_type(self, request: web.BaseRequest) -> str:
@@ -173,7 +209,7 @@ def choose(request: web.BaseRequest, candidates: Iterable[Candidate[Route]]) -> 
 
 def _names_v1(request: web.BaseRequest) -> bool:
     try:
-        return versions.check(named_versions(request))
+        return versions.check(named_versions(request)).startswith("1")
     except A2AError:
         return False  # the route refuses it, in its own dialect
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.core.limits import MESSAGE_BYTES
+from dragoman.ports import Authenticator
 from dragoman.wire.errors import Table
 
 GRACE: Final = 5.0
@@ -41,6 +42,8 @@ class Options:
     table: Table = "1.0.1"
     """Which edition's status codes 1.0 errors have."""
     grace: float = GRACE
+    authenticator: Authenticator | None = None
+    """Who knows callers; without it everyone is `anonymous`."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process begins to stop: `/readyz` and gRPC health then say so. Calls are still served."""
 
@@ -55,6 +58,8 @@ class HttpOptions(Options):
 
     keepalive: float = 15.0
     """Seconds between signs of life on a silent stream."""
+    cors: tuple[str, ...] = ()
+    """Origins whose pages may call; `*` for all."""
     lossy_numbers: bool = False
     """Accepts JSON integers beyond 2^53, which then lose digits."""
     openapi: Mapping[str, bytes] = field(default_factory=dict)

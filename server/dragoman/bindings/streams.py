@@ -8,14 +8,16 @@ response only: what it has not read stays where it was, in the follower or in th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from aiohttp import web
 
 from dragoman.bindings.closing import Streams
+from dragoman.bindings.pages import told
 from dragoman.core.log import Event
 from dragoman.wire import sse
 
@@ -42,6 +44,8 @@ def _error_element(body: bytes) -> bytes:
 
 
 SSE: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, _error_event)
+RPC: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, sse.frame)
+"""SSE whose errors are JSON-RPC answers: no event name says so, because some readers skip events with a name."""
 ARRAY: Final = Framing("application/json", b"[", b",\n", b"]", b"\n", _error_element)
 
 _HEADERS: Final = {
@@ -106,6 +110,7 @@ async def respond(
     fail: Callable[[Exception], bytes],
     streams: Streams,
     keepalive: float,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> web.StreamResponse:
     """Answers with the events until they end, the client goes, or the server stops.
 
@@ -114,7 +119,8 @@ async def respond(
     """
     async with aclosing(events):
         event = await anext(events, None)
-        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": framing.media_type})
+        all_headers = {**_HEADERS, **told(request), **headers, "Content-Type": framing.media_type}
+        response = web.StreamResponse(headers=all_headers)
         with suppress(_Gone):
             try:
                 await response.prepare(request)

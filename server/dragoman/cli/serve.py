@@ -98,6 +98,14 @@ def serve(
             help="normal: faster; a power cut (not a crash) may undo the last commits. [full]",
         ),
     ] = None,
+    cors: Annotated[
+        str | None,
+        _option("--cors", metavar="ORIGIN,...", panel=_PROTOCOL, help="Web pages that may call; * for all. [none]"),
+    ] = None,
+    token: Annotated[
+        str | None,
+        _option("--token", metavar="TOKEN", panel=_PROTOCOL, help="Bearer token for extended cards. [none]"),
+    ] = None,
     error_table: Annotated[
         str | None,
         _option("--error-table", metavar="1.0.1|1.0.0", panel=_PROTOCOL, help="Whose status codes. [1.0.1]"),
@@ -118,7 +126,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve agents over A2A: gRPC and REST, tasks on disk.
+    """Serve agents over A2A: gRPC, REST and JSON-RPC, tasks on disk.
 
     Every option can also be set as DRAGOMAN_NAME in the environment, or as name in a TOML file; the command line
     wins, then the environment. Ctrl-C lets running turns end; a second one does not.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 DEFAULT_MODES: Final = ("text/plain", "application/json")
 
@@ -30,6 +31,17 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """An extension an agent supports (A2A 1.0 §4.6). `params` is JSON."""
+
+    uri: str
+    description: str = ""
+    required: bool = False
+    """Calls that do not activate it are refused."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
     """One agent as the server knows it. `id` is its address, `name` is for people."""
 
@@ -43,6 +55,15 @@ class AgentSpec:
     provider: Provider | None = None
     icon_url: str = ""
     documentation_url: str = ""
+    extensions: tuple[Extension, ...] = ()
+    security_schemes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """How callers show who they are: OpenAPI security schemes by name (0.3 §5.5.3)."""
+    security: tuple[Mapping[str, Sequence[str]], ...] = ()
+    """Which of them are needed: any one of these, each the schemes it takes and their scopes."""
+    state_transition_history: bool = False
+    """For cards of 0.3 and before: the history shows what became of a task."""
+    extended_skills: tuple[Skill, ...] = ()
+    """Skills that only callers who have shown who they are get to see (1.0 §3.1.11)."""
     default: bool = False
     """The root agent: the one meant when a request names none."""
     direct: bool = False

@@ -103,6 +103,10 @@ class PayloadTooLarge(A2AError):
     """The message is larger than this server accepts."""
 
 
+class Unauthenticated(A2AError):
+    """The credentials are missing or not good."""
+
+
 class Unavailable(A2AError):
     """The server is not ready or is shutting down; try again."""
 

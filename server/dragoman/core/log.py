@@ -55,6 +55,10 @@ class Head:
     """Waits for a worker to claim it."""
     visible: bool = True
     """False while a `direct` agent may still answer with a Message instead."""
+    dialect: str = ""
+    """The dialect it was made in, as its maker calls it."""
+    alias: bool = False
+    """Its client chose `id` (A2A 0.1); otherwise it is the key's text."""
 
     @property
     def running(self) -> bool:
@@ -73,6 +77,9 @@ class NewTask:
     context: str
     metadata: bytes = b""
     visible: bool = True
+    dialect: str = ""
+    alias: bool = False
+    """`id` is the client's choice: refused as EXISTS when its owner's agent has a task of that alias."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def _create(change: Append, now: int) -> Plan:
     assert message is not None, "a task begins with a message"
     head = Head(
         change.task, new.agent, new.id, new.context, states.SUBMITTED, now,
-        last=1, messages=1, inbox=1, ready=True, visible=new.visible,
+        last=1, messages=1, inbox=1, ready=True, visible=new.visible, dialect=new.dialect, alias=new.alias,
     )  # fmt: skip
     row = MessageRow(1, USER, frames.frame(5, message.message), message.envelope)
     task = b"".join(

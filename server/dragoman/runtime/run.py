@@ -42,6 +42,10 @@ FENCED_AFTER: Final = 10.0
 """Seconds a cancelled agent has to stop before its task ends without it."""
 
 
+REFERENCES: Final = 16
+"""Referenced tasks that an agent is given; further ones it has to do without."""
+
+
 class Run:
     """Drives one claimed task. Implements `dragoman.ports.Desk` for its agent."""
 
@@ -60,6 +64,7 @@ class Run:
         self._batch = Batch(self._send)
         self._mail = asyncio.Event()
         self._history: list[pb.Message] = []
+        self._references: list[pb.Task] = []
         self._taken = head.taken
         self._task: asyncio.Task[None] | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -146,6 +151,10 @@ class Run:
             self._state = states.WORKING
         return self._batch.put(change, memory)
 
+    @property
+    def references(self) -> Sequence[pb.Task]:
+        return self._references
+
     async def flush(self) -> None:
         await self._batch.flush()
 
@@ -166,6 +175,8 @@ class Run:
         try:
             if not self.message.message_id:
                 await self._turn_to_next()
+            if self.message.reference_task_ids:
+                self._references = await self._referred()
             ending = await self._agent.take_turn(self)
         except asyncio.CancelledError:
             if not self.cancelled:
@@ -286,6 +297,16 @@ class Run:
         self.asked = said.get(conversation.head.asked)
         self._history = [message for number, message in said.items() if number < unread[0].number]
         self._take(unread[0])
+
+    async def _referred(self) -> list[pb.Task]:
+        """The tasks that the message names and its caller has with this agent; others are not there for either."""
+        found = []
+        for task_id in list(dict.fromkeys(self.message.reference_task_ids))[:REFERENCES]:
+            head = await self._store.find(self.head.ref.owner, self.head.agent, task_id)
+            snapshot = await self._store.read(head.ref) if head else None
+            if snapshot is not None:
+                found.append(pb.Task.FromString(snapshot.task))
+        return found
 
     async def _unread(self) -> list[StoredMessage]:
         return _unread_of(await self._store.conversation(self.head.ref, self._taken), self._taken)

@@ -19,6 +19,7 @@ from dragoman.core import frames, limits, messages, pages, states
 from dragoman.core.card import AgentSpec
 from dragoman.core.errors import (
     AgentNotFound,
+    ExtensionSupportRequired,
     InvalidParams,
     PushNotificationNotSupported,
     TaskEnded,
@@ -28,6 +29,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.log import (
     ENDED,
+    EXISTS,
     RUNNING,
     USER,
     Append,
@@ -72,6 +74,18 @@ class Call:
     """Seconds a blocking send may wait; None for the server's limit."""
     shows_finished: bool = False
     """Subscribing to a finished task gives the Task and closes, instead of UnsupportedOperation."""
+    stops_with_turn: bool = False
+    """A subscription ends when the turn does, and not only with the task."""
+    dialect: str = ""
+    """What a task that begins here is said to be made in."""
+    extensions: tuple[str, ...] = ()
+    """The URIs of extensions that the caller activates."""
+    names_tasks: bool = False
+    """The caller chooses the ids of its tasks: a message for one that is not there creates it (A2A 0.1)."""
+
+
+class _AliasTaken(Exception):
+    """Two messages that would create the same alias met; the other one's task is there now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,7 @@ class Sent:
 
     appended: Appended
     run: Run | None
+    created: bool
 
 
 def new_task_key() -> bytes:
@@ -135,36 +150,33 @@ class TaskService:
 
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
         """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit."""
-        change = await self._prepare(call, request)
         history = _history_length(request.configuration)
         limit = self._limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
         async with AsyncExitStack() as stack:
-            subscriber = None
-            if not request.configuration.return_immediately:
-                subscriber = await stack.enter_async_context(self._followers.subscribe(change.task))
-            sent = await self._commit(change)
+            follow = not request.configuration.return_immediately
+            sent, subscriber = await self._store_message(stack, call, request, follow=follow)
             if message := await _reply(sent):
                 return frames.frame(2, message.SerializeToString())
             if subscriber is not None:
                 subscriber.at = sent.appended.head.last
                 await _until_turn_ends(subscriber, deadline)
-        return frames.frame(1, (await self._snapshot(change.task, history)).task)
+        return frames.frame(1, (await self._snapshot(sent.appended.head.ref, history)).task)
 
     async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncIterator[Event]:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2)."""
-        change = await self._prepare(call, request)
         history = _history_length(request.configuration)
-        async with self._followers.subscribe(change.task) as subscriber:
-            sent = await self._commit(change)
+        async with AsyncExitStack() as stack:
+            sent, subscriber = await self._store_message(stack, call, request, follow=True)
+            assert subscriber is not None
             if message := await _reply(sent):
                 yield Event(0, frames.frame(2, message.SerializeToString()))
                 return
             head = sent.appended.head
-            if change.create is not None and history is None:
+            if sent.created and history is None:
                 event = sent.appended.events[0]
             else:
-                snapshot = await self._snapshot(change.task, history)
+                snapshot = await self._snapshot(head.ref, history)
                 head, event = snapshot.head, _as_event(snapshot)
             yield event
             subscriber.at = event.sequence
@@ -173,6 +185,18 @@ class TaskService:
                 event = await subscriber.next()
                 ended = event.ends
                 yield event
+
+    async def _store_message(
+        self, stack: AsyncExitStack, call: Call, request: pb.SendMessageRequest, *, follow: bool
+    ) -> tuple[Sent, Subscriber | None]:
+        """Writes the message of a send, and listens to its task from before that if asked to."""
+        while True:
+            change = await self._prepare(call, request)
+            subscriber = await stack.enter_async_context(self._followers.subscribe(change.task)) if follow else None
+            try:
+                return await self._commit(change), subscriber
+            except _AliasTaken:  # so the next look finds a task to continue
+                continue
 
     async def _prepare(self, call: Call, request: pb.SendMessageRequest) -> Append:
         """The change that stores a message: it creates a task, or continues the one it names."""
@@ -184,21 +208,41 @@ class TaskService:
         message.CopyFrom(request.message)
         envelope = pb.SendMessageRequest(metadata=request.metadata if request.HasField("metadata") else None)
         envelope.configuration.accepted_output_modes.extend(request.configuration.accepted_output_modes)
+        envelope.message.extensions.extend(self._activated(call))
         if message.task_id:
-            return await self._continue(call.caller, message, envelope)
-        return self._create(call.caller, message, envelope)
+            head = await self._store.find(call.caller.owner, call.caller.agent, message.task_id)
+            if head is not None:
+                return self._continue(head, call.caller, message, envelope)
+            if not call.names_tasks:
+                raise TaskNotFound
+        return self._create(call, message, envelope)
 
-    def _create(self, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
+    def _activated(self, call: Call) -> list[str]:
+        """What the call activates of the agent's extensions. Raises ExtensionSupportRequired (1.0 §3.3.4)."""
+        declared = self.agents[call.caller.agent].extensions
+        for extension in declared:
+            if extension.required and extension.uri not in call.extensions:
+                raise ExtensionSupportRequired(
+                    f"A2A-Extensions: this agent requires the extension {extension.uri}; name it",
+                    metadata={"field": "A2A-Extensions", "required": extension.uri},
+                )
+        return [extension.uri for extension in declared if extension.uri in call.extensions]
+
+    def _create(self, call: Call, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
+        caller = call.caller
         ref = TaskRef(caller.owner, self._new_key())
-        message.task_id = id_of(ref.key)
+        alias = bool(message.task_id)
+        message.task_id = message.task_id or id_of(ref.key)
         message.context_id = message.context_id or self._new_context()
-        direct = self.agents[caller.agent].direct
-        new = NewTask(caller.agent, message.task_id, message.context_id, visible=not direct)
+        # Who names its task waits for that task and knows no other answer.
+        visible = alias or not self.agents[caller.agent].direct
+        new = NewTask(
+            caller.agent, message.task_id, message.context_id, visible=visible, dialect=call.dialect, alias=alias
+        )
         inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
         return Append(task=ref, guard=New(), create=new, message=inbound)
 
-    async def _continue(self, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
-        head = await self._find(caller, message.task_id)
+    def _continue(self, head: Head, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
         if message.context_id and message.context_id != head.context:
             raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
         message.context_id = head.context
@@ -221,10 +265,12 @@ class TaskService:
         except Refused as refused:
             if refused.reason == ENDED:
                 raise TaskEnded from refused
+            if refused.reason == EXISTS:
+                raise _AliasTaken from refused
             if refused.reason == RUNNING:
                 raise UnsupportedOperation("this agent takes no message while it works on the task") from refused
             raise TaskNotFound from refused
-        return Sent(appended, started[0])
+        return Sent(appended, started[0], change.create is not None)
 
     # Reading ----------------------------------------------------------------------------------------------------
 
@@ -306,12 +352,20 @@ class TaskService:
             ended = states.is_terminal(snapshot.head.state)
             if ended and not call.shows_finished:
                 raise UnsupportedOperation("the task has ended; read it with GetTask")
+            ended = ended or (call.stops_with_turn and not (snapshot.head.running or snapshot.head.ready))
             subscriber.at = snapshot.head.last
-            yield _as_event(snapshot)
+            first = _as_event(snapshot)
+            first.ends = ended
+            yield first
             while not ended:
                 event = await subscriber.next()
-                ended = states.is_terminal(event.state)
+                ended = states.is_terminal(event.state) or (call.stops_with_turn and event.ends)
                 yield event
+
+    async def made_in(self, caller: Caller, task_id: str) -> str:
+        """The dialect in which a task was made; empty when there is none to see."""
+        head = await self._store.find(caller.owner, caller.agent, task_id) if task_id else None
+        return head.dialect if head else ""
 
     async def _find(self, caller: Caller, task_id: str) -> Head:
         if not task_id:

@@ -5,7 +5,9 @@
 - `v03_document`: that card as JSON, for `GET /v1/card`. One text suits both of its kinds of readers, who
 agree on every key until there are security schemes: those who read the ProtoJSON of `a2a.v1`, and SDKs that
 read the card of 0.3's JSON-RPC.
-- `document`: both generations in one object, for `/.well-known/agent-card.json` and `agent.json`. Readers of
+- `v1_document`, `v01_document`: the cards of 1.0 and 0.1 as JSON, for those who name their version.
+- `document`: both generations in one object, for `/.well-known/agent-card.json`; `old_document`, for `agent.json`,
+has what 0.1 readers look for besides. Readers of
   1.0 go by `supportedInterfaces` and skip the rest; 0.3 readers go by `url`, `preferredTransport` and
   `additionalInterfaces`.
 
@@ -16,16 +18,19 @@ them by others. So an agent without skills is shown with one, itself; and what i
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import orjson
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 
-from dragoman.core.card import AgentSpec, Skill
+from dragoman.core.card import AgentSpec, Extension, Skill
+from dragoman.wire import card_security
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+JSONRPC: Final = "JSONRPC"
 HTTP_JSON: Final = "HTTP+JSON"
 GRPC: Final = "GRPC"
 
@@ -54,6 +59,8 @@ class Addresses:
     """Public base URL of the server, such as `https://agents.example.com`."""
     grpc: str = ""
     """Public `host:port` for gRPC; empty when there is none."""
+    trusted: bool = False
+    """The card is for a caller who has shown who it is: with the skills that others do not see."""
     root: bool
     """The agent is the one meant when a request names none, so no address of it has to."""
     capabilities: Capabilities = Capabilities()
@@ -61,6 +68,10 @@ class Addresses:
     @property
     def base(self) -> str:
         return self.http.rstrip("/")
+
+    def of(self, spec: AgentSpec) -> str:
+        """The agent's own address: of its JSON-RPC, and before `/v1` of its 0.3 REST."""
+        return self.base if self.root else f"{self.base}/{spec.id}"
 
 
 def v1_card(spec: AgentSpec, at: Addresses) -> pb.AgentCard:
@@ -73,19 +84,11 @@ def v1_card(spec: AgentSpec, at: Addresses) -> pb.AgentCard:
         capabilities=pb.AgentCapabilities(streaming=at.capabilities.streaming, push_notifications=at.capabilities.push),
         default_input_modes=spec.input_modes,
         default_output_modes=spec.output_modes,
-        skills=[
-            pb.AgentSkill(
-                id=skill.id,
-                name=skill.name,
-                description=skill.description or skill.name,
-                tags=_tags(skill),
-                examples=skill.examples,
-                input_modes=skill.input_modes,
-                output_modes=skill.output_modes,
-            )
-            for skill in _skills(spec)
-        ],
+        skills=[pb.AgentSkill(**_skill_fields(skill, spec)) for skill in _skills(spec, at)],
     )
+    for extension in spec.extensions:
+        card.capabilities.extensions.append(_extension(pb.AgentExtension(), extension))
+    card_security.write_v1(spec, card)
     if at.capabilities.extended:
         card.capabilities.extended_agent_card = True
     if spec.provider:
@@ -112,24 +115,18 @@ def v03_card(spec: AgentSpec, at: Addresses) -> v03.AgentCard:
         documentation_url=spec.documentation_url,
         icon_url=spec.icon_url,
         capabilities=v03.AgentCapabilities(
-            streaming=at.capabilities.streaming, push_notifications=at.capabilities.push
+            streaming=at.capabilities.streaming,
+            push_notifications=at.capabilities.push,
+            state_transition_history=spec.state_transition_history,
         ),
         supports_authenticated_extended_card=at.capabilities.extended,
         default_input_modes=spec.input_modes,
         default_output_modes=spec.output_modes,
-        skills=[
-            v03.AgentSkill(
-                id=skill.id,
-                name=skill.name,
-                description=skill.description or skill.name,
-                tags=_tags(skill),
-                examples=skill.examples,
-                input_modes=skill.input_modes,
-                output_modes=skill.output_modes,
-            )
-            for skill in _skills(spec)
-        ],
+        skills=[v03.AgentSkill(**_skill_fields(skill, spec)) for skill in _skills(spec, at)],
     )
+    for extension in spec.extensions:
+        card.capabilities.extensions.append(_extension(v03.AgentExtension(), extension))
+    card_security.write_v03(spec, card)
     if spec.provider:
         card.provider.organization = spec.provider.organization
         card.provider.url = spec.provider.url
@@ -138,12 +135,61 @@ def v03_card(spec: AgentSpec, at: Addresses) -> v03.AgentCard:
 
 def v03_document(spec: AgentSpec, at: Addresses) -> bytes:
     """The 0.3 card as JSON, with no key that 0.3 does not have: readers of `GET /v1/card` may be strict."""
-    return orjson.dumps(MessageToDict(v03_card(spec, at)))
+    return orjson.dumps(_v03(spec, at))
+
+
+def v1_document(spec: AgentSpec, at: Addresses) -> bytes:
+    """The 1.0 card as JSON, with no key that 1.0 does not have."""
+    return orjson.dumps(MessageToDict(v1_card(spec, at)))
+
+
+def v01_document(spec: AgentSpec, at: Addresses) -> bytes:
+    """The 0.1 card (0.1.0 §5.5), with no key that 0.1 does not have."""
+    card = _v03(spec, at)
+    kept = ("name", "description", "url", "provider", "version", "documentationUrl", "capabilities", "skills")
+    modes = ("defaultInputModes", "defaultOutputModes")
+    return orjson.dumps({**{key: card[key] for key in (*kept, *modes) if key in card}, **_v01_keys(spec, card)})
 
 
 def document(spec: AgentSpec, at: Addresses) -> bytes:
     """The card as JSON that readers of both generations accept; where they share a key they mean the same."""
-    return orjson.dumps({**MessageToDict(v03_card(spec, at)), **MessageToDict(v1_card(spec, at))})
+    return orjson.dumps(_both(spec, at))
+
+
+def old_document(spec: AgentSpec, at: Addresses) -> bytes:
+    """That card with what 0.1 readers look for besides: theirs is the path `agent.json`."""
+    card = _both(spec, at)
+    return orjson.dumps({**card, **_v01_keys(spec, card)})
+
+
+def _both(spec: AgentSpec, at: Addresses) -> dict[str, Any]:
+    old, new = _v03(spec, at), MessageToDict(v1_card(spec, at))
+    # Each scheme in both shapes: readers of 0.3 go by `type`, those of 1.0 by the member's name.
+    schemes = {
+        name: {**old["securitySchemes"][name], **new["securitySchemes"][name]}
+        for name in new.get("securitySchemes", {})
+    }
+    capabilities = {**old["capabilities"], **new["capabilities"]}
+    return {**old, **new, "capabilities": capabilities, **({"securitySchemes": schemes} if schemes else {})}
+
+
+def _v03(spec: AgentSpec, at: Addresses) -> dict[str, Any]:
+    """The 0.3 card as that version's JSON-RPC knows it, which differs from its ProtoJSON in the security schemes."""
+    card = MessageToDict(v03_card(spec, at))
+    if spec.security_schemes:
+        card["securitySchemes"] = {name: dict(scheme) for name, scheme in spec.security_schemes.items()}
+    if spec.security:
+        card["security"] = [{name: list(scopes) for name, scopes in one.items()} for one in spec.security]
+    return card
+
+
+def _v01_keys(spec: AgentSpec, card: Mapping[str, Any]) -> dict[str, Any]:
+    """What only 0.1 has: three capabilities said in any case, and the names of authentication schemes."""
+    flags = {"streaming": False, "pushNotifications": False, "stateTransitionHistory": False}
+    return {
+        "capabilities": {**flags, **card["capabilities"]},
+        "authentication": {"schemes": card_security.names(spec)},
+    }
 
 
 def etag(body: bytes) -> str:
@@ -152,10 +198,12 @@ def etag(body: bytes) -> str:
 
 
 def _v1_interfaces(spec: AgentSpec, at: Addresses) -> list[pb.AgentInterface]:
+    # JSON-RPC is first: one client takes the first interface for it, whatever that is. Its address names the
+    # agent, so that a caller may leave the tenant out; over REST clients put the tenant before the path (1.0 §11.3).
     tenant = "" if at.root else spec.id
     found = [
-        # The tenant is no part of the address: clients put it before the path themselves (1.0 §11.3).
-        pb.AgentInterface(url=at.base, protocol_binding=HTTP_JSON, tenant=tenant, protocol_version=V1)
+        pb.AgentInterface(url=at.of(spec), protocol_binding=JSONRPC, tenant=tenant, protocol_version=V1),
+        pb.AgentInterface(url=at.base, protocol_binding=HTTP_JSON, tenant=tenant, protocol_version=V1),
     ]
     if at.grpc:
         found.append(pb.AgentInterface(url=at.grpc, protocol_binding=GRPC, tenant=tenant, protocol_version=V1))
@@ -166,12 +214,11 @@ def _v1_interfaces(spec: AgentSpec, at: Addresses) -> list[pb.AgentInterface]:
 
 
 def _v03_interfaces(spec: AgentSpec, at: Addresses) -> list[v03.AgentInterface]:
-    # 0.3 clients cannot name a tenant. Over REST the address can, since they append /v1/… to it; over gRPC
-    # nothing can, so only the root agent is there. Its address is a gRPC target with a scheme (gRPC Name
-    # Resolution): readers that want a URL find one, and those that hand it to gRPC as it is get a channel,
-    # which they would not with http://.
-    url = at.base if at.root else f"{at.base}/{spec.id}"
-    found = [v03.AgentInterface(url=url, transport=HTTP_JSON)]
+    # 0.3 clients cannot name a tenant. Over HTTP the address can; over gRPC nothing can, so only the root agent is
+    # there. Its address is a gRPC target with a scheme (gRPC Name Resolution): readers that want a URL find one,
+    # and those that hand it to gRPC as it is get a channel, which they would not with http://.
+    url = at.of(spec)
+    found = [v03.AgentInterface(url=url, transport=JSONRPC), v03.AgentInterface(url=url, transport=HTTP_JSON)]
     if at.grpc and at.root:
         found.append(v03.AgentInterface(url=f"dns:///{at.grpc}", transport=GRPC))
     return found
@@ -181,11 +228,31 @@ def _description(spec: AgentSpec) -> str:
     return spec.description or spec.name
 
 
-def _skills(spec: AgentSpec) -> tuple[Skill, ...]:
-    if spec.skills:
-        return spec.skills
-    return (Skill(id=spec.id, name=spec.name, description=_description(spec)),)
+def _skills(spec: AgentSpec, at: Addresses) -> tuple[Skill, ...]:
+    skills = spec.skills + (spec.extended_skills if at.trusted else ())
+    return skills or (Skill(id=spec.id, name=spec.name, description=_description(spec)),)
 
 
-def _tags(skill: Skill) -> tuple[str, ...]:
-    return skill.tags or (skill.id,)
+def _skill_fields(skill: Skill, spec: AgentSpec) -> dict[str, Any]:
+    # The modes are said in any case: one family of clients refuses a skill without them.
+    return {
+        "id": skill.id,
+        "name": skill.name,
+        "description": skill.description or skill.name,
+        "tags": skill.tags or (skill.id,),
+        "examples": skill.examples,
+        "input_modes": skill.input_modes or spec.input_modes,
+        "output_modes": skill.output_modes or spec.output_modes,
+    }
+
+
+E = TypeVar("E", pb.AgentExtension, v03.AgentExtension)
+
+
+def _extension(out: E, extension: Extension) -> E:
+    out.uri = extension.uri
+    out.description = extension.description
+    out.required = extension.required
+    if extension.params:
+        ParseDict(dict(extension.params), out.params)
+    return out

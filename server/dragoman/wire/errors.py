@@ -43,6 +43,7 @@ class Rpc(IntEnum):
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 class Codes(NamedTuple):
@@ -102,6 +103,7 @@ _V1_0_1: Final[Mapping[type[Exception], Codes]] = {
     errors.TaskEnded: Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION"),
     errors.AgentNotFound: Codes(Rpc.NOT_FOUND, 404, -32602, "AGENT_NOT_FOUND"),
     errors.PayloadTooLarge: Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE"),
+    errors.Unauthenticated: Codes(Rpc.UNAUTHENTICATED, 401, -32603, "UNAUTHENTICATED"),
     errors.Unavailable: Codes(Rpc.UNAVAILABLE, 503, -32603, "UNAVAILABLE"),
     errors.InternalError: Codes(Rpc.INTERNAL, 500, -32603, "INTERNAL_ERROR"),
 }
@@ -163,6 +165,17 @@ _SDK_NAMES: Final = {
 """What the official SDKs call the error of a number, as their readers of 0.3 gRPC texts and REST bodies know
 it."""
 
+_FASTA2A_TEXTS: Final[Mapping[type[Exception], str]] = {
+    errors.TaskNotFound: "Task not found",
+    errors.TaskNotCancelable: "Task not cancelable",
+    errors.PushNotificationNotSupported: "Push notification not supported",
+}
+_LITERAL: Final[Mapping[Dialect, Mapping[type[Exception], str]]] = {
+    Dialect.V03: {errors.TaskNotFound: "Task not found"},
+    Dialect.V01: _FASTA2A_TEXTS,
+    Dialect.FASTA2A: _FASTA2A_TEXTS,
+}
+
 _MESSAGE_BYTES: Final = 512
 _DETAILS_BYTES: Final = 2560
 """Trailers share one limit (8 KiB in most clients), and what passes it loses the whole status. On the wire a byte
@@ -185,9 +198,31 @@ def message(error: BaseException, dialect: Dialect) -> str:
     """The text for people. An exception that is not ours may hold anything, so nothing of it is told."""
     if not isinstance(error, A2AError):
         return errors.InternalError().message
-    if dialect is Dialect.V03 and isinstance(error, errors.TaskNotFound):
-        return "Task not found"  # readers of 0.x exist that compare the text as a literal
+    if dialect in _LITERAL:  # their readers compare these texts as literals
+        for known, text in _LITERAL[dialect].items():
+            if isinstance(error, known):
+                return text
     return _clean(error.message)
+
+
+def jsonrpc(error: BaseException, dialect: Dialect) -> dict[str, Any]:
+    """The `error` object of a JSON-RPC answer.
+
+    1.0: `data` is an array of typed objects, ErrorInfo first (1.0 §9.5). Before that nothing was said of `data`, so
+    it is there only where it says more than the text. 0.1 knows the numbers up to -32005 only; what came later is
+    said as an invalid request, or an internal error if it is not the caller's.
+    """
+    row = codes(error, dialect)
+    text = message(error, dialect)
+    if dialect in (Dialect.V1, Dialect.RUST):
+        return {"code": row.jsonrpc, "message": text, "data": _details(error, row)}
+    number = row.jsonrpc
+    if dialect is Dialect.V01 and -32010 < number < -32005:
+        number = -32603 if row.http >= 500 else -32600
+    told: dict[str, Any] = {"code": number, "message": text}
+    if isinstance(error, A2AError) and (_violations(error) or error.metadata):
+        told["data"] = _details(error, row)
+    return told
 
 
 def grpc_status(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> Grpc:
@@ -228,6 +263,16 @@ def rest(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> R
     """
     row = codes(error, dialect, table=table)
     text = message(error, dialect)
+    body: dict[str, Any] = {
+        "error": {"code": row.http, "status": row.rpc.name, "message": text, "details": _details(error, row)}
+    }
+    if dialect is Dialect.V03:
+        body = {"code": row.jsonrpc, "type": _sdk_name(row), "message": text, **body}
+    return Rest(row.http, orjson.dumps(body))
+
+
+def _details(error: BaseException, row: Codes) -> list[dict[str, Any]]:
+    """ErrorInfo, and BadRequest for violations, as JSON."""
     info: dict[str, Any] = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": row.reason,
@@ -243,17 +288,14 @@ def rest(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> R
                 "fieldViolations": [{"field": v.field, "description": v.description} for v in violations],
             }
         )
-    body: dict[str, Any] = {"error": {"code": row.http, "status": row.rpc.name, "message": text, "details": details}}
-    if dialect is Dialect.V03:
-        body = {"code": row.jsonrpc, "type": _sdk_name(row), "message": text, **body}
-    return Rest(row.http, orjson.dumps(body))
+    return details
 
 
 def _rows(dialect: Dialect, table: Table) -> Mapping[type[Exception], Codes]:
     match dialect:
-        case Dialect.V03:
+        case Dialect.V03 | Dialect.V01 | Dialect.FASTA2A:
             return _V0_3
-        case Dialect.V1 if table == "1.0.0":
+        case Dialect.V1 | Dialect.RUST if table == "1.0.0":
             return _V1_0_0
         case _:
             return _V1_0_1

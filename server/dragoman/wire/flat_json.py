@@ -64,3 +64,11 @@ RUST: Final = protojson.JsonDialect(
     writes={"lf.a2a.v1.Part": lambda _: parts.writing("type"), "lf.a2a.v1.SendMessageResponse": unwrapped},
 )
 """a2a-rust 0.3.x."""
+
+
+def is_rust(request: object) -> bool:
+    """Whether a send in the shape of 1.0 is a2a-rust's: its first part says its `type`."""
+    message = request.get("message") if isinstance(request, dict) else None
+    given = message.get("parts") if isinstance(message, dict) else None
+    first = given[0] if isinstance(given, list) and given else None
+    return isinstance(first, dict) and "type" in first

@@ -85,7 +85,7 @@ def _read_data(part: Any, data: object) -> None:
 def _read_file(part: Any, file: object) -> None:
     if type(file) is not dict:
         raise FieldError("must be a JSON object")
-    content, link = file.get("bytes"), file.get("uri")
+    content, link = file.get("bytes", file.get("data")), file.get("uri", file.get("url"))
     if (content is None) == (link is None):
         raise FieldError("must have exactly one of bytes, uri")
     if (name := file.get("name")) is not None:

@@ -33,6 +33,17 @@ def _without(*keys: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda value: {key: item for key, item in value.items() if key not in keys}
 
 
+def _write_part(value: dict[str, Any]) -> dict[str, Any]:
+    # fasta2a 0.2 reads a file's `data` or `url`, which are `bytes` and `uri` in the specification, and a type always.
+    file = value.get("file")
+    if file is not None:
+        file.setdefault("mimeType", "application/octet-stream")
+        for name, other in (("bytes", "data"), ("uri", "url")):
+            if name in file:
+                file[other] = file[name]
+    return value
+
+
 def _write_task(value: dict[str, Any]) -> dict[str, Any]:
     out = {"id": value["id"], "sessionId": value["contextId"]}
     out |= {key: item for key, item in value.items() if key not in ("id", "contextId")}
@@ -70,7 +81,7 @@ JSON: Final = protojson.JsonDialect(
         "lf.a2a.v1.TaskPushNotificationConfig": rewritten(read_push),
     },
     writes={
-        "lf.a2a.v1.Part": lambda _: parts.writing("type"),
+        "lf.a2a.v1.Part": lambda _: said(_write_part)(parts.writing("type")),
         "lf.a2a.v1.Task": said(_write_task),
         "lf.a2a.v1.Message": said(_without("messageId", "contextId", "taskId", "extensions", "referenceTaskIds")),
         "lf.a2a.v1.Artifact": said(_without("artifactId", "extensions")),
@@ -195,47 +206,57 @@ def read_event(value: object) -> pb.StreamResponse:
     return _EVENT.decode({"statusUpdate": {**common, "status": given.get("status")}})
 
 
+def updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
+    """The status and artifact updates that say what an event says: a Task is its artifacts and its status."""
+    match event.WhichOneof("payload"):
+        case "task":
+            task = event.task
+            artifacts = [
+                pb.TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact)
+                for artifact in task.artifacts
+            ]
+            status = pb.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+            return [
+                *(pb.StreamResponse(artifact_update=artifact) for artifact in artifacts),
+                pb.StreamResponse(status_update=status),
+            ]
+        case "message":
+            message = event.message
+            status = pb.TaskStatusUpdateEvent(
+                task_id=message.task_id,
+                context_id=message.context_id,
+                status=pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message),
+            )
+            return [pb.StreamResponse(status_update=status)]
+        case _:
+            return [event]
+
+
 class Stream:
-    """Writes the events of one stream, and remembers the artifacts it has told of."""
+    """Writes the updates of one stream, and remembers the artifacts it has told of."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, int] = {}
 
-    def write(self, event: pb.StreamResponse, ends: bool) -> list[dict[str, Any]]:
-        """What the stream says of one event; nothing of it may be left out, or later artifacts get wrong places."""
-        match event.WhichOneof("payload"):
-            case "task":
-                task = event.task
-                said = [self._artifact(task.id, artifact, {}) for artifact in task.artifacts]
-                return [*said, self._status(task.id, task.status, ends)]
-            case "message":
-                message = event.message
-                status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
-                return [self._status(message.task_id, status, True)]
-            case "status_update":
-                update = event.status_update
-                return [self._status(update.task_id, update.status, ends, metadata=_metadata(update))]
-            case _:
-                change = event.artifact_update
-                flags = {}
-                if change.append:
-                    flags["append"] = True
-                if change.last_chunk:
-                    flags["lastChunk"] = True
-                return [self._artifact(change.task_id, change.artifact, flags, metadata=_metadata(change))]
-
-    def _status(
-        self, task_id: str, status: pb.TaskStatus, ends: bool, metadata: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        final = ends or states.is_terminal(status.state)
-        return {"id": task_id, "status": _STATUS.to_dict(status), "final": final, **(metadata or {})}
-
-    def _artifact(
-        self, task_id: str, artifact: pb.Artifact, flags: dict[str, Any], metadata: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        index = self._indexes.setdefault(artifact.artifact_id, len(self._indexes))
-        said = {**_ARTIFACT.to_dict(artifact), "index": index, **flags}
-        return {"id": task_id, "artifact": said, **(metadata or {})}
+    def write(self, event: pb.StreamResponse, ends: bool) -> dict[str, Any]:
+        """One update (see `updates`). None may be left out, or later artifacts get wrong places."""
+        if event.WhichOneof("payload") == "status_update":
+            update = event.status_update
+            final = ends or states.is_terminal(update.status.state)
+            return {
+                "id": update.task_id,
+                "status": _STATUS.to_dict(update.status),
+                "final": final,
+                **_metadata(update),
+            }
+        change = event.artifact_update
+        index = self._indexes.setdefault(change.artifact.artifact_id, len(self._indexes))
+        said = {**_ARTIFACT.to_dict(change.artifact), "index": index}
+        if change.append:
+            said["append"] = True
+        if change.last_chunk:
+            said["lastChunk"] = True
+        return {"id": change.task_id, "artifact": said, **_metadata(change)}
 
 
 def _metadata(update: pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> dict[str, Any]:

@@ -174,10 +174,10 @@ JSON: Final = protojson.JsonDialect(
 _EVENT: Final = protojson.compile(pb.StreamResponse, JSON)
 
 
-def write_event(event: pb.StreamResponse, ends: bool) -> list[dict[str, Any]]:
+def write_event(event: pb.StreamResponse, ends: bool) -> dict[str, Any]:
     """What a stream says of one event. A status update is `final` when the stream stops with it (`ends`), and at a
     terminal state in any case."""
     value = _EVENT.to_dict(event)
     if event.WhichOneof("payload") == "status_update":
         value["final"] = ends or states.is_terminal(event.status_update.status.state)
-    return [value]
+    return value

@@ -12,20 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dragoman.core.log import Append, Appended, Head, TaskRef
+from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.plan import Plan, plan
 
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible"
+    " session, token, ready, visible, dialect, alias"
 )
 
 HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
+ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
 
 INSERT_TASK: Final = f"""
 INSERT INTO tasks (owner, task, created, metadata, memory, {HEAD_COLUMNS})
-VALUES (?, ?, ?, ?, ?, {", ".join("?" * 15)})
+VALUES (?, ?, ?, ?, ?, {", ".join("?" * 17)})
 """
 
 UPDATE_TASK: Final = """
@@ -56,13 +57,14 @@ DISCARD: Final = tuple(
 def head_of(ref: TaskRef, row: tuple[Any, ...]) -> Head:
     """The head in a row of HEAD_COLUMNS."""
     head = Head(ref, *row[:13])
-    return replace(head, ready=bool(row[13]), visible=bool(row[14]))
+    return replace(head, ready=bool(row[13]), visible=bool(row[14]), dialect=row[15], alias=bool(row[16]))
 
 
 def head_values(head: Head) -> tuple[Any, ...]:
     return (
         head.agent, head.id, head.context, head.state, head.updated, head.last, head.messages,
         head.status_message, head.asked, head.inbox, head.taken, head.session, head.token, head.ready, head.visible,
+        head.dialect, head.alias,
     )  # fmt: skip
 
 
@@ -80,6 +82,8 @@ class Transaction:
         ref = change.task
         owner = self._owner(ref.owner)
         row = self.connection.execute(HEAD, (owner, ref.key)).fetchone()
+        if change.create is not None and change.create.alias:
+            self._check_alias(owner, change.create)
         made = plan(head_of(ref, row) if row else None, change, self.clock())
         if change.discard:
             for statement in DISCARD:
@@ -93,6 +97,10 @@ class Transaction:
         rows = [(*key, count) for key, count in self.totals.items() if count]
         if rows:
             self.connection.executemany(ADD_TOTAL, rows)
+
+    def _check_alias(self, owner: int, new: NewTask) -> None:
+        if self.connection.execute(ALIAS, (owner, new.agent, new.id)).fetchone():
+            raise Refused(EXISTS, None)
 
     def _owner(self, owner: Owner) -> int:
         number = self.owners.get(owner)
@@ -112,7 +120,7 @@ class Transaction:
             values = (owner, key, head.updated, change.create.metadata, change.memory or b"")
             execute(INSERT_TASK, values + head_values(head))
         elif head is not before:
-            execute(UPDATE_TASK, (*head_values(head)[3:], owner, key))
+            execute(UPDATE_TASK, (*head_values(head)[3:-2], owner, key))
         if change.memory is not None and before is not None:
             execute(UPDATE_MEMORY, (change.memory, owner, key))
         if made.events:

@@ -17,7 +17,7 @@ from dragoman.core.names import Owner, key_of
 from dragoman.core.pages import Page, Query, sort_key
 from dragoman.core.plan import status_bytes
 from dragoman.ports import Conversation, Snapshot, StoredMessage
-from dragoman.stores.sqlite.apply import HEAD_COLUMNS, head_of
+from dragoman.stores.sqlite.apply import ALIAS, HEAD_COLUMNS, head_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
@@ -54,14 +54,23 @@ def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
 
 
 def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str) -> Head | None:
-    key, number = key_of(task_id), owner_number(connection, owner)
-    if key is None or number is None:
+    number = owner_number(connection, owner)
+    if number is None:
         return None
-    row = connection.execute(TASK, (number, key)).fetchone()
-    if row is None:
-        return None
-    head = head_of(TaskRef(owner, key), row)
-    return head if head.visible and head.agent == agent else None
+    for key in _keys(connection, number, agent, task_id):
+        row = connection.execute(TASK, (number, key)).fetchone()
+        head = head_of(TaskRef(owner, key), row) if row else None
+        if head is not None and head.visible and head.agent == agent and head.id == task_id:
+            return head
+    return None
+
+
+def _keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:
+    """The keys that an id may mean: its own, or that of the task whose client chose it."""
+    if key := key_of(task_id):
+        yield key
+    if alias := connection.execute(ALIAS, (owner, agent, task_id)).fetchone():
+        yield alias[0]
 
 
 def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool) -> Snapshot | None:

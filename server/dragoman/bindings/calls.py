@@ -1,0 +1,164 @@
+"""JSON-RPC without a transport: which row a call means, and what answers it. HTTP and WebSocket both stand on it.
+
+The method's name says the dialect, but for a few names that several dialects share. There the message's own shape
+decides, and where the call holds no message, the dialect in which its task was made; a version that the caller names
+goes before both.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from dragoman.bindings import methods, versions
+from dragoman.bindings.access import Access
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.methods import SEND, STREAM, CallRow
+from dragoman.bindings.origins import Origin
+from dragoman.core.errors import A2AError, MethodNotFound
+from dragoman.core.log import Event
+from dragoman.core.names import Caller
+from dragoman.runtime.service import Call, TaskService
+from dragoman.wire import errors, flat_json, jsonrpc, parts
+from dragoman.wire.dialects import Dialect
+
+_log: Final = logging.getLogger("dragoman.bindings.jsonrpc")
+
+_BY_VERSION: Final = {"0.3": Dialect.V03, "0.2": Dialect.V03, "0.1": Dialect.V01}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Who calls, and by which road: what the transport knows of a call."""
+
+    tenant: str
+    """The tenant that the address names; it goes before the one in the params."""
+    principal: str
+    versions: Sequence[str] = ()
+    """Every `A2A-Version` given."""
+    extensions: Sequence[str] = ()
+    origin: Origin | None = None
+    lead: Dialect | None = None
+    """The dialect that the address belongs to, if only one uses such addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What answers a call: one result as JSON, or events and what makes results of each."""
+
+    row: CallRow
+    result: bytes = b"null"
+    events: AsyncGenerator[Event, None] | None = None
+    results: Callable[[Event], Iterable[bytes]] | None = None
+
+
+class Calls:
+    """Every JSON-RPC method of one server."""
+
+    def __init__(self, service: TaskService, cards: Cards) -> None:
+        self._service = service
+        self._cards = cards
+        self._rows = methods.calls()
+
+    async def answer(self, request: jsonrpc.Request, peer: Peer, access: Access) -> Answer:
+        """Answers one call. Raises A2AError; `dialect` says in which words."""
+        named = versions.check(peer.versions)
+        rows = self._rows.get(request.method)
+        if rows is None:
+            raise MethodNotFound(f'Method not found: "{request.method[:100]}"')
+        row = await self._choose(rows, request, peer, named)
+        access.dialect = row.dialect.value
+        if row.op.refuses:
+            raise row.op.refuses
+        params = {} if request.params is None else request.params
+        asked = row.read(params)
+        caller = self._service.caller(peer.tenant or getattr(asked, "tenant", ""), peer.principal)
+        access.about(caller.agent, asked)
+        if row.op.extended_card:
+            card = self._cards.extended(caller.agent, peer.origin, peer.principal, row.dialect)
+            return Answer(row, card)
+        assert row.op.call is not None
+        operation = row.op.call(self._service)
+        call = Call(
+            caller,
+            stops_with_turn=row.turn,
+            dialect=row.dialect.value,
+            names_tasks=row.names_tasks,
+            extensions=tuple(peer.extensions),
+        )
+        if not row.op.streaming:
+            answer = row.op.answer.FromString(await operation(call, asked))
+            return Answer(row, orjson.dumps(row.write(answer)))
+        write, turn = row.results(), row.turn
+        return Answer(row, events=operation(call, asked), results=lambda event: write(event, turn and event.ends))
+
+    def dialect(self, method: str, params: object = None) -> Dialect:
+        """In which words to tell the caller of a method that something failed before its row was found."""
+        rows = self._rows.get(method)
+        if rows is None:
+            return Dialect.V03 if "/" in method else Dialect.V1
+        return _by_shape(rows, params) or next(iter(rows))
+
+    def errors_in_stream(self, method: str) -> bool:
+        """Whether readers of this method look for errors in the stream and nowhere else."""
+        rows = self._rows.get(method)
+        return rows is not None and next(iter(rows.values())).errors_in_stream
+
+    async def _choose(self, rows: dict[Dialect, CallRow], request: jsonrpc.Request, peer: Peer, named: str) -> CallRow:
+        first = next(iter(rows.values()))
+        if len(rows) == 1:
+            return first
+        shape = _by_shape(rows, request.params)
+        if shape is not None:
+            return rows[shape]
+        if peer.lead is not None and peer.lead in rows:
+            return rows[peer.lead]
+        # Exactly "1.0": a2a-rust, whose calls look the same, names the patch.
+        said = Dialect.V1 if named == "1.0" else _BY_VERSION.get(versions.minor(named))
+        if said is not None and said in rows:
+            return rows[said]
+        made = await self._made_in(request.params, peer)
+        return (methods.SHARED.get((request.method, made)) or rows.get(made, first)) if made else first
+
+    async def _made_in(self, params: object, peer: Peer) -> Dialect | None:
+        if not isinstance(params, dict):
+            return None
+        task_id = params.get("id") or params.get("taskId")
+        tenant = peer.tenant or params.get("tenant") or ""
+        if not isinstance(task_id, str) or not isinstance(tenant, str):
+            return None
+        try:
+            caller: Caller = self._service.caller(tenant, peer.principal)
+        except A2AError:
+            return None  # told where the call is answered
+        made = await self._service.made_in(caller, task_id)
+        return Dialect(made) if made else None
+
+
+def _by_shape(rows: dict[Dialect, CallRow], params: object) -> Dialect | None:
+    """The dialect of a call that holds a message, by how its parts are told apart; None when it holds none."""
+    if next(iter(rows.values())).op not in (SEND, STREAM) or not isinstance(params, dict):
+        return None
+    message = params.get("message")
+    if not isinstance(message, dict):
+        return None
+    given = message.get("parts")
+    part: Any = next(iter(given), None) if isinstance(given, list) else None
+    if Dialect.RUST in rows and flat_json.is_rust(params):
+        return Dialect.RUST
+    if Dialect.FASTA2A in rows and "kind" not in message and not parts.is_tagged(part):
+        return Dialect.FASTA2A
+    return next(iter(rows))
+
+
+def failure(error: BaseException, id: str | int | None, dialect: Dialect, access: Access) -> bytes:
+    """The answer to a call that failed; what is no A2AError is logged and told to nobody."""
+    if not isinstance(error, A2AError):
+        _log.error("%s failed", access.method, exc_info=error)
+    told = errors.jsonrpc(error, dialect)
+    access.done(told["code"])
+    return jsonrpc.failure(id, told)

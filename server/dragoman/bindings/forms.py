@@ -1,0 +1,114 @@
+"""The wire forms of a stream's events: each event is encoded once for each, and shared by all who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from dragoman.core.log import Event
+from dragoman.wire import flat_json, protojson, shared_json, sse, v01_json, v03, v03_json
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class Form:
+    """One wire form."""
+
+    __slots__ = ("_encode",)
+
+    def __init__(self, encode: Callable[[pb.StreamResponse, bool], bytes]) -> None:
+        self._encode = encode
+
+    def __call__(self, event: Event, final: bool) -> bytes:
+        """The event in this form. `final`: the stream that asks stops with it, and the dialect says so."""
+        key = (self, final)
+        data = event.forms.get(key)
+        if data is None:
+            data = event.forms[key] = self._encode(pb.StreamResponse.FromString(event.data), final)
+        return data
+
+
+Frame = Callable[[Event, bool], bytes]
+"""What turns an event into the bytes that a stream writes."""
+
+
+def _untouched(event: Event, final: bool) -> bytes:
+    return event.data
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """How one dialect writes the events of a stream: over gRPC, as SSE frame, as element of a JSON array."""
+
+    grpc: Frame
+    sse: Frame
+    json: Frame
+
+
+_V1_JSON: Final = protojson.compile(pb.StreamResponse, protojson.V1)
+_V03_JSON: Final = protojson.compile(v03_pb.StreamResponse, protojson.V03)
+_FASTA2A: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
+_RUST: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
+
+V1: Final = Forms(
+    grpc=_untouched,
+    sse=Form(lambda event, final: sse.frame(_V1_JSON.encode(event))),
+    json=Form(lambda event, final: _V1_JSON.encode(event)),
+)
+V03: Final = Forms(
+    grpc=Form(lambda event, final: v03.write_stream(event, ends=final).SerializeToString()),
+    sse=Form(lambda event, final: sse.frame(_V03_JSON.encode(v03.write_stream(event, ends=final)))),
+    json=Form(lambda event, final: _V03_JSON.encode(v03.write_stream(event, ends=final))),
+)
+RUST: Final = Forms(
+    grpc=_untouched,
+    sse=Form(lambda event, final: sse.frame(_RUST.encode(event))),
+    json=Form(lambda event, final: _RUST.encode(event)),
+)
+
+
+# JSON-RPC --------------------------------------------------------------------------------------------------
+
+Results = Callable[[Event, bool], Sequence[bytes]]
+"""What turns an event into the results of successive JSON-RPC answers."""
+
+
+def _one(frame: Frame) -> Callable[[], Results]:
+    def results(event: Event, final: bool) -> Sequence[bytes]:
+        return (frame(event, final),)
+
+    return lambda: results
+
+
+def v01_results() -> Results:
+    """The results of one 0.1 stream, which depend on what it has told before, so nobody shares them."""
+    stream = v01_json.Stream()
+
+    def results(event: Event, final: bool) -> Sequence[bytes]:
+        every = v01_json.updates(pb.StreamResponse.FromString(event.data))
+        last = len(every) - 1
+        return [orjson.dumps(stream.write(update, final and index == last)) for index, update in enumerate(every)]
+
+    return results
+
+
+def shared_v01_results() -> Results:
+    """As `v01_results`, for readers of 0.3 too."""
+    write = shared_json.v01_stream()
+
+    def results(event: Event, final: bool) -> Sequence[bytes]:
+        return [orjson.dumps(said) for said in write(pb.StreamResponse.FromString(event.data), final)]
+
+    return results
+
+
+shared_fasta2a_results: Final = _one(
+    Form(lambda event, final: orjson.dumps(shared_json.write_fasta2a_event(event, final)))
+)
+v1_results: Final = _one(V1.json)
+v03_results: Final = _one(Form(lambda event, final: orjson.dumps(v03_json.write_event(event, final))))
+fasta2a_results: Final = _one(Form(lambda event, final: _FASTA2A.encode(event)))
+rust_results: Final = _one(RUST.json)

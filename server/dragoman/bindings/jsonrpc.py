@@ -1,0 +1,117 @@
+"""JSON-RPC over HTTP: POST to the address of an agent, streams as server-sent events (A2A 1.0 §9, 0.3 §7, 0.1 §7).
+
+Every error that got as far as JSON-RPC is an HTTP 200, also one of parsing: clients of every generation raise on
+400 and above before they read the body. Only who may not call at all is told so by status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from dragoman.bindings import body, callers, calls, cards, extensions, streams
+from dragoman.bindings.access import Access
+from dragoman.bindings.calls import Answer, Calls, Peer
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.closing import Streams
+from dragoman.bindings.pages import request_id
+from dragoman.bindings.rest import named_versions
+from dragoman.bindings.serving import HttpOptions
+from dragoman.core.errors import Unauthenticated, Unavailable
+from dragoman.core.log import Event
+from dragoman.wire import jsonrpc, sse
+from dragoman.wire.dialects import Dialect
+
+JSON: Final = "application/json"
+
+
+async def peer_of(request: web.BaseRequest, variables: Mapping[str, str], known: Cards, options: HttpOptions) -> Peer:
+    """Who calls. Raises Unauthenticated for credentials that are wrong."""
+    return Peer(
+        tenant=variables.get("tenant", ""),
+        principal=await callers.principal(request.headers, options.authenticator),
+        versions=tuple(named_versions(request)),
+        extensions=extensions.asked(request.headers),
+        origin=cards.origin(request, known),
+        lead=Dialect.RUST if request.rel_url.raw_path.startswith("/tenants/") else None,
+    )
+
+
+class JsonRpc:
+    """The endpoint of JSON-RPC, the same for all agents."""
+
+    def __init__(self, known: Calls, cards: Cards, options: HttpOptions, open_streams: Streams) -> None:
+        self._calls = known
+        self._cards = cards
+        self._options = options
+        self._streams = open_streams
+
+    async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        """Answers, whatever happens, but for a client that goes away."""
+        access = Access("JSON-RPC", "", request_id(request))
+        call = jsonrpc.Request(None, "", None)
+        try:
+            peer = await peer_of(request, variables, self._cards, self._options)
+            sent = await body.read(request, self._options.message_bytes, lossy_numbers=self._options.lossy_numbers)
+            call = jsonrpc.Request(jsonrpc.id_of(sent), "", None)
+            call = jsonrpc.request(sent)
+            access.method = call.method
+            answer = await self._calls.answer(call, peer, access)
+            headers = extensions.told(peer.extensions, self._cards, access.agent, answer.row.dialect)
+            if answer.events is not None:
+                return await self._stream(request, call.id, answer, access, headers)
+        except Exception as error:
+            return self._failure(error, call, access)
+        except asyncio.CancelledError:
+            if not self._streams.ended_here():
+                access.done("gone")
+                raise
+            return self._failure(Unavailable(), call, access)
+        access.done("OK")
+        result = jsonrpc.result(call.id, answer.result)
+        return web.Response(body=result, headers={"Content-Type": JSON, **headers})
+
+    async def _stream(
+        self,
+        request: web.BaseRequest,
+        id: str | int | None,
+        answer: Answer,
+        access: Access,
+        headers: Mapping[str, str],
+    ) -> web.StreamResponse:
+        head = jsonrpc.head(id)
+        results, events = answer.results, answer.events
+        assert results is not None
+        assert events is not None
+
+        def frame(event: Event) -> bytes:
+            return b"".join(sse.frame(b"%b%b}" % (head, value)) for value in results(event))
+
+        def fail(error: Exception) -> bytes:
+            return calls.failure(error, id, answer.row.dialect, access)
+
+        with self._streams.open():
+            response = await streams.respond(
+                request,
+                events,
+                framing=streams.RPC,
+                frame=frame,
+                fail=fail,
+                streams=self._streams,
+                keepalive=self._options.keepalive,
+                headers=headers,
+            )
+        access.done("OK")
+        return response
+
+    def _failure(self, error: Exception, call: jsonrpc.Request, access: Access) -> web.Response:
+        dialect = self._calls.dialect(call.method, call.params)
+        told = calls.failure(error, call.id, dialect, access)
+        if isinstance(error, Unauthenticated):
+            return web.Response(status=401, body=told, headers={"Content-Type": JSON, **callers.CHALLENGE})
+        if self._calls.errors_in_stream(call.method):
+            return web.Response(body=sse.frame(told), headers={"Content-Type": streams.RPC.media_type})
+        return web.Response(body=told, headers={"Content-Type": JSON})

@@ -1,0 +1,117 @@
+"""JSON-RPC over WebSocket, as a2a-rust offers it: every text frame is one call, every answer one text frame.
+
+Several calls may be open at once; answers carry their ids. A stream is a row of answers under one id, closed by an
+answer whose result is `{"status": "stream_complete"}`. Who calls is decided once, by the request that opened the
+connection. A connection that breaks ends what it was waiting for, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from typing import Final
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from dragoman.bindings import body, callers, calls
+from dragoman.bindings.access import Access
+from dragoman.bindings.calls import Calls, Peer
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.closing import Streams
+from dragoman.bindings.jsonrpc import peer_of
+from dragoman.bindings.pages import request_id, told
+from dragoman.bindings.serving import HttpOptions
+from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, Unauthenticated, Unavailable
+from dragoman.wire import jsonrpc, jsonscan
+from dragoman.wire.dialects import Dialect
+
+AT_ONCE: Final = 64
+"""Calls of one connection that are answered at the same time; the next is refused until one is done."""
+
+COMPLETE: Final = b'{"status":"stream_complete"}'
+
+
+class WebSocket:
+    """The WebSocket endpoint, the same for all agents."""
+
+    def __init__(self, known: Calls, cards: Cards, options: HttpOptions, open_streams: Streams) -> None:
+        self._calls = known
+        self._cards = cards
+        self._options = options
+        self._streams = open_streams
+
+    async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        """Serves one connection until it closes."""
+        socket = web.WebSocketResponse(max_msg_size=body.cap(self._options.message_bytes), heartbeat=30.0)
+        if not socket.can_prepare(request):
+            raise InvalidRequest("this path speaks WebSocket; send Upgrade: websocket")
+        try:
+            peer = await peer_of(request, variables, self._cards, self._options)
+        except Unauthenticated as error:
+            return web.Response(status=401, text=error.message, headers=callers.CHALLENGE)
+        socket.headers.update(told(request))
+        await socket.prepare(request)
+        try:
+            with self._streams.open():
+                await self._serve(socket, peer, request_id(request))
+        except asyncio.CancelledError:
+            if not self._streams.ended_here():
+                raise
+            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
+        except Unavailable:
+            await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
+        return socket
+
+    async def _serve(self, socket: web.WebSocketResponse, peer: Peer, request: str) -> None:
+        open_calls: set[asyncio.Task[None]] = set()
+        try:
+            async for frame in socket:
+                if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    break
+                access = Access("WebSocket", "", request)
+                if frame.type is WSMsgType.BINARY:
+                    refusal: Exception = ContentTypeNotSupported("a frame must be text, one JSON-RPC call each")
+                elif len(open_calls) >= AT_ONCE:
+                    refusal = Unavailable(f"at most {AT_ONCE} calls of one connection are answered at a time")
+                else:
+                    task = asyncio.create_task(self._call(socket, frame.data, peer, access), name="websocket-call")
+                    open_calls.add(task)
+                    task.add_done_callback(open_calls.discard)
+                    continue
+                await self._send(socket, calls.failure(refusal, None, Dialect.V1, access))
+        finally:
+            for task in open_calls:
+                task.cancel()
+            await asyncio.gather(*open_calls, return_exceptions=True)
+
+    async def _call(self, socket: web.WebSocketResponse, text: str, peer: Peer, access: Access) -> None:
+        call = jsonrpc.Request(None, "", None)
+        dialect = Dialect.V1
+        try:
+            value = jsonscan.loads(text.encode(errors="surrogatepass"), lossy_numbers=self._options.lossy_numbers)
+            call = jsonrpc.Request(jsonrpc.id_of(value), "", None)
+            call = jsonrpc.request(value)
+            access.method = call.method
+            dialect = self._calls.dialect(call.method, call.params)
+            answer = await self._calls.answer(call, peer, access)
+            if answer.events is None:
+                await self._send(socket, jsonrpc.result(call.id, answer.result))
+            else:
+                assert answer.results is not None
+                async with aclosing(answer.events) as events:
+                    async for event in events:
+                        for value in answer.results(event):
+                            await self._send(socket, jsonrpc.result(call.id, value))
+                await self._send(socket, jsonrpc.result(call.id, COMPLETE))
+        except ConnectionError:
+            access.done("gone")
+        except Exception as error:
+            with suppress(ConnectionError):
+                await self._send(socket, calls.failure(error, call.id, dialect, access))
+        else:
+            access.done("OK")
+
+    async def _send(self, socket: web.WebSocketResponse, data: bytes) -> None:
+        """Waits when the reader is behind. Raises ConnectionError when it is gone."""
+        await socket.send_str(data.decode())

@@ -1,0 +1,71 @@
+"""JSON-RPC 2.0: the envelope around every call, the same in all versions of A2A (1.0 §9).
+
+A request's id is given back as it came, with its type: clients compare it. A request without an id, or with null,
+is answered all the same, because clients exist that send null and wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from dragoman.core.errors import InvalidRequest
+
+VERSION: Final = "2.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call. `params` is None when there are none."""
+
+    id: str | int | None
+    method: str
+    params: object
+
+
+def id_of(value: object) -> str | int | None:
+    """The id with which to answer a request, whatever else is wrong with it; None when it has none of use."""
+    given = value.get("id") if isinstance(value, dict) else None
+    return given if isinstance(given, str | int) and not isinstance(given, bool) else None
+
+
+def request(value: object) -> Request:
+    """The call in a parsed JSON value. Raises InvalidRequest that names the member and the rule."""
+    if isinstance(value, list):
+        raise InvalidRequest("Request payload validation error: a batch is not supported; send one call at a time")
+    if not isinstance(value, dict):
+        raise InvalidRequest("Request payload validation error: the request must be a JSON object")
+    if value.get("jsonrpc") != VERSION:
+        raise InvalidRequest(f'Request payload validation error: jsonrpc: must be "{VERSION}"')
+    given = value.get("id")
+    if given is not None and id_of(value) is None:
+        raise InvalidRequest("Request payload validation error: id: must be a string, an integer or null")
+    method = value.get("method")
+    if not isinstance(method, str) or not method:
+        raise InvalidRequest("Request payload validation error: method: must be a string that is not empty")
+    params = value.get("params")
+    if params is not None and not isinstance(params, dict):
+        raise InvalidRequest("Request payload validation error: params: must be a JSON object")
+    return Request(id_of(value), method, params)
+
+
+def head(id: str | int | None) -> bytes:
+    """The bytes before the result of an answer; `}` comes after it."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":' % orjson.dumps(id)
+
+
+def result(id: str | int | None, value: bytes) -> bytes:
+    """The answer to a call: `value` is JSON already, `null` when there is nothing to say."""
+    return b"%b%b}" % (head(id), value)
+
+
+def failure(id: str | int | None, error: dict[str, Any]) -> bytes:
+    """The answer to a call that failed, with the `error` object of `wire.errors.jsonrpc`."""
+    return orjson.dumps({"jsonrpc": VERSION, "id": id, "error": error})
+
+
+def call(id: str | int | None, method: str, params: object) -> bytes:
+    """A request, as our own client sends it."""
+    return orjson.dumps({"jsonrpc": VERSION, "id": id, "method": method, "params": params})

@@ -1,0 +1,21 @@
+"""One playground server for each test, and the roads to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.dialects.speakers import Road, roads
+
+from dragoman.app import open_app
+from dragoman.playground import playground
+from dragoman.settings import Address, Settings
+
+
+@pytest.fixture
+async def road(tmp_path: Path) -> AsyncIterator[Road]:
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
+    async with open_app(settings, [playground]) as app, roads(str(app.http), str(app.grpc)) as found:
+        yield found
