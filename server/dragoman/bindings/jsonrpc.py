@@ -20,7 +20,7 @@ from dragoman.bindings.closing import Streams
 from dragoman.bindings.pages import request_id
 from dragoman.bindings.rest import named_versions
 from dragoman.bindings.serving import HttpOptions
-from dragoman.core.errors import Unauthenticated, Unavailable
+from dragoman.core.errors import ParseError, Unauthenticated, Unavailable
 from dragoman.core.log import Event
 from dragoman.wire import jsonrpc, sse
 from dragoman.wire.dialects import Dialect
@@ -55,6 +55,8 @@ class JsonRpc:
         call = jsonrpc.Request(None, "", None)
         try:
             peer = await peer_of(request, variables, self._cards, self._options)
+            if not request.can_read_body:
+                raise ParseError("Invalid JSON payload: the body is empty")
             sent = await body.read(request, self._options.message_bytes, lossy_numbers=self._options.lossy_numbers)
             call = jsonrpc.Request(jsonrpc.id_of(sent), "", None)
             call = jsonrpc.request(sent)

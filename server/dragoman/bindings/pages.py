@@ -20,7 +20,7 @@ _ALLOWED: Final = (
 )
 _EXPOSED: Final = "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID"
 _METHODS: Final = "GET, POST, DELETE, OPTIONS"
-_TOLD: Final = "dragoman.told"
+_TOLD: Final = web.RequestKey("_TOLD", dict[str, str])
 
 
 class Pages:

@@ -1,0 +1,276 @@
+"""JSON-RPC itself: the envelope, its errors, and what each generation is told of a failure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.dialects.speakers import Road, sse
+
+V1 = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hi"}]}}
+V03 = {"message": {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "echo hi"}]}}
+V01 = {"id": "mine", "message": {"role": "user", "parts": [{"type": "text", "text": "echo hi"}]}}
+JSON = {"Content-Type": "application/json"}
+
+
+async def post(road: Road, body: Any, path: str = "/", **headers: str) -> tuple[int, dict[str, Any]]:
+    """The HTTP status and the answer. A body that is no text is sent as JSON."""
+    data = body if isinstance(body, str | bytes) else json.dumps(body)
+    async with road.http.post(path, data=data, headers={**JSON, **headers}) as answer:
+        return answer.status, await answer.json()
+
+
+async def tasks(road: Road) -> int:
+    _, told = await post(road, {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"})
+    return int(told["result"]["totalSize"])
+
+
+def call(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+@pytest.mark.parametrize("id", [1, "1", "", "ü", None, -5, 2**53])
+async def test_an_id_comes_back_as_it_was_sent(road: Road, id: Any) -> None:
+    _, told = await post(road, call("SendMessage", V1, id))
+    assert told["id"] == id
+    assert type(told["id"]) is type(id)
+    assert told["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert set(told) == {"jsonrpc", "id", "result"}
+
+
+async def test_a_call_without_an_id_is_answered_all_the_same(road: Road) -> None:
+    body = call("tasks/send", V01)
+    del body["id"]
+    assert (await post(road, body))[1]["id"] is None
+
+
+ENVELOPES: list[tuple[Any, int, Any]] = [
+    ("", -32700, None),
+    ("{", -32700, None),
+    ("nope", -32700, None),
+    (b"\xff{}", -32700, None),
+    ('{"jsonrpc": "2.0", "id": NaN, "method": "GetTask"}', -32700, None),
+    ('{"jsonrpc": "2.0", "id": "\\ud800", "method": "GetTask"}', -32700, None),
+    ("[]", -32600, None),
+    ([call("GetTask")], -32600, None),
+    ("5", -32600, None),
+    ("null", -32600, None),
+    ({"id": 1, "method": "GetTask"}, -32600, 1),
+    ({"jsonrpc": "1.0", "id": 1, "method": "GetTask"}, -32600, 1),
+    ({"jsonrpc": 2.0, "id": 1, "method": "GetTask"}, -32600, 1),
+    ({"jsonrpc": "2.0", "id": 1}, -32600, 1),
+    ({"jsonrpc": "2.0", "id": 1, "method": 5}, -32600, 1),
+    ({"jsonrpc": "2.0", "id": 1, "method": ""}, -32600, 1),
+    ({"jsonrpc": "2.0", "id": True, "method": "GetTask"}, -32600, None),
+    ({"jsonrpc": "2.0", "id": 1.5, "method": "GetTask"}, -32600, None),
+    ({"jsonrpc": "2.0", "id": {}, "method": "GetTask"}, -32600, None),
+    ({"jsonrpc": "2.0", "id": "a", "method": "GetTask", "params": [1]}, -32600, "a"),
+    ({"jsonrpc": "2.0", "id": "a", "method": "GetTask", "params": "x"}, -32600, "a"),
+    (call("Nope"), -32601, 1),
+    (call("tasks/nope"), -32601, 1),
+    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"a","id":"b"}}', -32602, None),
+    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"a","historyLength":9007199254740993}}', -32602, None),
+    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":' + '{"a":' * 300 + "1" + "}" * 301, -32602, None),
+]
+
+
+@pytest.mark.parametrize(("body", "code", "id"), ENVELOPES, ids=lambda value: str(value)[:60])
+async def test_a_wrong_envelope_is_refused_with_the_number_for_it(road: Road, body: Any, code: int, id: Any) -> None:
+    status, told = await post(road, body)
+    assert (status, told["error"]["code"], told["id"]) == (200, code, id)
+    assert "Traceback" not in told["error"]["message"]
+    assert "result" not in told
+
+
+def part(*parts: Any, **fields: Any) -> dict[str, Any]:
+    return {"message": {**V1["message"], "parts": list(parts), **fields}}
+
+
+def old(*parts: Any) -> dict[str, Any]:
+    return {"message": {**V03["message"], "parts": list(parts)}}
+
+
+PARAMS: list[tuple[str, Any, int]] = [
+    ("SendMessage", {}, -32602),
+    ("SendMessage", {"message": []}, -32602),
+    ("SendMessage", {"message": {**V1["message"], "role": "king"}}, -32602),
+    ("SendMessage", {"message": {**V1["message"], "messageId": 5}}, -32602),
+    ("SendMessage", part(), -32602),
+    ("SendMessage", part({}), -32602),
+    ("SendMessage", part({"text": "a", "raw": "aGk="}), -32602),
+    ("SendMessage", part({"raw": "a*"}), -32602),
+    ("SendMessage", part({"text": "x", "mediaType": "application/x-unsupported"}), -32005),
+    ("SendMessage", part({"text": "x"}, taskId="none"), -32001),
+    ("SendMessage", {**V1, "configuration": {"historyLength": -1}}, -32602),
+    ("SendMessage", {**V1, "tenant": "nobody"}, -32602),
+    ("SendMessage", {**V1, "configuration": {"taskPushNotificationConfig": {"url": "http://x"}}}, -32003),
+    ("GetTask", {}, -32602),
+    ("GetTask", {"id": "none"}, -32001),
+    ("GetTask", {"id": "none", "historyLength": "many"}, -32602),
+    ("CancelTask", {"id": "none"}, -32001),
+    ("ListTasks", {"pageSize": 0}, -32602),
+    ("ListTasks", {"pageSize": 101}, -32602),
+    ("ListTasks", {"pageToken": "x"}, -32602),
+    ("ListTasks", {"status": "HAPPY"}, -32602),
+    ("ListTasks", {"statusTimestampAfter": "yesterday"}, -32602),
+    ("SubscribeToTask", {"id": "none"}, -32001),
+    ("CreateTaskPushNotificationConfig", {"taskId": "none", "url": "http://x"}, -32003),
+    ("GetExtendedAgentCard", None, -32004),
+    ("message/send", {}, -32602),
+    ("message/send", {"message": {"kind": "message", "parts": []}}, -32602),
+    ("message/send", old({"kind": "file", "file": {"bytes": "a", "uri": "b"}}), -32602),
+    ("message/send", old({"kind": "data", "data": 5}), -32602),
+    ("message/send", old({"kind": "text", "text": []}), -32602),
+    ("message/send", {"message": {**V03["message"], "taskId": "none"}}, -32001),
+    ("message/send", {**V03, "configuration": {"blocking": "yes"}}, -32602),
+    ("tasks/get", {}, -32602),
+    ("tasks/get", {"id": "none"}, -32001),
+    ("tasks/get", {"id": ["none"]}, -32602),
+    ("tasks/cancel", {"id": "none"}, -32001),
+    ("tasks/list", {"status": "HAPPY"}, -32602),
+    ("tasks/pushNotificationConfig/list", {"id": "none"}, -32003),
+    ("agent/getAuthenticatedExtendedCard", None, -32007),
+    ("tasks/send", {}, -32602),
+    ("tasks/send", {"id": "a"}, -32602),
+    ("tasks/send", {"id": "", "message": V01["message"]}, -32602),
+    ("tasks/send", {"id": "a" * 600, "message": V01["message"]}, -32602),
+    ("tasks/send", {"id": "a", "message": {"role": "user", "parts": [{"type": "poem"}]}}, -32602),
+    ("tasks/pushNotification/get", {"id": "none"}, -32003),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "params", "code"), PARAMS, ids=lambda value: str(value)[:70])
+async def test_wrong_params_are_refused_in_the_method_s_own_dialect(
+    road: Road, method: str, params: Any, code: int
+) -> None:
+    status, told = await post(road, call(method, params))
+    error = told["error"]
+    assert (status, error["code"], told["id"]) == (200, code, 1)
+    assert set(error) <= {"code", "message", "data"}
+    if method[0].isupper():
+        assert error["data"][0]["@type"].endswith("google.rpc.ErrorInfo")
+        assert error["data"][0]["domain"] == "a2a-protocol.org"
+    if code == -32001 and "/" in method:
+        assert error["message"] == "Task not found"
+        assert "data" not in error
+    if code == -32602:
+        assert ":" in error["message"], "names the field and the rule"
+    assert await tasks(road) == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("message/stream", {}, -32602),
+        ("tasks/resubscribe", {"id": "none"}, -32001),
+        ("tasks/sendSubscribe", {"id": "x"}, -32602),
+    ],
+)
+async def test_streams_before_1_0_tell_their_errors_in_the_stream(
+    road: Road, method: str, params: Any, code: int
+) -> None:
+    async with road.http.post("/", json=call(method, params)) as answer:
+        assert answer.status == 200
+        told = [event async for event in sse(answer)]
+    assert [event["error"]["code"] for event in told] == [code]
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/xml", "multipart/form-data"])
+async def test_another_media_type_is_refused_as_such(road: Road, media_type: str) -> None:
+    status, told = await post(road, call("GetTask"), **{"Content-Type": media_type})
+    assert (status, told["error"]["code"], told["id"]) == (200, -32005, None)
+
+
+@pytest.mark.parametrize("version", ["99.0", "2.0", "x"])
+async def test_an_unknown_version_is_refused_and_known_ones_are_named(road: Road, version: str) -> None:
+    _, told = await post(road, call("SendMessage", V1), **{"A2A-Version": version})
+    assert told["error"]["code"] == -32009
+    assert told["error"]["data"][0]["metadata"]["supported"] == "1.0, 0.3, 0.2, 0.1"
+    assert await tasks(road) == 0
+
+
+@pytest.mark.parametrize("version", ["", "1.0", "1", "1.0.1", "0.3"])
+async def test_a_call_is_served_by_its_shape_whatever_known_version_it_names(road: Road, version: str) -> None:
+    for body in (call("SendMessage", V1), call("message/send", V03), call("tasks/send", {**V01, "id": f"v{version}"})):
+        _, told = await post(road, body, **{"A2A-Version": version})
+        assert "result" in told, told
+
+
+@pytest.mark.parametrize("path", ["/", "/playground", "/playground/", "/tenants/playground"])
+async def test_every_address_of_an_agent_takes_calls(road: Road, path: str) -> None:
+    assert "result" in (await post(road, call("SendMessage", V1), path))[1]
+
+
+async def test_an_address_goes_before_the_tenant_of_the_params(road: Road) -> None:
+    _, told = await post(road, call("SendMessage", {**V1, "tenant": "nobody"}), "/playground")
+    assert "result" in told
+
+
+async def test_a_path_of_nobody_is_told_so_in_json_rpc(road: Road) -> None:
+    _, told = await post(road, call("SendMessage", V1), "/nobody")
+    assert told["error"]["code"] == -32602
+    assert "playground" in told["error"]["message"]
+
+
+async def test_a_task_of_0_1_keeps_the_id_its_client_made(road: Road) -> None:
+    _, made = await post(road, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
+    assert (made["result"]["id"], made["result"]["sessionId"]) == ("my task", "my session")
+    _, seen = await post(road, call("GetTask", {"id": "my task"}))
+    assert seen["result"]["contextId"] == "my session"
+    assert seen["result"]["history"][0]["taskId"] == "my task"
+    _, again = await post(road, call("tasks/send", {**V01, "id": "my task"}))
+    assert again["error"]["code"] == -32602, "a finished task takes no more messages"
+
+
+async def test_a_finished_task_is_refused_to_who_subscribes(road: Road) -> None:
+    _, made = await post(road, call("SendMessage", V1))
+    task = made["result"]["task"]["id"]
+    assert (await post(road, call("SubscribeToTask", {"id": task})))[1]["error"]["code"] == -32004
+    async with road.http.post("/", json=call("tasks/resubscribe", {"id": task})) as answer:
+        assert [event["error"]["code"] async for event in sse(answer)] == [-32004]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "final"),
+    [("message/stream", V03, True), ("tasks/sendSubscribe", V01, True), ("SendStreamingMessage", V1, None)],
+)
+async def test_a_stream_marks_its_end_where_the_dialect_has_a_word_for_it(
+    road: Road, method: str, params: Any, final: bool | None
+) -> None:
+    async with road.http.post(
+        "/", json=call(method, json.loads(json.dumps(params).replace("echo hi", "ask")))
+    ) as answer:
+        events = [event["result"] async for event in sse(answer)]
+    last = events[-1] if final else events[-1]["statusUpdate"]
+    assert last.get("final") is final
+    assert all(not event.get("final") for event in events[:-1])
+
+
+async def test_a_direct_reply_is_a_message_where_there_is_one(road: Road) -> None:
+    say = {"SendMessage": V1, "message/send": V03, "tasks/send": V01}
+    told = {}
+    for method, params in say.items():
+        body = json.loads(json.dumps(params).replace("echo hi", "reply hello"))
+        told[method] = (await post(road, call(method, body)))[1]["result"]
+    assert told["SendMessage"]["message"]["parts"] == [{"text": "hello"}]
+    assert told["message/send"]["kind"] == "message"
+    assert told["message/send"]["parts"] == [{"kind": "text", "text": "hello"}]
+    assert told["tasks/send"]["status"]["message"]["parts"] == [{"type": "text", "text": "hello"}]
+
+
+async def test_a_browser_s_origin_gets_nothing_unless_it_is_named(road: Road) -> None:
+    async with road.http.post("/", json=call("ListTasks"), headers={"Origin": "https://evil.example"}) as answer:
+        assert "Access-Control-Allow-Origin" not in answer.headers
+    preflight = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    async with road.http.options("/", headers=preflight) as answer:
+        assert answer.status == 403
+
+
+async def test_a_request_s_id_comes_back(road: Road) -> None:
+    for path in ("/", "/healthz"):
+        async with road.http.get(path, headers={"X-Request-ID": "abc-1"}) as answer:
+            assert answer.headers["X-Request-ID"] == "abc-1"
+    async with road.http.post("/", json=call("message/stream", V03), headers={"X-Request-ID": "abc-2"}) as answer:
+        assert answer.headers["X-Request-ID"] == "abc-2"
+        await answer.read()

@@ -1,0 +1,92 @@
+"""JSON-RPC over WebSocket: many calls on one connection, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.dialects.speakers import Road
+
+
+def send(text: str, id: Any, method: str = "SendMessage", **configuration: Any) -> dict[str, Any]:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {
+        "jsonrpc": "2.0",
+        "id": id,
+        "method": method,
+        "params": {"message": message, "configuration": configuration},
+    }
+
+
+async def test_calls_on_one_connection_overtake_each_other(road: Road) -> None:
+    async with road.http.ws_connect("/ws") as socket:
+        await socket.send_json(send("sleep 0.4", "slow"))
+        await socket.send_json(send("stream 3", "stream", "SendStreamingMessage"))
+        await socket.send_json(send("echo hi", "fast"))
+        told: list[dict[str, Any]] = []
+        while not told or told[-1]["id"] != "slow":
+            told.append(await socket.receive_json())
+    streamed = [answer["result"] for answer in told if answer["id"] == "stream"]
+    assert streamed[-1] == {"status": "stream_complete"}
+    assert [event["artifactUpdate"]["artifact"]["parts"] for event in streamed if "artifactUpdate" in event] == [
+        [{"text": f"chunk-{number} "}] for number in (1, 2, 3)
+    ]
+    assert "fast" in {answer["id"] for answer in told[:-1]}
+
+
+async def test_a_stream_can_be_left_open_while_its_task_is_canceled(road: Road) -> None:
+    async with road.http.ws_connect("/ws") as socket:
+        await socket.send_json(send("sleep 60", 1, "SendStreamingMessage"))
+        first = await socket.receive_json()
+        task = first["result"]["task"]["id"]
+        await socket.send_json({"jsonrpc": "2.0", "id": 2, "method": "CancelTask", "params": {"id": task}})
+        ends: set[int] = set()
+        while ends != {1, 2}:
+            answer = await socket.receive_json()
+            if answer["id"] == 2:
+                assert answer["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+                ends.add(2)
+            elif answer["result"] == {"status": "stream_complete"}:
+                ends.add(1)
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [("{", -32700), ("[]", -32600), ('{"jsonrpc":"2.0","id":1,"method":"Nope"}', -32601), (b"{}", -32005)],
+)
+async def test_a_bad_frame_is_answered_and_the_connection_stays(road: Road, frame: str | bytes, code: int) -> None:
+    async with road.http.ws_connect("/ws") as socket:
+        await (socket.send_bytes(frame) if isinstance(frame, bytes) else socket.send_str(frame))
+        assert (await socket.receive_json())["error"]["code"] == code
+        await socket.send_json(send("echo hi", 5))
+        assert (await socket.receive_json())["id"] == 5
+
+
+async def test_a_frame_over_the_limit_closes_the_connection(road: Road) -> None:
+    async with road.http.ws_connect("/ws") as socket:
+        with suppress(ConnectionError):  # it may be gone before all of it is sent
+            await socket.send_str("x" * (24 * 1024 * 1024))
+        closed = await socket.receive()
+    assert closed.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+    assert socket.close_code in (aiohttp.WSCloseCode.MESSAGE_TOO_BIG, aiohttp.WSCloseCode.ABNORMAL_CLOSURE)
+
+
+async def test_a_connection_that_breaks_ends_nothing_but_itself(road: Road) -> None:
+    async with road.http.ws_connect("/ws") as socket:
+        await socket.send_json(send("stream 5 50", 1, "SendStreamingMessage"))
+        task = (await socket.receive_json())["result"]["task"]["id"]
+    async with road.http.ws_connect("/ws") as socket, asyncio.timeout(10):
+        await socket.send_json({"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}})
+        while (await socket.receive_json())["result"] != {"status": "stream_complete"}:
+            pass
+        await socket.send_json({"jsonrpc": "2.0", "id": 2, "method": "GetTask", "params": {"id": task}})
+        assert (await socket.receive_json())["result"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_the_path_without_an_upgrade_says_what_it_speaks(road: Road) -> None:
+    async with road.http.get("/ws") as answer:
+        assert answer.status == 400
+        assert "WebSocket" in (await answer.json())["error"]["message"]
