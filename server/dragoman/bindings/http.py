@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Final, cast
 
+import orjson
 from aiohttp import web
 
 from dragoman.bindings import cards, openapi, page, rest
@@ -65,7 +66,8 @@ class _Site:
         routes = list(rest.routes(service, known, options, streams))
         for rule, route in routes:
             self._routes.add(rule.http_method, rule.template, route)
-        self._openapi = cache(lambda: openapi.document((rule, route.row) for rule, route in routes))
+        served = [openapi.Served(rule, route.row, route.dialect) for rule, route in routes]
+        self._openapi = cache(lambda: openapi.document(served, root=known.root, table=options.table))
         for path, endpoint in (
             ("/.well-known/agent-card.json", self._card),
             ("/.well-known/agent.json", self._card),
@@ -134,7 +136,9 @@ class _Site:
         return web.json_response({"status": "ok"}, headers=_NO_STORE)
 
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return web.Response(body=self._openapi(), headers={"Content-Type": rest.JSON})
+        base = self._cards.url(cards.origin(request, self._cards))
+        described = {**self._openapi(), "servers": [{"url": base}]}
+        return web.Response(body=orjson.dumps(described), headers={"Content-Type": rest.JSON})
 
     async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         name = variables["file"]
