@@ -1,4 +1,4 @@
-"""HTTP: REST, cards, health, OpenAPI and the page behind one aiohttp server.
+"""HTTP: REST, cards, health, OpenAPI and the pages behind one aiohttp server.
 
 One trie holds every path. Paths reach it as they stood in the request line, because only it knows whether an
 encoded slash is part of an id.
@@ -14,7 +14,7 @@ from typing import Final, cast
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import cards, openapi, page, rest
+from dragoman.bindings import cards, docs, openapi, page, rest
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
@@ -79,6 +79,8 @@ class _Site:
             ("/ready", self._ready),
             ("/openapi.json", self._openapi_document),
             ("/openapi/{file=**}", self._openapi_file),
+            ("/docs", self._docs),
+            ("/docs/{file}", self._docs_file),
         ):
             for method in _READ:
                 self._routes.add(method, httprule.parse(path), endpoint)
@@ -139,6 +141,12 @@ class _Site:
         base = self._cards.url(cards.origin(request, self._cards))
         described = {**self._openapi(), "servers": [{"url": base}]}
         return web.Response(body=orjson.dumps(described), headers={"Content-Type": rest.JSON})
+
+    async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return docs.respond()
+
+    async def _docs_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return docs.asset(variables["file"])
 
     async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         name = variables["file"]
