@@ -5,8 +5,8 @@ OpenAPI has no variable with slashes, so a resource name in a path is written ou
 one key whichever package it came from. Words come from the comments of the protos, errors from the error table,
 examples from the codecs.
 
-OpenAPI 3.1 has no word for a stream either: a stream of server-sent events is a string whose `contentSchema` is that
-of the data of one event.
+OpenAPI 3.1 has no word for a stream either. The schema of a stream of server-sent events is that of one event, in
+the form that 3.2 gives it: an object whose `data` is a string, whose `contentSchema` is that of the message in it.
 """
 
 from __future__ import annotations
@@ -218,14 +218,20 @@ def _content(uses: list[Served], media: dict[str, Any]) -> dict[str, Any]:
 
 def _stream(uses: list[Served], schemas: list[Schema]) -> dict[str, Any]:
     text, elements = examples.stream(uses[-1].row)
-    events = {
-        "type": "string",
-        "description": "Server-sent events. `contentSchema` is that of the `data` of each. When the stream breaks, its "
-        "last event is named `error` and its data is an Error.",
-        "contentMediaType": _EVENTS,
-        "contentSchema": _any_of(schemas),
+    event = {
+        "type": "object",
+        "description": "One event of the stream. When the stream breaks, its last event is named `error`.",
+        "required": ["data"],
+        "properties": {
+            "event": {"type": "string"},
+            "data": {
+                "type": "string",
+                "contentMediaType": _JSON,
+                "contentSchema": {"anyOf": [*schemas, pointer("Error")]},
+            },
+        },
     }
-    content: dict[str, Any] = {_EVENTS: {"schema": events, "example": text}}
+    content: dict[str, Any] = {_EVENTS: {"schema": event, "example": text}}
     if uses[0].tag == _GOOGLE:
         array = {"type": "array", "items": {"anyOf": [*schemas, pointer("Error")]}}
         content[_JSON] = {"schema": array, "example": elements}
