@@ -19,7 +19,7 @@ ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
 .PHONY: help env lock serve test check format lint format-check types layers googleapis proto proto-check \
-	baseline openapi foreign bench bench-smoke clean
+	baseline openapi fuzz foreign bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:
 
 test: $(ENV) ## our tests, with coverage (ARGS="-k name" for some)
 	@python -m pytest --cov --cov-report=term $(ARGS)
+
+fuzz: $(ENV) ## made-up requests against a server, and more examples for properties (FUZZ_SECONDS=60)
+	@python -m tests.fuzz.run
 
 foreign: $(ENV) ## the published clients against our server, each in its own environment
 	@python tests/foreign/run.py $(ARGS)

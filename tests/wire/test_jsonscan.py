@@ -172,6 +172,8 @@ def test_no_repeated_key_slips_through(writing: tuple[str, bool]) -> None:
 FORMS = st.sampled_from(["%d", "[%d]", '{"a":%d}', "[ %d ,1]", "[-%d]", '{"k": [0,%d]}'])
 
 
+@example(2**63 + 1, "[-%d]", 0)  # nineteen digits, and no integer of 64 bits
+@example(2**63, "[ -%d]", 0)
 @given(st.integers(10**15, 10**40), FORMS, st.integers(0, 5))
 def test_no_large_integer_slips_through(number: int, form: str, shift: int) -> None:
     body = (" " * shift + form % number).encode()

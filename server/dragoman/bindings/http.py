@@ -1,4 +1,4 @@
-"""HTTP: REST, JSON-RPC, WebSocket, cards, health, OpenAPI and the page behind one aiohttp server.
+"""HTTP: REST, JSON-RPC, WebSocket, cards, health, OpenAPI and the pages behind one aiohttp server.
 
 One trie holds every path but those of JSON-RPC, which are whatever names an agent. Paths reach it as they stood in
 the request line, because only it knows whether an encoded slash is part of an id.
@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Final, cast
 
+import orjson
 from aiohttp import web
 
-from dragoman.bindings import cards, openapi, page, rest, versions
+from dragoman.bindings import cards, docs, openapi, page, rest, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
@@ -85,7 +86,8 @@ class _Site:
         routes = list(rest.routes(service, known, options, streams))
         for rule, route in routes:
             self._routes.add(rule.http_method, rule.template, route)
-        self._openapi = cache(lambda: openapi.document((rule, route.row) for rule, route in routes))
+        served = [openapi.Served(rule, route.row, route.dialect) for rule, route in routes]
+        self._openapi = cache(lambda: openapi.document(served, root=known.root, table=options.table))
         for path, endpoint in (
             ("/.well-known/agent-card.json", self._card),
             ("/.well-known/agent.json", self._old_card),
@@ -101,6 +103,8 @@ class _Site:
             ("/ready", self._ready),
             ("/openapi.json", self._openapi_document),
             ("/openapi/{file=**}", self._openapi_file),
+            ("/docs", self._docs),
+            ("/docs/{file}", self._docs_file),
         ):
             for method in _READ:
                 self._routes.add(method, httprule.parse(path), endpoint)
@@ -120,6 +124,7 @@ class _Site:
                 return await self._rpc(request, {"tenant": tenant})
             if path == "/":
                 return await self._watched(request, self._root, {})
+            path, rust = rest.canonical(path)
             match = self._routes.match(request.method, path)
             if isinstance(match, Refused):
                 if match.allow:
@@ -131,7 +136,7 @@ class _Site:
             chosen = cast("Candidate[Route]", first)
             if len(match.candidates) > 1:
                 chosen = rest.choose(request, cast("tuple[Candidate[Route], ...]", match.candidates))
-            return await chosen.target(request, chosen.variables)
+            return await chosen.target(request, chosen.variables, rust=rust)
         except Exception as error:
             response = rest.failure(request, error, rest.dialect_of(path), self._options.table)
             Access(f"{request.method} {path[:200]}", "", request_id(request)).done(response.status)
@@ -178,7 +183,15 @@ class _Site:
         return web.json_response({"status": "ok"}, headers=_NO_STORE)
 
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return web.Response(body=self._openapi(), headers={"Content-Type": rest.JSON})
+        base = self._cards.url(cards.origin(request, self._cards))
+        described = {**self._openapi(), "servers": [{"url": base}]}
+        return web.Response(body=orjson.dumps(described), headers={"Content-Type": rest.JSON})
+
+    async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return docs.respond()
+
+    async def _docs_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return docs.asset(variables["file"])
 
     async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         name = variables["file"]

@@ -2,74 +2,183 @@
 
 OpenAPI has no variable with slashes, so a resource name in a path is written out: `{name=tasks/*}` becomes
 `tasks/{task}`. Every wildcard is called after the literal before it, or else after its field, so that one path is
-one key whichever package it came from.
+one key whichever package it came from. Words come from the comments of the protos, errors from the error table,
+examples from the codecs.
+
+OpenAPI 3.1 has no word for a stream either. The schema of a stream of server-sent events is that of one event, in
+the form that 3.2 gives it: an object whose `data` is a string, whose `contentSchema` is that of the message in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
 
-import orjson
-from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
-
+from dragoman.bindings import examples, failures, site, versions
+from dragoman.bindings.comments import comments
+from dragoman.bindings.failures import Responses
 from dragoman.bindings.methods import Row
+from dragoman.bindings.parameters import SHARED, fits_a_query, in_path, in_query, shared
+from dragoman.bindings.schemas import Schema, Schemas, pointer
+from dragoman.wire import errors
+from dragoman.wire.dialects import Dialect
 from dragoman.wire.httprule import Rule, Template, Wildcard
 
-_SCALARS: Final[dict[int, dict[str, Any]]] = {
-    FieldDescriptor.TYPE_STRING: {"type": "string"},
-    FieldDescriptor.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
-    FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
-    FieldDescriptor.TYPE_INT32: {"type": "integer", "format": "int32"},
-    FieldDescriptor.TYPE_DOUBLE: {"type": "number"},
+_JSON: Final = "application/json"
+_A2A_JSON: Final = "application/a2a+json"
+_EVENTS: Final = "text/event-stream"
+
+_ABOUT: Final = """\
+Agents behind the A2A protocol, and their tasks. One task can be read, followed, canceled and continued in every
+dialect below.
+
+- A path without an agent means the root agent; `/{tenant}/...` means the agent with that id.
+- Requests may spell keys in lowerCamelCase or as the proto does, and may hold keys that nobody knows.
+- Every error has a `google.rpc.ErrorInfo` whose `reason` says what happened.
+"""
+_V1, _V03, _GOOGLE = "A2A 1.0", "A2A 0.3", "Google"
+_TAGS: Final = {
+    _V1: "The package `lf.a2a.v1`: paths without a version.",
+    _V03: "The package `a2a.v1`: paths with `/v1`.",
+    _GOOGLE: "Agents as Google Cloud resource names; where both packages have a path, `A2A-Version: 1.0` chooses 1.0.",
+    site.TAG: "Cards and health.",
 }
-_WELL_KNOWN: Final[dict[str, dict[str, Any]]] = {
-    "google.protobuf.Timestamp": {"type": "string", "format": "date-time"},
-    "google.protobuf.Struct": {"type": "object"},
-    "google.protobuf.Value": {"description": "Any JSON value."},
-    "google.protobuf.ListValue": {"type": "array"},
-    "google.protobuf.Empty": {"type": "object"},
-}
-_ERROR: Final[dict[str, Any]] = {
-    "type": "object",
-    "description": "AIP-193 under `error`; 0.3 routes add `code`, `type` and `message` beside it.",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "code": {"type": "integer"},
-                "status": {"type": "string"},
-                "message": {"type": "string"},
-                "details": {"type": "array", "items": {"type": "object"}},
+_PREFIXES: Final = {_V1: "v1", _V03: "v03", _GOOGLE: "google"}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One rule, the row behind it, and the dialect of its errors."""
+
+    rule: Rule
+    row: Row
+    dialect: Dialect
+
+    @property
+    def tag(self) -> str:
+        if "projects" in self.rule.template.segments:
+            return _GOOGLE
+        return _V1 if self.dialect is Dialect.V1 else _V03
+
+
+def document(served: Iterable[Served], *, root: str, table: errors.Table = "1.0.1") -> dict[str, Any]:
+    """The description. Where two packages share a path, both schemas are allowed. `root` is an agent that exists."""
+    return _Document(root, table).made(served)
+
+
+class _Document:
+    """A description while it is being made."""
+
+    def __init__(self, root: str, table: errors.Table) -> None:
+        self._root = root
+        self._table = table
+        self._comments = comments()
+        self._schemas = Schemas(self._comments)
+        self._responses = Responses(table)
+        self._ids: Counter[str] = Counter()
+
+    def made(self, served: Iterable[Served]) -> dict[str, Any]:
+        groups: dict[tuple[str, str], tuple[list[str], list[Served]]] = {}
+        for one in served:
+            path, names = _path(one.rule.template)
+            groups.setdefault((path, one.rule.http_method.lower()), (names, []))[1].append(one)
+        paths: dict[str, dict[str, Any]] = {}
+        for (path, verb), (names, uses) in groups.items():
+            paths.setdefault(path, {})[verb] = self._operation(names, uses)
+        paths |= site.paths(self._schemas, self._responses, self._root)
+        schemas = {**failures.SCHEMAS, **site.SCHEMAS, **self._schemas.found}
+        return {
+            "openapi": "3.1.0",
+            "info": {"title": "Dragoman", "version": version("dragoman"), "description": _ABOUT},
+            "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+            "paths": paths,
+            "components": {
+                "schemas": dict(sorted(schemas.items())),
+                "parameters": SHARED,
+                "responses": dict(sorted(self._responses.found.items())),
             },
         }
-    },
-}
 
-
-def document(rules: Iterable[tuple[Rule, Row]]) -> bytes:
-    """The description, as JSON. Where two packages share a path, both schemas are allowed."""
-    schemas: dict[str, Any] = {"Error": _ERROR}
-    paths: dict[str, dict[str, Any]] = {}
-    counts: dict[str, int] = {}
-    for rule, row in rules:
-        path, names = _path(rule.template)
-        name = row.method.full_name
-        counts[name] = counts.get(name, 0) + 1
-        operation = _operation(rule, row.method, names, schemas)
-        operation["operationId"] = name if counts[name] == 1 else f"{name}.{counts[name]}"
-        methods = paths.setdefault(path, {})
-        verb = rule.http_method.lower()
-        methods[verb] = _both(methods[verb], operation) if verb in methods else operation
-    return orjson.dumps(
-        {
-            "openapi": "3.1.0",
-            "info": {"title": "Dragoman", "version": version("dragoman")},
-            "paths": paths,
-            "components": {"schemas": dict(sorted(schemas.items()))},
+    def _operation(self, names: list[str], uses: list[Served]) -> dict[str, Any]:
+        first = uses[0]
+        method = first.row.method
+        summary, description = _sentences(self._comments.get(method.full_name, method.name))
+        if len(uses) > 1:
+            description = f"Served as 1.0 when `{versions.HEADER}: 1.0` says so, otherwise as 0.3.\n\n{description}"
+        if first.row.op.refuses:
+            reason = errors.codes(first.row.op.refuses(), first.dialect, table=self._table).reason
+            description = f"**Not offered yet**: every call is answered with `{reason}`.\n\n{description}"
+        operation: dict[str, Any] = {
+            "operationId": self._id(first),
+            "summary": summary,
+            "description": description.strip(),
+            "tags": [first.tag],
+            "parameters": self._parameters(names, uses),
         }
-    )
+        if first.rule.body:
+            operation["requestBody"] = self._body(uses)
+        failed = [(error, one.dialect) for one in uses for error in failures.possible(one.rule, one.row)]
+        operation["responses"] = self._answers(uses) | self._responses.refer(_PREFIXES[first.tag], failed)
+        return operation
+
+    def _id(self, one: Served) -> str:
+        name = f"{_PREFIXES[one.tag]}_{one.row.name}"
+        self._ids[name] += 1
+        return name if self._ids[name] == 1 else f"{name}_{self._ids[name]}"
+
+    def _parameters(self, names: list[str], uses: list[Served]) -> list[dict[str, Any]]:
+        found = {name: in_path(name, self._root) for name in names}
+        for one in uses:
+            if one.rule.body != "*":
+                bound = _bound(one.rule) | {one.rule.body}
+                for field in one.row.method.input_type.fields:
+                    if field.name not in bound and fits_a_query(field):
+                        found.setdefault(field.json_name, in_query(field, self._schemas))
+        wide = [versions.HEADER]
+        if uses[0].row.streaming and uses[0].tag == _GOOGLE:
+            wide.append("alt")
+        return list(found.values()) + [shared(name) for name in wide]
+
+    # ---- what is sent
+
+    def _body(self, uses: list[Served]) -> dict[str, Any]:
+        schemas = [self._body_schema(one) for one in uses]
+        shown = _named((one, examples.requests(one.row)) for one in uses)
+        return {
+            "required": any("required" in self._resolved(schema) for schema in schemas),
+            "content": _content(uses, {"schema": _any_of(schemas), "examples": shown}),
+        }
+
+    def _body_schema(self, one: Served) -> Schema:
+        request = one.row.method.input_type
+        if one.rule.body != "*":
+            message = request.fields_by_name[one.rule.body].message_type
+            assert message is not None
+            return self._schemas.message(message)
+        bound = _bound(one.rule)
+        return self._schemas.without(request, bound) if bound else self._schemas.message(request)
+
+    def _resolved(self, schema: Schema) -> Schema:
+        return self._schemas.found[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+    # ---- what comes back
+
+    def _answers(self, uses: list[Served]) -> dict[str, Any]:
+        row = uses[0].row
+        if row.op.refuses:
+            return {}
+        schemas = [self._schemas.message(one.row.method.output_type) for one in uses]
+        if row.streaming:
+            return {"200": {"description": "The stream.", "content": _stream(uses, schemas)}}
+        shown = _named((one, examples.answers(one.row)) for one in uses)
+        content = _content(uses, {"schema": _any_of(schemas), "examples": shown})
+        found: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
+        if row.op.call is None and not row.op.extended_card:
+            found["304"] = {"description": "The caller has this card already."}
+        return found
 
 
 def _path(template: Template) -> tuple[str, list[str]]:
@@ -87,80 +196,59 @@ def _path(template: Template) -> tuple[str, list[str]]:
     return "/" + "/".join(parts) + (f":{template.verb}" if template.verb else ""), names
 
 
-def _operation(rule: Rule, method: MethodDescriptor, names: list[str], schemas: dict[str, Any]) -> dict[str, Any]:
-    request = method.input_type
-    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-    bound = {v.field[0] for v in rule.template.variables} | {rule.body}
-    if rule.body != "*":
-        parameters += [
-            {"name": field.json_name, "in": "query", "schema": _field(field, schemas)}
-            for field in request.fields
-            if field.name not in bound and _fits_a_query(field)
-        ]
-    answer = {"schema": _message(method.output_type, schemas)}
-    content = {"text/event-stream": answer} if method.server_streaming else {"application/json": answer}
-    if method.server_streaming and "projects" in rule.template.segments:
-        content["application/json"] = {"schema": {"type": "array", "items": answer["schema"]}}
-    operation: dict[str, Any] = {
-        "tags": [method.containing_service.full_name],
-        "parameters": parameters,
-        "responses": {
-            "200": {"description": "OK", "content": content},
-            "default": {
-                "description": "An error.",
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+def _bound(rule: Rule) -> set[str]:
+    """The fields of the request that the path has."""
+    return {variable.field[0] for variable in rule.template.variables}
+
+
+def _sentences(text: str) -> tuple[str, str]:
+    """The first sentence of a comment, and the rest."""
+    first, _, rest = text.partition("\n\n")
+    sentence, stop, more = " ".join(first.split()).partition(". ")
+    return sentence.rstrip("."), "\n\n".join(filter(None, (more if stop else "", rest)))
+
+
+def _content(uses: list[Served], media: dict[str, Any]) -> dict[str, Any]:
+    """JSON, and under its second name where 1.0 is spoken."""
+    content = {_JSON: media}
+    if any(one.dialect is Dialect.V1 for one in uses):
+        content[_A2A_JSON] = {"schema": media["schema"]}
+    return content
+
+
+def _stream(uses: list[Served], schemas: list[Schema]) -> dict[str, Any]:
+    text, elements = examples.stream(uses[-1].row)
+    event = {
+        "type": "object",
+        "description": "One event of the stream. When the stream breaks, its last event is named `error`.",
+        "required": ["data"],
+        "properties": {
+            "event": {"type": "string"},
+            "data": {
+                "type": "string",
+                "contentMediaType": _JSON,
+                "contentSchema": {"anyOf": [*schemas, pointer("Error")]},
             },
         },
     }
-    if rule.body:
-        schema = _message(request, schemas) if rule.body == "*" else _one(request.fields_by_name[rule.body], schemas)
-        operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
-    return operation
+    content: dict[str, Any] = {_EVENTS: {"schema": event, "example": text}}
+    if uses[0].tag == _GOOGLE:
+        array = {"type": "array", "items": {"anyOf": [*schemas, pointer("Error")]}}
+        content[_JSON] = {"schema": array, "example": elements}
+    return content
 
 
-def _fits_a_query(field: FieldDescriptor) -> bool:
-    return field.message_type is None or field.message_type.full_name == "google.protobuf.Timestamp"
+def _any_of(schemas: Sequence[Schema]) -> Schema:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
 
 
-def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """One operation that two packages serve: `A2A-Version` decides, so either schema may stand."""
-    known = {parameter["name"] for parameter in one["parameters"]}
-    one["parameters"] += [parameter for parameter in other["parameters"] if parameter["name"] not in known]
-    one["tags"] += other["tags"]
-    one["description"] = "Served as 1.0 when `A2A-Version: 1.0` says so, otherwise as 0.3."
-    for mine, theirs in (
-        (one.get("requestBody"), other.get("requestBody")),
-        (one["responses"]["200"], other["responses"]["200"]),
-    ):
-        for media_type, content in (theirs or {}).get("content", {}).items():
-            if mine and media_type in mine["content"]:
-                schema = mine["content"][media_type]["schema"]
-                mine["content"][media_type] = {"schema": {"anyOf": [schema, content["schema"]]}}
-    return one
-
-
-def _message(descriptor: Descriptor, schemas: dict[str, Any]) -> dict[str, Any]:
-    name = descriptor.full_name
-    if name in _WELL_KNOWN:
-        return _WELL_KNOWN[name]
-    if name not in schemas:
-        made: dict[str, Any] = {"type": "object"}
-        schemas[name] = made  # before its fields: messages hold each other
-        made["properties"] = {field.json_name: _field(field, schemas) for field in descriptor.fields}
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _field(field: FieldDescriptor, schemas: dict[str, Any]) -> dict[str, Any]:
-    message = field.message_type
-    if message is not None and message.GetOptions().map_entry:
-        return {"type": "object", "additionalProperties": _one(message.fields_by_name["value"], schemas)}
-    one = _one(field, schemas)
-    return {"type": "array", "items": one} if field.is_repeated else one
-
-
-def _one(field: FieldDescriptor, schemas: dict[str, Any]) -> dict[str, Any]:
-    if field.message_type is not None:
-        return _message(field.message_type, schemas)
-    if field.enum_type is not None:
-        return {"type": "string", "enum": [value.name for value in field.enum_type.values]}
-    return _SCALARS[field.type]
+def _named(shown: Iterable[tuple[Served, examples.Named]]) -> examples.Named:
+    """The examples of all who serve one path; where there are two, their names say whose they are."""
+    every = list(shown)
+    if len(every) == 1:
+        return every[0][1]
+    return {
+        f"{'v1' if one.dialect is Dialect.V1 else 'v03'}_{name}": example
+        for one, named in every
+        for name, example in named.items()
+    }

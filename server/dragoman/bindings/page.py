@@ -28,15 +28,18 @@ def is_for(request: web.BaseRequest) -> bool:
 def respond() -> web.Response:
     """The page."""
     text, policy = _page()
-    headers = {
+    return web.Response(body=text, headers={**headers(policy), "Vary": "Accept"})
+
+
+def headers(policy: str) -> dict[str, str]:
+    """The headers of a page under a policy."""
+    return {
         "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": policy,
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-cache",
-        "Vary": "Accept",
     }
-    return web.Response(body=text, headers=headers)
 
 
 def index(cards: Cards, origin: Origin | None) -> web.Response:
@@ -58,14 +61,18 @@ def index(cards: Cards, origin: Origin | None) -> web.Response:
 
 @cache
 def _page() -> tuple[bytes, str]:
-    """The page and its policy: scripts and styles by hash, requests to this server, nothing else."""
+    """The page and its policy."""
     text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    hashes: dict[str, list[str]] = {"script": [], "style": []}
+    return text.encode(), policy(text)
+
+
+def policy(text: str, *, scripts: str = "", styles: str = "", images: str = "data:") -> str:
+    """The policy of a page: what it has inline by hash, what is named here besides, requests to this server only."""
+    sources = {"script": [scripts] if scripts else [], "style": [styles] if styles else []}
     for kind, content in _INLINE.findall(text):
         digest = b64encode(sha256(content.encode()).digest()).decode()
-        hashes[kind].append(f"'sha256-{digest}'")
-    policy = (
-        f"default-src 'none'; script-src {' '.join(hashes['script'])}; style-src {' '.join(hashes['style'])}; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        sources[kind].append(f"'sha256-{digest}'")
+    return (
+        f"default-src 'none'; script-src {' '.join(sources['script'])}; style-src {' '.join(sources['style'])}; "
+        f"connect-src 'self'; img-src {images}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return text.encode(), policy

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -83,11 +84,13 @@ class Route:
         self._operation: Operation | None = row.op.call(service) if row.op.call else None
         self._codec = protojson.compile(row.response, row.json)
 
-    async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        """Answers, whatever happens, but for a client that goes away."""
+    async def __call__(
+        self, request: web.BaseRequest, variables: Mapping[str, str], *, rust: bool = False
+    ) -> web.StreamResponse:
+        """Answers, whatever happens, but for a client that goes away. `rust`: the path was a2a-rust's."""
         access = Access(self._name, self.dialect.value, request_id(request))
         try:
-            response = await self._answer(request, variables, access)
+            response = await self._answer(request, variables, access, rust)
         except Exception as error:
             response = failure(request, error, self.dialect, self._options.table)
         except asyncio.CancelledError:
@@ -99,7 +102,7 @@ class Route:
         return response
 
     async def _answer(
-        self, request: web.BaseRequest, variables: Mapping[str, str], access: Access
+        self, request: web.BaseRequest, variables: Mapping[str, str], access: Access, rust: bool
     ) -> web.StreamResponse:
         row = self.row
         named = versions.check(named_versions(request))
@@ -115,7 +118,7 @@ class Route:
         if self._operation is None:
             return self._card(request, caller.agent, principal)
         named_extensions = extensions.asked(request.headers)
-        rust = self.dialect is Dialect.V1 and await self._is_rust(request, named, sent, caller, asked)
+        rust = rust or (self.dialect is Dialect.V1 and await self._is_rust(named, sent, caller, asked))
         call = Call(
             caller,
             shows_finished=row.shows_finished,
@@ -137,7 +140,7 @@ class Route:
         body = self._cards.extended(agent, origin, principal, self.dialect)
         return web.Response(body=body, headers={"Content-Type": JSON, "Cache-Control": "private, no-store"})
 
-    async def _is_rust(self, request: web.BaseRequest, named: str, sent: object, caller: Caller, asked: Any) -> bool:
+    async def _is_rust(self, named: str, sent: object, caller: Caller, asked: Any) -> bool:
         """Whether a2a-rust 0.3 asks: by the shape of its message, by its own paths, or by the task it has made.
 
         Who names exactly 1.0 is another client of the same task; a2a-rust names the patch, or nothing.
@@ -212,6 +215,17 @@ def _names_v1(request: web.BaseRequest) -> bool:
         return versions.check(named_versions(request)).startswith("1")
     except A2AError:
         return False  # the route refuses it, in its own dialect
+
+
+def canonical(path: str) -> tuple[str, bool]:
+    """The path that a2a-rust 0.3 means by one of its own, and whether it was one: a word before the tenant, and a
+    slash where the protocol has a colon."""
+    found = path.removeprefix("/tenants") if path.startswith("/tenants/") else path
+    found = _SLASHED.sub(r"\1:\2", found)
+    return found, found != path
+
+
+_SLASHED: Final = re.compile(r"(/message|/tasks/[^/:]+)/(send|stream|cancel|subscribe)$")
 
 
 def dialect_of(path: str) -> Dialect:

@@ -30,8 +30,8 @@ RESOURCE: Final = re.compile(
 )
 RESERVED: Final = frozenset(
     (
-        *("a2a", "agents", "card", "console", "health", "healthz", "message", "metrics", "openapi", "operations"),
-        *("projects", "ready", "readyz", "tasks", "tenants", "v1", "ws"),
+        *("a2a", "agents", "card", "console", "docs", "health", "healthz", "message", "metrics", "openapi"),
+        *("operations", "projects", "ready", "readyz", "tasks", "tenants", "v1", "ws"),
     )
 )
 """First path segments that are routes of ours or of the protocol: an agent of that name could not be reached."""

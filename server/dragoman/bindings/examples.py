@@ -1,0 +1,207 @@
+"""Examples of requests and answers, for the description of the routes.
+
+They are messages, written by the codecs that write the real ones, so an example is never in a form that the server
+would not speak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
+
+from dragoman.bindings.methods import Row
+from dragoman.core import states
+from dragoman.core.card import AgentSpec, Skill
+from dragoman.core.log import Event
+from dragoman.wire import cards, protojson, v03
+from dragoman.wire.dialects import Dialect
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+TASK_ID: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
+CONFIG_ID: Final = "orders-hook"
+_CONTEXT_ID: Final = "5515f0fb-2b99-4b70-94db-0c046e219aea"
+_SECONDS: Final = 1_795_215_245
+
+Named = dict[str, dict[str, Any]]
+"""Examples by name, as OpenAPI's `examples` has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Send:
+    """A message to send, and what is asked with it."""
+
+    name: str
+    summary: str
+    message: pb.Message
+    configuration: pb.SendMessageConfiguration | None = None
+
+
+def _part(**fields: Any) -> pb.Part:
+    return pb.Part(**fields)
+
+
+def _data(value: Any) -> pb.Part:
+    part = pb.Part()
+    ParseDict(value, part.data.struct_value)
+    return part
+
+
+_SENDS: Final = (
+    _Send(
+        "text",
+        "A question, which begins a task",
+        pb.Message(message_id="hello-1", role=pb.ROLE_USER, parts=[_part(text="echo hello")]),
+    ),
+    _Send(
+        "data",
+        "Data with a question, answered as soon as the task is stored",
+        pb.Message(
+            message_id="orders-1",
+            role=pb.ROLE_USER,
+            parts=[_part(text="Which of these are late?"), _data({"orders": [{"id": 17, "due": "2026-11-20"}]})],
+        ),
+        pb.SendMessageConfiguration(accepted_output_modes=["text/plain"], return_immediately=True, history_length=10),
+    ),
+)
+
+
+def _status(state: pb.TaskState, millis: int, text: str = "") -> pb.TaskStatus:
+    status = pb.TaskStatus(state=state)
+    status.timestamp.seconds, status.timestamp.nanos = _SECONDS, millis * 1_000_000
+    if text:
+        status.message.MergeFrom(_reply(text))
+        status.message.task_id = TASK_ID
+    return status
+
+
+def _reply(text: str) -> pb.Message:
+    return pb.Message(message_id="reply-1", context_id=_CONTEXT_ID, role=pb.ROLE_AGENT, parts=[_part(text=text)])
+
+
+def _artifact(text: str) -> pb.Artifact:
+    return pb.Artifact(artifact_id="output", parts=[_part(text=text)])
+
+
+def _task(status: pb.TaskStatus, *artifacts: pb.Artifact) -> pb.Task:
+    asked = pb.Message()
+    asked.CopyFrom(_SENDS[0].message)
+    asked.task_id, asked.context_id = TASK_ID, _CONTEXT_ID
+    return pb.Task(id=TASK_ID, context_id=_CONTEXT_ID, status=status, artifacts=artifacts, history=[asked])
+
+
+_DONE: Final = _task(_status(states.COMPLETED, 118), _artifact("hello"))
+_ANSWERS: Final[Mapping[str, tuple[tuple[str, str, Message], ...]]] = {
+    "SendMessage": (
+        ("task", "The agent worked on a task", pb.SendMessageResponse(task=_DONE)),
+        ("message", "The agent answered without a task", pb.SendMessageResponse(message=_reply("hello"))),
+    ),
+    "GetTask": (
+        ("done", "A task that is finished", _DONE),
+        ("asks", "A task that waits", _task(_status(states.INPUT_REQUIRED, 95, "Which month?"))),
+    ),
+    "ListTasks": (
+        (
+            "page",
+            "A page that is the last",
+            pb.ListTasksResponse(tasks=[_task(_status(states.WORKING, 40))], page_size=50, total_size=1),
+        ),
+    ),
+    "CancelTask": (("canceled", "The work has stopped", _task(_status(states.CANCELED, 260))),),
+}
+
+
+def _updates() -> Iterator[pb.StreamResponse]:
+    yield pb.StreamResponse(task=_task(_status(states.SUBMITTED, 7)))
+    ids: dict[str, Any] = {"task_id": TASK_ID, "context_id": _CONTEXT_ID}
+    yield pb.StreamResponse(
+        status_update=pb.TaskStatusUpdateEvent(**ids, status=_status(states.WORKING, 9, "looking at it"))
+    )
+    for text, more in (("hel", False), ("lo", True)):
+        chunk = pb.TaskArtifactUpdateEvent(**ids, artifact=_artifact(text), append=more, last_chunk=more)
+        yield pb.StreamResponse(artifact_update=chunk)
+    yield pb.StreamResponse(status_update=pb.TaskStatusUpdateEvent(**ids, status=_status(states.COMPLETED, 118)))
+
+
+def stream(row: Row) -> tuple[str, list[Any]]:
+    """A stream as it is over SSE, and its elements as a JSON array."""
+    *before, last = [Event(number, update.SerializeToString()) for number, update in enumerate(_updates(), 1)]
+    frames = [(event, False) for event in before] + [(last, True)]
+    text = b"".join(row.forms.sse(event, final) for event, final in frames).decode()
+    return text, [orjson.loads(row.forms.json(event, final)) for event, final in frames]
+
+
+def answers(row: Row) -> Named:
+    """The answers of an operation that does not stream; none of one that is always refused."""
+    if row.op.call is None and row.op.refuses is None:
+        make = cards.v1_document if row.op.extended_card else cards.v03_document
+        return {"card": {"summary": "The card of an agent", "value": orjson.loads(make(_SPEC, _AT))}}
+    codec = protojson.compile(row.response, row.json)
+    return {
+        name: {"summary": summary, "value": codec.to_dict(row.message(answer.SerializeToString()))}
+        for name, summary, answer in _ANSWERS.get(row.name, ())
+    }
+
+
+def requests(row: Row) -> Named:
+    """The bodies that a route of an operation takes, less what its path says."""
+    if row.name in ("SendMessage", "SendStreamingMessage"):
+        codec = protojson.compile(row.request, row.json)
+        make = _send if row.dialect is Dialect.V1 else _v03_send
+        return {send.name: {"summary": send.summary, "value": codec.to_dict(make(send))} for send in _SENDS}
+    if row.name == "CreateTaskPushNotificationConfig":
+        config = _V1_CONFIG if row.dialect is Dialect.V1 else _V03_CONFIG
+        value = protojson.compile(type(config), row.json).to_dict(config)
+        return {"webhook": {"summary": "A webhook with a token", "value": value}}
+    return {"nothing": {"summary": "The path says it all", "value": {}}}
+
+
+def _send(send: _Send) -> pb.SendMessageRequest:
+    return pb.SendMessageRequest(message=send.message, configuration=send.configuration)
+
+
+def _v03_send(send: _Send) -> v03_pb.SendMessageRequest:
+    request = v03_pb.SendMessageRequest(request=v03.write_message(send.message))
+    if given := send.configuration:
+        request.configuration.MergeFrom(
+            v03_pb.SendMessageConfiguration(
+                accepted_output_modes=given.accepted_output_modes,
+                blocking=not given.return_immediately,
+                history_length=given.history_length,
+            )
+        )
+    return request
+
+
+_HOOK: Final[Mapping[str, Any]] = {"url": "https://client.example.com/hooks/a2a", "token": "9f0c2d"}
+_V1_CONFIG: Final = pb.TaskPushNotificationConfig(**_HOOK)
+_V03_CONFIG: Final = v03_pb.TaskPushNotificationConfig(
+    name=f"tasks/{TASK_ID}/pushNotificationConfigs/{CONFIG_ID}",
+    push_notification_config=v03_pb.PushNotificationConfig(id=CONFIG_ID, **_HOOK),
+)
+
+_SPEC: Final = AgentSpec(
+    id="orders",
+    name="Orders",
+    description="Answers questions about orders",
+    skills=(
+        Skill(
+            id="late",
+            name="Late orders",
+            description="Finds the orders that are late",
+            tags=("orders",),
+            examples=("Which of these are late?",),
+        ),
+    ),
+)
+_AT: Final = cards.Addresses(http="https://agents.example.com", grpc="agents.example.com:443", root=True)
+
+
+def card() -> Any:
+    """The card for both generations."""
+    return orjson.loads(cards.document(_SPEC, _AT))

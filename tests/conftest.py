@@ -1,0 +1,32 @@
+"""How thorough property tests are: as hypothesis has it, or as HYPOTHESIS_PROFILE says.
+
+The profile `fuzz` tries more for each property, begins anywhere, and skips what is left when its time is over.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "")
+UNTIL: Final = float(os.environ.get("FUZZ_UNTIL", "inf"))
+"""Seconds since the epoch after which no more property begins."""
+
+settings.register_profile("fuzz", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if PROFILE:
+    settings.load_profile(PROFILE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if PROFILE == "fuzz":
+        random.shuffle(items)  # so that what the time cuts off is another each time
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.time() > UNTIL:
+        pytest.skip("the time for fuzzing is over")
