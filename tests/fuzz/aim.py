@@ -56,7 +56,7 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
     if case.operation.label.endswith(":subscribe") and choice % 32:
         tasks = tasks[: len(ENDED)]  # the stream of an open task is silent until the client has had enough
     if "task" in names:
-        names["task"] = tasks[choice // 2 % len(tasks)]
+        names["task"] = tasks[choice // 64 % len(tasks)]
     if choice % 3 == 0:
         _command(case.body, COMMANDS[choice // 6 % len(COMMANDS)])
 
