@@ -71,7 +71,8 @@ async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
                 await found
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{type(error).__name__}: {error} (line {where.lineno}: {where.line})"
+        said = " ".join(str(error).splitlines())
+        return f"{type(error).__name__}: {said} (line {where.lineno}: {where.line})"
     return ""
 
 
