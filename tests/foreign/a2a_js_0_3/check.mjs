@@ -237,7 +237,8 @@ older.add("it is given the codes of errors", ["errors"], async (client) => {
 });
 
 let good = true;
-for (const transport of [new sdk.JsonRpcTransportFactory(), new sdk.RestTransportFactory(), new GrpcTransportFactory()]) {
+const transports = [new sdk.JsonRpcTransportFactory(), new sdk.RestTransportFactory(), new GrpcTransportFactory()];
+for (const transport of transports) {
   const factory = new sdk.ClientFactory({ transports: [transport] });
   const caller = new Caller(await factory.createFromUrl(where.http), transport.protocolName);
   good = (await check.run(transport.protocolName, caller)) && good;

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageRequest, TaskState } from "@a2a-js/sdk";
-import { ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory } from "@a2a-js/sdk/client";
+import * as sdk from "@a2a-js/sdk/client";
 import { GrpcTransportFactory } from "@a2a-js/sdk/client/grpc";
 import * as errors from "@a2a-js/sdk/errors";
 import { Checks, finish, where } from "./checks.mjs";
@@ -210,11 +210,11 @@ v1Only.add("a finished task takes nothing more", ["errors"], async (caller) => {
 
 const legacyCompat = { enabled: true };
 const transports = [
-  new JsonRpcTransportFactory({ legacyCompat }),
-  new RestTransportFactory({ legacyCompat }),
+  new sdk.JsonRpcTransportFactory({ legacyCompat }),
+  new sdk.RestTransportFactory({ legacyCompat }),
   new GrpcTransportFactory({ legacyCompat }),
 ];
-const cardResolver = new DefaultAgentCardResolver({ legacyCompat });
+const cardResolver = new sdk.DefaultAgentCardResolver({ legacyCompat });
 const card = await cardResolver.resolve(where.http);
 const old = {
   ...card,
@@ -224,7 +224,7 @@ const old = {
 let good = true;
 for (const [title, shown, checks] of [["1.0", card, [check, v1Only]], ["0.3 compat", old, [check]]]) {
   for (const transport of transports) {
-    const factory = new ClientFactory({ transports: [transport], cardResolver });
+    const factory = new sdk.ClientFactory({ transports: [transport], cardResolver });
     const caller = new Caller(await factory.createFromAgentCard(shown), cardResolver);
     for (const some of checks) good = (await some.run(`${title} over ${transport.protocolName}`, caller)) && good;
   }
