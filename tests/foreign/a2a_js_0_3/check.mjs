@@ -157,8 +157,10 @@ check.add("a subscription shows everything once", ["subscribe"], async (caller) 
   assert.equal(texts(events[0]) + chunks(events).join(""), until(20).join(""));
 });
 
-check.add("a finished task is shown once to a subscriber", ["subscribe"], async (caller) => {
+check.add("a finished task is shown once to a subscriber, or refused", ["subscribe"], async (caller) => {
   const task = await caller.send("hello");
+  // 0.3 in JSON has no stream for a task that has ended; its proto form shows the task.
+  if (caller.transport === "JSONRPC") return refused(sdk.UnsupportedOperationError, caller.follow(task.id));
   const events = await caller.follow(task.id);
   assert.deepEqual(events.map(({ id, status }) => [id, status.state]), [[task.id, "completed"]]);
 });
@@ -211,8 +213,9 @@ older.add("it does not wait when told not to, and cancels", ["non-blocking send"
 older.add("it streams and resubscribes", ["stream", "subscribe"], async (client) => {
   const events = await collect(client.sendMessageStream(request("stream 3")));
   assert.deepEqual(chunks(events), until(3));
-  const again = await collect(client.resubscribeTask({ id: events[0].id }));
-  assert.equal(texts(again[0]), until(3).join(""));
+  const { result } = await client.sendMessage(request("stream 20 20", {}, { blocking: false }));
+  const [task, ...rest] = await collect(client.resubscribeTask({ id: result.id }));
+  assert.equal(texts(task) + chunks(rest).join(""), until(20).join(""));
 });
 
 older.add("it answers a question", ["follow-up"], async (client) => {

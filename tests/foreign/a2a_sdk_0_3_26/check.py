@@ -31,6 +31,7 @@ from checks import Checks, arguments, finish, raises
 from descriptors import check_recorded
 
 check = Checks("a2a-sdk")
+proto_only = Checks("a2a-sdk")
 jsonrpc_only = Checks("a2a-sdk")
 
 REFUSED = (grpc.aio.AioRpcError, A2AClientHTTPError, A2AClientJSONRPCError)
@@ -183,7 +184,7 @@ async def a_resubscription_shows_the_rest(caller: Caller) -> None:
     assert texts(final) == "".join(f"chunk-{number} " for number in range(1, 21))
 
 
-@check.of("subscribe")
+@proto_only.of("subscribe")
 async def a_finished_task_is_shown_once_to_a_subscriber(caller: Caller) -> None:
     task = await caller.send("hello")
     events = await caller.follow(task.id)
@@ -220,6 +221,12 @@ async def errors_have_their_codes(caller: Caller) -> None:
         await raises(A2AClientJSONRPCError, call, f"code={code}")
 
 
+@jsonrpc_only.of("subscribe")
+async def a_finished_task_has_no_stream_to_go_on_with(caller: Caller) -> None:
+    task = await caller.send("hello")
+    await raises(A2AClientJSONRPCError, caller.follow(task.id), "code=-32004")
+
+
 @jsonrpc_only.of("errors")
 async def a_stream_that_cannot_begin_says_why(caller: Caller) -> None:
     await raises(A2AClientJSONRPCError, caller.follow("no-such-task"), "code=-32001")
@@ -253,9 +260,9 @@ async def main() -> bool:
                 ).create(card)
                 for streaming, polling in ((True, False), (False, False), (False, True))
             ]
-            good &= await check.run(transport.value, Caller(*clients))
-            if transport == TransportProtocol.jsonrpc:
-                good &= await jsonrpc_only.run(transport.value, Caller(*clients))
+            own = jsonrpc_only if transport == TransportProtocol.jsonrpc else proto_only
+            for some in (check, own):
+                good &= await some.run(transport.value, Caller(*clients))
     return good
 
 
