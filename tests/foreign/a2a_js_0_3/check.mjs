@@ -75,7 +75,7 @@ check.add("a blocking send gives the finished task", ["send"], async (caller) =>
 });
 
 check.add("a send that does not wait gives a task to poll", ["non-blocking send", "get"], async (caller) => {
-  const task = await caller.start("sleep 0.2");
+  const task = await caller.start("sleep 0.5");
   assert.ok(["submitted", "working"].includes(task.status.state));
   await caller.follow(task.id);
   assert.equal((await caller.get(task.id)).status.state, "completed");
@@ -151,7 +151,7 @@ check.add("a task is canceled and its followers hear of it", ["cancel", "subscri
 });
 
 check.add("a subscription shows everything once", ["subscribe"], async (caller) => {
-  const task = await caller.start("stream 20 20");
+  const task = await caller.start("stream 20 40");
   const events = await caller.follow(task.id);
   assert.equal(events[0].id, task.id);
   assert.equal(texts(events[0]) + chunks(events).join(""), until(20).join(""));
@@ -213,7 +213,7 @@ older.add("it does not wait when told not to, and cancels", ["non-blocking send"
 older.add("it streams and resubscribes", ["stream", "subscribe"], async (client) => {
   const events = await collect(client.sendMessageStream(request("stream 3")));
   assert.deepEqual(chunks(events), until(3));
-  const { result } = await client.sendMessage(request("stream 20 20", {}, { blocking: false }));
+  const { result } = await client.sendMessage(request("stream 20 40", {}, { blocking: false }));
   const [task, ...rest] = await collect(client.resubscribeTask({ id: result.id }));
   assert.equal(texts(task) + chunks(rest).join(""), until(20).join(""));
 });

@@ -84,7 +84,7 @@ check.add("a blocking send gives the finished task", ["send"], async (caller) =>
 });
 
 check.add("a send that does not wait gives a task to poll", ["non-blocking send", "get"], async (caller) => {
-  const task = await caller.start("sleep 0.2");
+  const task = await caller.start("sleep 0.5");
   assert.ok([TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING].includes(task.status.state));
   await caller.follow(task.id);
   assert.equal((await caller.get(task.id)).status.state, TaskState.TASK_STATE_COMPLETED);
@@ -180,7 +180,7 @@ check.add("history is cut to what was asked for", ["get"], async (caller) => {
 });
 
 check.add("a subscription shows everything once", ["subscribe"], async (caller) => {
-  const task = await caller.start("stream 20 20");
+  const task = await caller.start("stream 20 40");
   const events = await caller.follow(task.id);
   assert.equal(events[0].value.id, task.id);
   assert.equal([...contents(events[0].value), ...chunks(events)].join(""), until(20).join(""));

@@ -89,7 +89,7 @@ async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
 
 @check.of("non-blocking send", "get")
 async def a_send_that_polls_gives_a_task_at_once(caller: Caller) -> None:
-    task = await caller.start("sleep 0.3")
+    task = await caller.start("sleep 0.5")
     assert task.status.state in (TaskState.submitted, TaskState.working)
     await caller.follow(task.id)
     assert (await caller.get(task.id)).status.state == TaskState.completed
@@ -178,7 +178,7 @@ async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> Non
 
 @check.of("subscribe")
 async def a_resubscription_shows_the_rest(caller: Caller) -> None:
-    task = await caller.start("stream 20 20")
+    task = await caller.start("stream 20 40")
     events = await caller.follow(task.id)
     final, _ = events[-1]
     assert texts(final) == "".join(f"chunk-{number} " for number in range(1, 21))

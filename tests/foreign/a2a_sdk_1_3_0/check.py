@@ -74,7 +74,7 @@ async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
 
 @check.of("non-blocking send", "get")
 async def a_send_that_does_not_wait_gives_a_task_to_poll(caller: Caller) -> None:
-    task = await caller.start("sleep 0.2")
+    task = await caller.start("sleep 0.5")
     assert task.status.state in (STATES.Value("TASK_STATE_SUBMITTED"), STATES.Value("TASK_STATE_WORKING"))
     await caller.follow(task.id)
     assert (await caller.get(task.id)).status.state == STATES.Value("TASK_STATE_COMPLETED")
@@ -187,7 +187,7 @@ async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
 
 @v1_only.of("subscribe")
 async def a_subscription_begins_with_the_task(caller: Caller) -> None:
-    task = await caller.start("stream 20 20")
+    task = await caller.start("stream 20 40")
     events = await caller.follow(task.id)
     assert events[0].task.id == task.id
     chunks = [event for event in events if event.HasField("artifact_update")]
