@@ -1,4 +1,8 @@
-"""How a foreign client says what it checked: one line each, and an exit status. Needs nothing but Python."""
+"""How a foreign client says what it checked: one line each, and an exit status. Needs nothing but Python.
+
+A check that covers operations of the table in docs/clients.md prints a line for each of them as well:
+`op`, the client, the transport, the operation, and `ok` or `failed`, with tabs between.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from typing import Any
 
 
@@ -23,30 +28,52 @@ def arguments() -> argparse.Namespace:
 class Checks:
     """Collects checks; their names, with blanks for underscores, are the sentences that are printed."""
 
-    def __init__(self) -> None:
-        self._checks: list[Callable[..., Any]] = []
+    def __init__(self, package: str = "") -> None:
+        """`package` is the client in the table, with the version installed; without one there are no rows."""
+        self._client = f"{package} {version(package)}" if package else ""
+        self._checks: list[tuple[Callable[..., Any], tuple[str, ...]]] = []
 
     def __call__(self, check: Callable[..., Any]) -> Callable[..., Any]:
-        self._checks.append(check)
-        return check
+        return self.of()(check)
+
+    def of(self, *operations: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Collects a check that shows these operations of the table to work."""
+
+        def collect(check: Callable[..., Any]) -> Callable[..., Any]:
+            self._checks.append((check, operations))
+            return check
+
+        return collect
 
     async def run(self, title: str, *given: Any) -> bool:
-        """Runs every check with `given`, prints a line for each, and says whether all were well."""
+        """Runs every check with `given`, prints a line for each, and says whether all were well.
+
+        `title` is the transport in the table.
+        """
         good = True
-        for check in self._checks:
+        for check, operations in self._checks:
             sentence = f"{title}: {check.__name__.replace('_', ' ')}"
-            try:
-                async with asyncio.timeout(30):
-                    found = check(*given)
-                    if inspect.isawaitable(found):
-                        await found
-            except Exception as error:
-                good = False
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                print(f"FAIL  {sentence}: {type(error).__name__}: {error} (line {where.lineno}: {where.line})")
-            else:
-                print(f"ok  {sentence}", flush=True)
+            failed = await _failure(check, given)
+            good &= not failed
+            print(f"FAIL  {sentence}: {failed}" if failed else f"ok  {sentence}")
+            for operation in operations:
+                if self._client:
+                    print("op", self._client, title, operation, "failed" if failed else "ok", sep="\t", flush=True)
         return good
+
+
+async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
+    """What went wrong; empty when nothing did."""
+    try:
+        async with asyncio.timeout(30):
+            found = check(*given)
+            if inspect.isawaitable(found):
+                await found
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        said = " ".join(str(error).splitlines())
+        return f"{type(error).__name__}: {said} (line {where.lineno}: {where.line})"
+    return ""
 
 
 async def raises(kind: type[BaseException], call: Awaitable[Any], text: str = "") -> None:
@@ -61,5 +88,6 @@ async def raises(kind: type[BaseException], call: Awaitable[Any], text: str = ""
 
 
 def finish(all_good: bool) -> None:
-    """Ends the script."""
+    """Ends the script: `end` says that nothing is missing."""
+    print("end", flush=True)
     sys.exit(not all_good)

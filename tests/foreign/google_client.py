@@ -13,7 +13,7 @@ from google.auth.credentials import AnonymousCredentials
 from googleapiclient.discovery import build
 from googleapiclient.errors import HttpError
 
-check = Checks()
+check = Checks("google-api-python-client")
 
 AGENT = (
     "projects/p/locations/global/collections/default_collection/engines/e"
@@ -62,12 +62,12 @@ def chunks(events: list[dict[str, Any]]) -> list[str]:
     return [event["artifactUpdate"]["artifact"]["parts"][0]["text"] for event in events if "artifactUpdate" in event]
 
 
-@check
+@check.of("card")
 def it_reads_the_card(caller: Caller) -> None:
     assert caller.card(tenant=AGENT).execute()["name"] == "Playground"
 
 
-@check
+@check.of("send")
 def it_sends_and_waits(caller: Caller) -> None:
     task = caller.send("echo hello")["task"]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -75,14 +75,14 @@ def it_sends_and_waits(caller: Caller) -> None:
     assert task["history"][0]["content"] == [{"text": "echo hello"}]
 
 
-@check
+@check.of("non-blocking send", "get", "cancel")
 def it_sends_without_waiting_and_gets(caller: Caller) -> None:
     task = caller.send("sleep 30", blocking=False)["task"]
     assert caller.get(task["id"])["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
     assert caller.cancel(task["id"])["status"]["state"] == "TASK_STATE_CANCELLED"
 
 
-@check
+@check.of("follow-up", "get")
 def it_continues_a_task_and_cuts_its_history(caller: Caller) -> None:
     task = caller.send("ask")["task"]
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
@@ -92,7 +92,7 @@ def it_continues_a_task_and_cuts_its_history(caller: Caller) -> None:
     assert len(caller.get(task["id"])["history"]) == 3
 
 
-@check
+@check.of("stream")
 def it_streams_a_json_array(caller: Caller) -> None:
     events = caller.stream("stream 5 5")
     assert "task" in events[0]
@@ -100,7 +100,7 @@ def it_streams_a_json_array(caller: Caller) -> None:
     assert events[-1]["statusUpdate"]["final"] is True
 
 
-@check
+@check.of("subscribe")
 def it_subscribes_to_a_running_task(caller: Caller) -> None:
     task = caller.send("sleep 30", blocking=False)["task"]["id"]
     canceling = threading.Timer(0.3, Caller(caller.http, *caller_parts(caller)).cancel, [task])
@@ -118,14 +118,14 @@ def caller_parts(caller: Caller) -> tuple[Any, Any]:
     return root, None
 
 
-@check
+@check.of("subscribe")
 def it_subscribes_to_a_finished_task(caller: Caller) -> None:
     task = caller.send("hello")["task"]["id"]
     events = caller.subscribe(task)
     assert [list(event) for event in events] == [["task"]]
 
 
-@check
+@check.of("errors")
 def it_understands_our_errors(caller: Caller) -> None:
     for call in (caller.get, caller.cancel, caller.subscribe):
         try:

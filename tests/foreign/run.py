@@ -2,8 +2,11 @@
 
 Every folder beside this file with a `requirements.txt` (Python) or a `package.json` (Node) is a client. Its
 `check.py` or `check.mjs` is given `--http URL --grpc HOST:PORT --project FOLDER`, prints `ok  SENTENCE` or
-`FAIL  SENTENCE: why` for each check, and exits with 0 only if all were ok. Environments are kept in `.foreign/`
-under the hash of what they were made from. Names as arguments run only those clients.
+`FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 only if all were
+ok. Environments are kept in `.foreign/` under the hash of what they were made from. Names as arguments run only
+those clients.
+
+A run of all clients writes docs/clients.md, unless one of them broke off: its rows would be incomplete.
 """
 
 from __future__ import annotations
@@ -21,15 +24,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CACHE = ROOT / ".foreign"
+TABLE = ROOT / "docs" / "clients.md"
 START_LIMIT = 30
 CLIENT_LIMIT = 180
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
+QUIET = re.compile(r"^(op\t.*|end|)$")
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ class Outcome:
     failed: int
     seconds: float
     output: str
+    broke_off: bool = False
+    records: list[table.Record] = field(default_factory=list)
 
 
 def clients(names: list[str]) -> list[Client]:
@@ -146,7 +155,9 @@ def addresses(log: Path, process: subprocess.Popen[bytes]) -> dict[str, str]:
 def check(client: Client, told: dict[str, str]) -> Outcome:
     """Runs one client against the server."""
     if client.is_node:
-        script = shutil.copy(client.folder / "check.mjs", client.environment)  # where its node_modules are
+        # Where its node_modules are.
+        shutil.copy(HERE / "checks.mjs", client.environment)
+        script = shutil.copy(client.folder / "check.mjs", client.environment)
         command = ["node", script]
     else:
         command = [str(client.environment / "bin" / "python"), str(client.folder / "check.py")]
@@ -160,13 +171,27 @@ def check(client: Client, told: dict[str, str]) -> Outcome:
         )  # fmt: skip
         output, code = done.stdout, done.returncode
     except subprocess.TimeoutExpired as late:
-        output, code = f"{late.stdout or ''}\nFAIL  it ends within {CLIENT_LIMIT} s", 1
-    said = [found[1] for line in output.splitlines() if (found := CHECK.match(line))]
+        until_then = bytes(late.stdout or b"").decode("utf-8", "replace")  # bytes, whatever `text` says
+        output, code = f"{until_then}\nFAIL  it ends within {CLIENT_LIMIT} s", 1
+    lines = output.splitlines()
+    said = [found[1] for line in lines if (found := CHECK.match(line))]
     passed, failed = said.count("ok"), said.count("FAIL")
-    if not failed and (code or not passed):
+    broke_off = "end" not in lines
+    if not failed and (code or not passed or broke_off):
         failed = 1
         output += f"\nFAIL  it ends well: exit status {code}, {passed} checks"
-    return Outcome(client, passed, failed, time.monotonic() - began, output)
+    records = [record for line in lines if (record := table.read(line))]
+    return Outcome(client, passed, failed, time.monotonic() - began, output, broke_off, records)
+
+
+def write(outcomes: list[Outcome]) -> None:
+    """Writes docs/clients.md, if it can be complete."""
+    broken = [outcome.client.name for outcome in outcomes if outcome.broke_off]
+    if broken:
+        print(f"{TABLE.relative_to(ROOT)} stays as it is: {', '.join(broken)} broke off")
+        return
+    TABLE.write_text(table.markdown(record for outcome in outcomes for record in outcome.records), "utf-8")
+    print(f"{TABLE.relative_to(ROOT)} is written")
 
 
 def main() -> int:
@@ -186,7 +211,9 @@ def main() -> int:
         line = f"{client.name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
         print(line, flush=True)
         if outcome.failed or arguments.verbose:
-            print(outcome.output.strip(), flush=True)
+            print("\n".join(line for line in outcome.output.splitlines() if not QUIET.match(line)), flush=True)
+    if not arguments.clients:
+        write(outcomes)
     passed, failed = (sum(getattr(one, name) for one in outcomes) for name in ("passed", "failed"))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0

@@ -41,7 +41,7 @@ ROWS: list[tuple[type[A2AError], Dialect, Table, Codes]] = [
     (core.TaskNotFound, V03, "1.0.1", Codes(Rpc.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND")),
     (core.TaskNotCancelable, V1, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE")),
     (core.TaskNotCancelable, V1, "1.0.0", Codes(Rpc.FAILED_PRECONDITION, 409, -32002, "TASK_NOT_CANCELABLE")),
-    (core.TaskNotCancelable, V03, "1.0.1", Codes(Rpc.UNIMPLEMENTED, 409, -32002, "TASK_NOT_CANCELABLE")),
+    (core.TaskNotCancelable, V03, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 409, -32002, "TASK_NOT_CANCELABLE")),
     (core.TaskNotCancelable, GOOGLE, "1.0.0", Codes(Rpc.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE")),
     (core.UnsupportedOperation, V1, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION")),
     (core.UnsupportedOperation, V1, "1.0.0", Codes(Rpc.UNIMPLEMENTED, 400, -32004, "UNSUPPORTED_OPERATION")),

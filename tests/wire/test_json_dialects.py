@@ -248,6 +248,7 @@ def test_a_shared_answer_reads_as_either_dialect(task: pb.Task) -> None:
     assert (newer.id, newer.context_id, newer.status.state) == (task.id, task.context_id, task.status.state)
     flat = json.loads(json.dumps(shared_json.write_fasta2a_task(task)))
     assert shared_json.merged(protojson.compile(pb.Task, flat_json.FASTA2A).to_dict(task), flat) == flat
+    assert "data_part_compat" not in json.dumps(flat)
 
 
 # Errors name the caller's own fields ----------------------------------------------------------------------------

@@ -133,7 +133,8 @@ _V0_3: Final = {
     **_V1_0_1,
     **dict(
         (
-            _changed(errors.TaskNotCancelable, Rpc.UNIMPLEMENTED, 409),
+            # UNIMPLEMENTED in the Python server, whose client looks at no code; a JavaScript one knows only this.
+            _changed(errors.TaskNotCancelable, Rpc.FAILED_PRECONDITION, 409),
             _changed(errors.PushNotificationNotSupported, Rpc.UNIMPLEMENTED, 501),
             _changed(errors.UnsupportedOperation, Rpc.UNIMPLEMENTED, 501),
             _changed(errors.ContentTypeNotSupported, Rpc.UNIMPLEMENTED, 415),
@@ -165,16 +166,12 @@ _SDK_NAMES: Final = {
 """What the official SDKs call the error of a number, as their readers of 0.3 gRPC texts and REST bodies know
 it."""
 
-_FASTA2A_TEXTS: Final[Mapping[type[Exception], str]] = {
+_LITERALS: Final[Mapping[type[Exception], str]] = {
     errors.TaskNotFound: "Task not found",
     errors.TaskNotCancelable: "Task not cancelable",
     errors.PushNotificationNotSupported: "Push notification not supported",
 }
-_LITERAL: Final[Mapping[Dialect, Mapping[type[Exception], str]]] = {
-    Dialect.V03: {errors.TaskNotFound: "Task not found"},
-    Dialect.V01: _FASTA2A_TEXTS,
-    Dialect.FASTA2A: _FASTA2A_TEXTS,
-}
+"""Texts that readers of 0.x compare as literals. Only over JSON-RPC: elsewhere we may say more."""
 
 _MESSAGE_BYTES: Final = 512
 _DETAILS_BYTES: Final = 2560
@@ -198,10 +195,8 @@ def message(error: BaseException, dialect: Dialect) -> str:
     """The text for people. An exception that is not ours may hold anything, so nothing of it is told."""
     if not isinstance(error, A2AError):
         return errors.InternalError().message
-    if dialect in _LITERAL:  # their readers compare these texts as literals
-        for known, text in _LITERAL[dialect].items():
-            if isinstance(error, known):
-                return text
+    if dialect is Dialect.V03 and isinstance(error, errors.TaskNotFound):
+        return _LITERALS[errors.TaskNotFound]
     return _clean(error.message)
 
 
@@ -213,9 +208,9 @@ def jsonrpc(error: BaseException, dialect: Dialect) -> dict[str, Any]:
     said as an invalid request, or an internal error if it is not the caller's.
     """
     row = codes(error, dialect)
-    text = message(error, dialect)
     if dialect in (Dialect.V1, Dialect.RUST):
-        return {"code": row.jsonrpc, "message": text, "data": _details(error, row)}
+        return {"code": row.jsonrpc, "message": message(error, dialect), "data": _details(error, row)}
+    text = next((said for known, said in _LITERALS.items() if isinstance(error, known)), message(error, dialect))
     number = row.jsonrpc
     if dialect is Dialect.V01 and -32010 < number < -32005:
         number = -32603 if row.http >= 500 else -32600

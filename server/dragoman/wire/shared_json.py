@@ -9,13 +9,31 @@ parts with `type` and `kind`. Where the two use one key for different values, th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
-from dragoman.wire import flat_json, protojson, v01_json, v03_json
+from dragoman.wire import flat_json, parts, protojson, v01_json, v03_json
+from dragoman.wire.protojson_out import Encode
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _V03: Final = protojson.compile(pb.Task, v03_json.JSON)
-_FASTA2A: Final = protojson.compile(pb.Task, flat_json.FASTA2A)
+
+
+def _flat_with_kind(encode: Encode) -> Encode:
+    """A flat part with the words of 0.3 beside, where they agree: data that is no object is only said flat."""
+    tagged = parts.writing("kind")
+
+    def write(part: Any) -> dict[str, Any]:
+        flat, old = encode(part), tagged(part)
+        return {"kind": old["kind"], **flat} if old.get("data") != flat.get("data") else {**old, **flat}
+
+    return write
+
+
+_FASTA2A: Final = protojson.compile(
+    pb.Task,
+    replace(v03_json.JSON, name="0.3 and fasta2a", writes={**v03_json.JSON.writes, "lf.a2a.v1.Part": _flat_with_kind}),
+)
 _FASTA2A_EVENT: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
 
 
@@ -36,8 +54,7 @@ def write_v01_task(task: pb.Task) -> dict[str, Any]:
 
 def write_fasta2a_task(task: pb.Task) -> dict[str, Any]:
     """A task made in fasta2a 2.x."""
-    value: dict[str, Any] = merged(_FASTA2A.to_dict(task), _V03.to_dict(task))
-    return value
+    return _FASTA2A.to_dict(task)
 
 
 def v01_stream() -> Callable[[pb.StreamResponse, bool], list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""a2a-sdk 0.3.26: every operation of its client over grpc and http_json, except push and the extended card."""
+"""a2a-sdk 0.3.26: every operation of its client over gRPC, HTTP+JSON and JSON-RPC; no push, no extended card."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import httpx
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
-from a2a.client.errors import A2AClientHTTPError
+from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import (
     DataPart,
     Message,
@@ -30,10 +30,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from checks import Checks, arguments, finish, raises
 from descriptors import check_recorded
 
-check = Checks()
+check = Checks("a2a-sdk")
+proto_only = Checks("a2a-sdk")
+jsonrpc_only = Checks("a2a-sdk")
 
-REFUSED = (grpc.aio.AioRpcError, A2AClientHTTPError)
-"""What this SDK raises for an error of the server: the status is all that it looks at."""
+REFUSED = (grpc.aio.AioRpcError, A2AClientHTTPError, A2AClientJSONRPCError)
+"""What this SDK raises for an error of the server. Over gRPC and HTTP+JSON the status is all that it looks at."""
 
 
 class Caller:
@@ -77,7 +79,7 @@ def texts(task: Task) -> str:
     return "".join(part.root.text for artifact in task.artifacts or [] for part in artifact.parts)
 
 
-@check
+@check.of("send")
 async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
     task = await caller.send("echo hello")
     assert task.status.state == TaskState.completed
@@ -85,15 +87,15 @@ async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
     assert [part.root.text for part in task.history[0].parts] == ["echo hello"]
 
 
-@check
+@check.of("non-blocking send", "get")
 async def a_send_that_polls_gives_a_task_at_once(caller: Caller) -> None:
-    task = await caller.start("sleep 0.3")
+    task = await caller.start("sleep 0.5")
     assert task.status.state in (TaskState.submitted, TaskState.working)
     await caller.follow(task.id)
     assert (await caller.get(task.id)).status.state == TaskState.completed
 
 
-@check
+@check.of("stream")
 async def a_stream_shows_every_chunk_in_order(caller: Caller) -> None:
     events = await caller.stream("stream 5 5")
     chunks = [update for _, update in events if isinstance(update, TaskArtifactUpdateEvent)]
@@ -104,7 +106,7 @@ async def a_stream_shows_every_chunk_in_order(caller: Caller) -> None:
     assert texts(await caller.get(task.id)) == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
 
 
-@check
+@check.of("follow-up")
 async def a_follow_up_needs_only_the_task_every_time(caller: Caller) -> None:
     task = await caller.send("ask")
     assert task.status.state == TaskState.input_required
@@ -113,27 +115,27 @@ async def a_follow_up_needs_only_the_task_every_time(caller: Caller) -> None:
     assert texts(answered) == "you said: blue"
 
 
-@check
+@check.of("stream")
 async def a_streamed_question_is_the_final_event(caller: Caller) -> None:
     _, last = (await caller.stream("ask"))[-1]
     assert last.status.state == TaskState.input_required
     assert last.final
 
 
-@check
+@check.of("follow-up")
 async def a_task_that_asks_for_authentication_goes_on_the_same_way(caller: Caller) -> None:
     task = await caller.send("auth")
     assert task.status.state == TaskState.auth_required
     assert texts(await caller.send("done", task_id=task.id)) == "you said: done"
 
 
-@check
+@check.of("send")
 async def failing_and_rejecting_are_states_not_errors(caller: Caller) -> None:
     assert (await caller.send("fail")).status.state == TaskState.failed
     assert (await caller.send("reject")).status.state == TaskState.rejected
 
 
-@check
+@check.of("send")
 async def a_direct_reply_is_a_message(caller: Caller) -> None:
     answer = await caller.send("reply hi")
     assert isinstance(answer, Message)
@@ -155,7 +157,7 @@ async def a_small_text_file_comes_back_with_its_name(caller: Caller) -> None:
     assert file.name == "hello.txt"
 
 
-@check
+@check.of("get")
 async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
     task = await caller.send("ask")
     await caller.send("blue", task_id=task.id)
@@ -163,7 +165,7 @@ async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
     assert len((await caller.get(task.id)).history) == 3
 
 
-@check
+@check.of("cancel", "subscribe")
 async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> None:
     task = await caller.start("sleep 30")
     following = asyncio.create_task(caller.follow(task.id))
@@ -174,22 +176,22 @@ async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> Non
     await raises(REFUSED, caller.cancel(task.id))  # type: ignore[arg-type]
 
 
-@check
+@check.of("subscribe")
 async def a_resubscription_shows_the_rest(caller: Caller) -> None:
-    task = await caller.start("stream 20 20")
+    task = await caller.start("stream 20 40")
     events = await caller.follow(task.id)
     final, _ = events[-1]
     assert texts(final) == "".join(f"chunk-{number} " for number in range(1, 21))
 
 
-@check
+@proto_only.of("subscribe")
 async def a_finished_task_is_shown_once_to_a_subscriber(caller: Caller) -> None:
     task = await caller.send("hello")
     events = await caller.follow(task.id)
     assert [found.status.state for found, _ in events] == [TaskState.completed]
 
 
-@check
+@check.of("errors")
 async def what_is_wrong_is_refused(caller: Caller) -> None:
     done = await caller.send("hello")
     for call in (
@@ -201,9 +203,34 @@ async def what_is_wrong_is_refused(caller: Caller) -> None:
         await raises(REFUSED, call)  # type: ignore[arg-type]
 
 
-@check
+@check.of("card")
 async def the_card_is_read_through_the_transport(caller: Caller) -> None:
     assert (await caller.blocking.get_card()).name == "Playground"
+
+
+@jsonrpc_only.of("errors")
+async def errors_have_their_codes(caller: Caller) -> None:
+    done = await caller.send("hello")
+    for code, call in (
+        (-32001, caller.get("no-such-task")),
+        (-32001, caller.cancel("no-such-task")),
+        (-32001, caller.send("hello", task_id="no-such-task")),
+        (-32002, caller.cancel(done.id)),
+        (-32602, caller.send("more", task_id=done.id)),
+    ):
+        await raises(A2AClientJSONRPCError, call, f"code={code}")
+
+
+@jsonrpc_only.of("subscribe")
+async def a_finished_task_has_no_stream_to_go_on_with(caller: Caller) -> None:
+    task = await caller.send("hello")
+    await raises(A2AClientJSONRPCError, caller.follow(task.id), "code=-32004")
+
+
+@jsonrpc_only.of("errors")
+async def a_stream_that_cannot_begin_says_why(caller: Caller) -> None:
+    await raises(A2AClientJSONRPCError, caller.follow("no-such-task"), "code=-32001")
+    await raises(A2AClientJSONRPCError, caller.stream("hello", task_id="no-such-task"), "code=-32001")
 
 
 protos = Checks()
@@ -219,7 +246,7 @@ async def main() -> bool:
     good = await protos.run("descriptors")
     async with httpx.AsyncClient(timeout=30) as web:
         card = await A2ACardResolver(web, where.http).get_agent_card()
-        for transport in (TransportProtocol.grpc, TransportProtocol.http_json):
+        for transport in (TransportProtocol.grpc, TransportProtocol.http_json, TransportProtocol.jsonrpc):
             clients = [
                 ClientFactory(
                     ClientConfig(
@@ -233,7 +260,9 @@ async def main() -> bool:
                 ).create(card)
                 for streaming, polling in ((True, False), (False, False), (False, True))
             ]
-            good &= await check.run(transport.value, Caller(*clients))
+            own = jsonrpc_only if transport == TransportProtocol.jsonrpc else proto_only
+            for some in (check, own):
+                good &= await some.run(transport.value, Caller(*clients))
     return good
 
 

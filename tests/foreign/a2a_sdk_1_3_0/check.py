@@ -1,4 +1,4 @@
-"""a2a-sdk 1.3.0: every operation of its client over gRPC and HTTP+JSON, in 1.0 and through its 0.3 compat layer."""
+"""a2a-sdk 1.3.0: every operation of its client over gRPC, HTTP+JSON and JSON-RPC, in 1.0 and its 0.3 compat layer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from a2a.utils import errors
 from checks import Checks, arguments, finish, raises
 from descriptors import check_recorded
 
-check = Checks()
-v1_only = Checks()
+check = Checks("a2a-sdk")
+v1_only = Checks("a2a-sdk")
 
 STATES = pb.TaskState
 
@@ -27,7 +27,8 @@ STATES = pb.TaskState
 class Caller:
     """The SDK's client, streaming and not, on one transport."""
 
-    def __init__(self, streaming: Client, blocking: Client) -> None:
+    def __init__(self, resolver: A2ACardResolver, streaming: Client, blocking: Client) -> None:
+        self.resolver = resolver
         self.streaming = streaming
         self.blocking = blocking
 
@@ -64,22 +65,22 @@ def texts(task: pb.Task) -> str:
     return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
-@check
+@check.of("send")
 async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
     task = (await caller.send("echo hello")).task
     assert task.status.state == STATES.Value("TASK_STATE_COMPLETED")
     assert texts(task) == "hello"
 
 
-@check
+@check.of("non-blocking send", "get")
 async def a_send_that_does_not_wait_gives_a_task_to_poll(caller: Caller) -> None:
-    task = await caller.start("sleep 0.2")
+    task = await caller.start("sleep 0.5")
     assert task.status.state in (STATES.Value("TASK_STATE_SUBMITTED"), STATES.Value("TASK_STATE_WORKING"))
     await caller.follow(task.id)
     assert (await caller.get(task.id)).status.state == STATES.Value("TASK_STATE_COMPLETED")
 
 
-@check
+@check.of("stream")
 async def a_stream_is_the_task_and_then_its_chunks_in_order(caller: Caller) -> None:
     events = await caller.stream("stream 5 5")
     assert events[0].HasField("task")
@@ -90,7 +91,7 @@ async def a_stream_is_the_task_and_then_its_chunks_in_order(caller: Caller) -> N
     assert texts(await caller.get(events[0].task.id)) == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
 
 
-@check
+@check.of("follow-up")
 async def a_follow_up_needs_only_the_task_every_time(caller: Caller) -> None:
     task = (await caller.send("ask")).task
     assert task.status.state == STATES.Value("TASK_STATE_INPUT_REQUIRED")
@@ -100,24 +101,30 @@ async def a_follow_up_needs_only_the_task_every_time(caller: Caller) -> None:
     assert texts(answered) == "you said: blue"
 
 
-@check
+@check.of("follow-up")
 async def a_task_that_asks_for_authentication_goes_on_the_same_way(caller: Caller) -> None:
     task = (await caller.send("auth")).task
     assert task.status.state == STATES.Value("TASK_STATE_AUTH_REQUIRED")
     assert texts((await caller.send("done", task_id=task.id)).task) == "you said: done"
 
 
-@check
+@check.of("send")
 async def failing_and_rejecting_are_states_not_errors(caller: Caller) -> None:
     assert (await caller.send("fail")).task.status.state == STATES.Value("TASK_STATE_FAILED")
     assert (await caller.send("reject")).task.status.state == STATES.Value("TASK_STATE_REJECTED")
 
 
-@check
+@check.of("send", "stream")
 async def a_direct_reply_is_a_message(caller: Caller) -> None:
     assert (await caller.send("reply hi")).message.parts[0].text == "hi"
     events = await caller.stream("reply hi")
     assert [event.WhichOneof("payload") for event in events] == ["message"]
+
+
+@check.of("errors")
+async def a_stream_that_cannot_begin_says_why(caller: Caller) -> None:
+    await raises(errors.TaskNotFoundError, caller.stream("hello", task_id="no-such-task"))
+    await raises(errors.TaskNotFoundError, caller.follow("no-such-task"))
 
 
 @v1_only  # the compat layer takes the bytes of 0.3 for base64 text: README.md
@@ -134,7 +141,7 @@ async def data_comes_back(caller: Caller) -> None:
     assert data.HasField("data")
 
 
-@check
+@check.of("cancel", "subscribe")
 async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> None:
     task = await caller.start("sleep 30")
     following = asyncio.create_task(caller.follow(task.id))
@@ -146,7 +153,15 @@ async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> Non
     await raises(errors.TaskNotCancelableError, caller.cancel(task.id))
 
 
-@check
+@check.of("card")
+async def the_card_declares_what_the_agent_can(caller: Caller) -> None:
+    card = await caller.resolver.get_agent_card()
+    assert card.name == "Playground"
+    assert card.capabilities.streaming
+    assert {"echo", "stream"} <= {skill.id for skill in card.skills}
+
+
+@check.of("errors")
 async def an_unknown_task_is_not_found(caller: Caller) -> None:
     await raises(errors.TaskNotFoundError, caller.get("no-such-task"))
     await raises(errors.TaskNotFoundError, caller.cancel("no-such-task"))
@@ -161,7 +176,7 @@ async def bytes_go_there_and_back(caller: Caller) -> None:
     assert task.history[0].parts[0].raw == part.raw
 
 
-@v1_only
+@v1_only.of("get")
 async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
     task = (await caller.send("ask")).task
     await caller.send("blue", task_id=task.id)
@@ -170,9 +185,9 @@ async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
     assert len((await caller.get(task.id)).history) == 3
 
 
-@v1_only
+@v1_only.of("subscribe")
 async def a_subscription_begins_with_the_task(caller: Caller) -> None:
-    task = await caller.start("stream 20 20")
+    task = await caller.start("stream 20 40")
     events = await caller.follow(task.id)
     assert events[0].task.id == task.id
     chunks = [event for event in events if event.HasField("artifact_update")]
@@ -180,7 +195,7 @@ async def a_subscription_begins_with_the_task(caller: Caller) -> None:
     assert seen == "".join(f"chunk-{number} " for number in range(1, 21))
 
 
-@v1_only
+@v1_only.of("list")
 async def pages_of_tasks_follow_their_tokens(caller: Caller) -> None:
     tasks = [(await caller.send("hello", context_id="paged by the sdk")).task.id for _ in range(5)]
     asked = pb.ListTasksRequest(context_id="paged by the sdk", page_size=2)
@@ -197,14 +212,14 @@ async def pages_of_tasks_follow_their_tokens(caller: Caller) -> None:
     assert failed.total_size == 0
 
 
-@v1_only
+@v1_only.of("errors")
 async def a_finished_task_takes_nothing_more(caller: Caller) -> None:
     task = (await caller.send("hello")).task
     await raises(errors.UnsupportedOperationError, caller.send("more", task_id=task.id))
     await raises(errors.UnsupportedOperationError, caller.follow(task.id))
 
 
-@v1_only
+@v1_only.of("errors")
 async def bad_messages_are_told_apart(caller: Caller) -> None:
     empty = request("x")
     del empty.message.parts[:]
@@ -242,13 +257,14 @@ async def main() -> bool:
     where = arguments()
     good = await protos.run("descriptors")
     async with httpx.AsyncClient(timeout=30) as web:
-        card = await A2ACardResolver(web, where.http).get_agent_card()
+        resolver = A2ACardResolver(web, where.http)
+        card = await resolver.get_agent_card()
         old = pb.AgentCard()
         old.CopyFrom(card)
         del old.supported_interfaces[:]
         old.supported_interfaces.extend(i for i in card.supported_interfaces if i.protocol_version.startswith("0.3"))
         for title, shown, checks in (("1.0", card, (check, v1_only)), ("0.3 compat", old, (check,))):
-            for transport in ("GRPC", "HTTP+JSON"):
+            for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
                 clients = [
                     ClientFactory(
                         ClientConfig(
@@ -261,7 +277,7 @@ async def main() -> bool:
                     for streaming in (True, False)
                 ]
                 for some in checks:
-                    good &= await some.run(f"{title} over {transport}", Caller(*clients))
+                    good &= await some.run(f"{title} over {transport}", Caller(resolver, *clients))
     return good
 
 

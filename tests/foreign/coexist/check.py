@@ -57,7 +57,7 @@ async def objects_of_the_sdk_are_results_and_its_client_reads_them() -> None:
         settings = Settings(store=f"sqlite:///{folder}/tasks.db", http="127.0.0.1:0", grpc="127.0.0.1:0")
         async with open_app(settings, [mixed]) as app, httpx.AsyncClient(timeout=20) as web:
             card = await A2ACardResolver(web, app.public_url).get_agent_card()
-            for transport in ("GRPC", "HTTP+JSON"):
+            for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
                 config = ClientConfig(
                     streaming=False, httpx_client=web, grpc_channel_factory=grpc.aio.insecure_channel,
                     supported_protocol_bindings=[transport],

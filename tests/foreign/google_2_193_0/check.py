@@ -10,4 +10,4 @@ from google_client import Caller, agents, check
 
 http = arguments().http
 resource = agents(http)
-finish(asyncio.run(check.run("/{tenant}", Caller(http, resource, resource.getCard))))
+finish(asyncio.run(check.run("HTTP+JSON /{tenant}/...", Caller(http, resource, resource.getCard))))

@@ -10,4 +10,4 @@ from google_client import Caller, agents, check
 
 http = arguments().http
 resource = agents(http).a2a().v1()
-finish(asyncio.run(check.run("/v1/{tenant}/a2a/v1", Caller(http, resource, resource.getCard))))
+finish(asyncio.run(check.run("HTTP+JSON /v1/{tenant}/a2a/v1/...", Caller(http, resource, resource.getCard))))

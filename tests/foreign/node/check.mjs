@@ -6,18 +6,15 @@ import { existsSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { parseArgs } from "node:util";
 import grpc from "@grpc/grpc-js";
 import loader from "@grpc/proto-loader";
+import { Checks, finish, where } from "./checks.mjs";
 
-const { values: where } = parseArgs({
-  options: { http: { type: "string" }, grpc: { type: "string" }, project: { type: "string" } },
-});
 const modules = join(dirname(fileURLToPath(import.meta.url)), "node_modules");
 const credentials = grpc.credentials.createInsecure();
 const message = (text) => ({ message_id: "m1", role: "ROLE_USER", parts: [{ text }] });
-const checks = [];
-const check = (sentence, body) => checks.push([sentence, body]);
+const loaded = new Checks();
+const generating = new Checks();
 
 // The server's protos, read as they are.
 
@@ -33,26 +30,26 @@ const client = new A2AService(where.grpc, credentials);
 const call = (rpc, request) =>
   new Promise((resolve, reject) => client[rpc](request, (error, answer) => (error ? reject(error) : resolve(answer))));
 
-check("proto-loader: it sends and gets", async () => {
+loaded.add("it sends and gets", [], async () => {
   const { task } = await call("SendMessage", { message: message("echo hello") });
   assert.equal(task.status.state, "TASK_STATE_COMPLETED");
   assert.equal(task.artifacts[0].parts[0].text, "hello");
   assert.equal((await call("GetTask", { id: task.id })).id, task.id);
 });
 
-check("proto-loader: it streams", async () => {
+loaded.add("it streams", [], async () => {
   const kinds = [];
   for await (const event of client.SendStreamingMessage({ message: message("stream 3") })) kinds.push(event.payload);
   assert.deepEqual(kinds, ["task", "status_update", ...Array(3).fill("artifact_update"), "status_update"]);
 });
 
-check("proto-loader: it is told what was wrong", async () => {
+loaded.add("it is told what was wrong", [], async () => {
   await assert.rejects(call("GetTask", { id: "no-such-task" }), (error) => error.code === grpc.status.NOT_FOUND);
 });
 
 // A downstream service that generates its own code from the committed image.
 
-check("buf generate: generated code talks to the server", async () => {
+generating.add("generated code talks to the server", [], async () => {
   const folder = mkdtempSync(join(tmpdir(), "downstream-"));
   try {
     symlinkSync(modules, join(folder, "node_modules"));
@@ -91,15 +88,5 @@ check("buf generate: generated code talks to the server", async () => {
   }
 });
 
-let good = true;
-for (const [sentence, body] of checks) {
-  try {
-    await body();
-    console.log(`ok  ${sentence}`);
-  } catch (error) {
-    good = false;
-    console.log(`FAIL  ${sentence}: ${error.message} ${error.stderr ?? ""}`);
-  }
-}
-client.close();
-process.exitCode = good ? 0 : 1;
+const good = await loaded.run("proto-loader");
+finish((await generating.run("buf generate")) && good);

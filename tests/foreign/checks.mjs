@@ -1,0 +1,64 @@
+// What checks.py is for Python: one line for each check and each operation of the table, and an exit status.
+
+import { readFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+
+const LIMIT = 30_000;
+
+/** Where the server is: `http`, `grpc`, and `project`, the project's folder. */
+export const { values: where } = parseArgs({
+  options: { http: { type: "string" }, grpc: { type: "string" }, project: { type: "string" } },
+});
+
+/** Collects checks under their sentences. `pkg` is the client in the table; without one there are no rows. */
+export class Checks {
+  #client = "";
+  #checks = [];
+
+  constructor(pkg = "") {
+    if (pkg) {
+      const file = new URL(`./node_modules/${pkg}/package.json`, import.meta.url);
+      this.#client = `${pkg} ${JSON.parse(readFileSync(file, "utf8")).version}`;
+    }
+  }
+
+  /** Collects a check that shows these operations of the table to work. */
+  add(sentence, operations, body) {
+    this.#checks.push([sentence, operations, body]);
+  }
+
+  /** Runs every check with `given`, prints a line for each, and says whether all were well. */
+  async run(title, ...given) {
+    let good = true;
+    for (const [sentence, operations, body] of this.#checks) {
+      const failed = await failure(body, given);
+      good &&= !failed;
+      console.log(failed ? `FAIL  ${title}: ${sentence}: ${failed}` : `ok  ${title}: ${sentence}`);
+      for (const operation of this.#client ? operations : [])
+        console.log(["op", this.#client, title, operation, failed ? "failed" : "ok"].join("\t"));
+    }
+    return good;
+  }
+}
+
+async function failure(body, given) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`it took more than ${LIMIT} ms`)), LIMIT);
+  });
+  try {
+    await Promise.race([body(...given), late]);
+    return "";
+  } catch (error) {
+    const at = /check\.mjs:\d+/.exec(error.stack)?.[0] ?? "";
+    return `${error.name}: ${error.message} ${error.stderr ?? ""} (${at})`.replaceAll("\n", " ");
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Ends the script: `end` says that nothing is missing. A connection left open does not hold it up. */
+export function finish(good) {
+  console.log("end");
+  process.exit(good ? 0 : 1);
+}

@@ -1,0 +1,37 @@
+"""docs/clients.md says what the foreign clients printed, and nothing else."""
+
+import pytest
+from tests.foreign import table
+from tests.foreign.table import Record
+
+
+def rows(*records: Record) -> list[list[str]]:
+    lines = [line for line in table.markdown(records).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_an_operation_works_if_every_check_of_it_passed() -> None:
+    client = "a client 1.0", "GRPC"
+    (row,) = rows(Record(*client, "send", True), Record(*client, "get", True), Record(*client, "send", False))
+    assert row[:2] == list(client)
+    told = dict(zip(table.OPERATIONS, row[2:], strict=True))
+    assert told.pop("send") == "FAILED"
+    assert told.pop("get") == "yes"
+    assert set(told.values()) == {"—"}
+
+
+def test_rows_are_client_and_transport_in_the_order_in_which_they_ran() -> None:
+    ran = [("b", "GRPC"), ("b", "JSONRPC"), ("a", "GRPC")]
+    assert [row[:2] for row in rows(*(Record(*one, "send", True) for one in ran))] == [list(one) for one in ran]
+
+
+def test_a_line_about_an_operation_is_told_from_the_others() -> None:
+    assert table.read("op\ta client 1.0\tGRPC\tsend\tok") == Record("a client 1.0", "GRPC", "send", True)
+    assert table.read("op\ta client 1.0\tGRPC\tsend\tfailed") == Record("a client 1.0", "GRPC", "send", False)
+    assert table.read("ok  GRPC: it sends") is None
+
+
+@pytest.mark.parametrize("line", ["op\ta\tGRPC\tsends\tok", "op\ta\tGRPC\tsend\tyes", "op\ta\tGRPC\tsend"])
+def test_a_misspelt_line_is_an_error(line: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        table.read(line)
