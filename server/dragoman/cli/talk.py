@@ -20,7 +20,7 @@ from dragoman.cli.progress import Progress
 from dragoman.cli.render import Output, state_name, text_of, when
 from dragoman.cli.tasks import LOCAL
 from dragoman.client import Client, ClientError, message
-from dragoman.client.calls import Stream
+from dragoman.client.roads import Stream, silent
 from dragoman.core import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -60,9 +60,24 @@ def compose(text: str, files: Sequence[Path], *, task: str, context: str, limit:
     return message(text, parts=parts, task=task, context=context)
 
 
-async def leave(grpc: str, agent: str, said: pb.Message, *, json: bool) -> int:
+def client_for(grpc: str, url: str, agent: str, *, dialect: str, binding: str, show_wire: bool) -> Client:
+    """The client that the command line describes. Ends the process with a usage error for what is not spoken."""
+    try:
+        address = grpc if binding == "grpc" else url
+        return Client(address, agent=agent, dialect=dialect, binding=binding, trace=show if show_wire else silent)
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(USAGE) from error
+
+
+def show(direction: str, text: str) -> None:
+    """Prints what goes over the wire."""
+    _note(f"{direction} {text}")
+
+
+async def leave(client: Client, said: pb.Message, *, json: bool) -> int:
     """Sends and does not wait: the task's id, and nothing else, on stdout."""
-    async with Client(grpc, agent=agent) as client:
+    async with client:
         now = pb.SendMessageConfiguration(return_immediately=True)
         answer = await client.send(said, configuration=now)
     out = Output()
@@ -73,13 +88,13 @@ async def leave(grpc: str, agent: str, said: pb.Message, *, json: bool) -> int:
     else:
         out.line(answer.task.id)
         state = state_name(answer.task.status.state)
-        _note(f"{state}; follow it with: {_command('watch', answer.task.id, grpc, agent)}")
+        _note(f"{state}; follow it with: {_command('watch', answer.task.id, client)}")
     return DONE
 
 
-async def send(grpc: str, agent: str, said: pb.Message, *, json: bool, stream: bool, save: Path | None) -> int:
+async def send(client: Client, said: pb.Message, *, json: bool, stream: bool, save: Path | None) -> int:
     """Sends and waits for the turn to end. Waiting is a stream underneath, so that no proxy or limit cuts it."""
-    async with Client(grpc, agent=agent) as client:
+    async with client:
         shown = _Shown(client, Output(save), json=json, live=stream)
         return await shown.follow(client.stream(said))
 
@@ -154,7 +169,7 @@ async def cancel(grpc: str, agent: str, task_id: str, *, json: bool) -> int:
         return DONE
     out.line(f"{state_name(task.status.state)}  {task.id}")
     if task.status.state not in states.TERMINAL:
-        _note(f"its agent has not stopped yet; follow it with: {_command('watch', task_id, grpc, agent)}")
+        _note(f"its agent has not stopped yet; follow it with: {_command('watch', task_id, client)}")
     return DONE
 
 
@@ -204,6 +219,7 @@ class _Shown:
                 if for_people:
                     self._out.artifacts(event.task.artifacts)
             case "status_update":
+                self._id = self._id or event.status_update.task_id  # 0.1 streams hold no Task
                 self._now(event.status_update.status)
             case "artifact_update" if for_people:
                 self._out.chunk(event.artifact_update)
@@ -240,27 +256,27 @@ class _Shown:
             self._progress.note(f"follow it with: {self._again('watch')}")
 
     def _again(self, verb: str) -> str:
-        return _command(verb, self._id, self._client.address, self._client.agent)
+        return _command(verb, self._id, self._client)
 
 
 async def _only(event: pb.StreamResponse) -> Stream:
     yield event
 
 
-def _command(verb: str, task_id: str, grpc: str, agent: str) -> str:
+def _command(verb: str, task_id: str, client: Client) -> str:
     """The command line that goes on with a task, with what is needed to reach it from the same place."""
     words = ["dragoman", verb, task_id]
-    if agent:
-        words += ["--agent", agent]
-    if grpc != LOCAL:
-        words += ["--grpc", grpc]
+    if client.agent:
+        words += ["--agent", client.agent]
+    if client.binding == "grpc" and client.address != LOCAL:
+        words += ["--grpc", client.address]
     return " ".join(words)
 
 
 def _explain(grpc: str, error: ClientError) -> None:
     if error.unreachable:
         _note(f"error: no server answers at {grpc}: {error.message.rpartition(': ')[2]}")
-        _note("start one with: dragoman serve; or name another with --grpc HOST:PORT or DRAGOMAN_GRPC")
+        _note("start one with: dragoman serve; or name another with --grpc HOST:PORT (DRAGOMAN_GRPC) or --url URL")
         return
     _note(f"error: {error.message} ({error.reason or error.code})")
     for violation in error.violations:

@@ -27,6 +27,7 @@ Save = Annotated[
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The id of a task.", show_default=False)]
 
 LOCAL = "127.0.0.1:50051"
+LOCAL_URL = "http://127.0.0.1:8080"
 LIMIT = 16 * 1024 * 1024
 
 
@@ -77,6 +78,19 @@ def send(
     save: Save = None,
     json: Json = False,
     grpc: Grpc = LOCAL,
+    url: Annotated[
+        str,
+        typer.Option("--url", envvar="DRAGOMAN_URL", metavar="URL", help="The server's HTTP address, but for gRPC."),
+    ] = LOCAL_URL,
+    dialect: Annotated[
+        str, typer.Option("--dialect", metavar="1.0|0.3|0.1", help="The generation of A2A to speak.")
+    ] = "1.0",
+    binding: Annotated[
+        str, typer.Option("--binding", metavar="grpc|rest|jsonrpc|ws", help="What carries the call.")
+    ] = "grpc",
+    show_wire: Annotated[
+        bool, typer.Option("--show-wire", metavar=" ", help="Print what goes over the wire on stderr.")
+    ] = False,
     message_bytes: Annotated[
         int,
         typer.Option("--message-bytes", envvar="DRAGOMAN_MESSAGE_BYTES", hidden=True, help="What the server accepts."),
@@ -98,6 +112,8 @@ def send(
 
     `dragoman send --task $id "forty-two"`  answers a task that asked
 
+    `dragoman send "echo hi" --dialect 0.3 --binding jsonrpc --show-wire`
+
     **Exit codes**: 0 completed, or the task waits for your answer; 1 failed, rejected or canceled; 2 wrong usage;
     3 no server, or it refused; 130 Ctrl-C.
     """
@@ -108,11 +124,12 @@ def send(
     if not text and not file:
         raise typer.BadParameter("say something: TEXT, or --file PATH, or both")
     message = talk.compose(text, file or [], task=task, context=context, limit=message_bytes)
+    client = talk.client_for(grpc, url, agent, dialect=dialect, binding=binding, show_wire=show_wire)
     talk.run(
-        grpc,
-        talk.leave(grpc, agent, message, json=json)
+        client.address,
+        talk.leave(client, message, json=json)
         if no_wait
-        else talk.send(grpc, agent, message, json=json, stream=stream, save=save),
+        else talk.send(client, message, json=json, stream=stream, save=save),
     )
 
 

@@ -1,33 +1,16 @@
-"""The calls of A2A 1.0 (`lf.a2a.v1.A2AService`), each a method."""
+"""The calls of A2A 1.0, each a method, whatever dialect and binding carries them."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Self, cast
 
-import grpc
-
-from dragoman.client.failure import ClientError
+from dragoman.client.over_grpc import GrpcRoad
+from dragoman.client.over_http import JsonRpcRoad, RestRoad, WebSocketRoad
+from dragoman.client.roads import BINDINGS, DIALECTS, Road, Stream, Trace, silent
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
-
-METADATA: Final = (("a2a-version", "1.0"),)
-
-_OPTIONS: Final = (
-    # The server decides how much is too much; a limit of ours would only hide its answer.
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # A server that went away is found missing by a stream that has nothing to say.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
-
-
-Stream = AsyncGenerator[pb.StreamResponse, None]
-"""Events of one task, in order. Close it (`contextlib.aclosing`) to stop before it ends."""
 
 
 def message(text: str = "", *, parts: Iterable[pb.Part] = (), task: str = "", context: str = "") -> pb.Message:
@@ -40,26 +23,41 @@ def message(text: str = "", *, parts: Iterable[pb.Part] = (), task: str = "", co
 
 
 class Client:
-    """One server at HOST:PORT, and one of its agents (`""`: the root agent).
+    """One server, and one of its agents (`""`: the root agent).
 
     An asynchronous context manager; calls may run at the same time. All raise ClientError.
     """
 
-    def __init__(self, address: str, *, agent: str = "") -> None:
+    def __init__(
+        self, address: str, *, agent: str = "", dialect: str = "1.0", binding: str = "grpc", trace: Trace = silent
+    ) -> None:
+        """`address` is HOST:PORT for gRPC and a URL for `rest`, `jsonrpc` and `ws`. `trace` is told what goes over
+        the wire. Raises ValueError for a dialect that is not spoken over a binding.
+        """
+        check(dialect, binding)
         self.address = address
         self.agent = agent
-        self._channel: grpc.aio.Channel | None = None
-        self._stub: rpc.A2AServiceAsyncStub | None = None
+        self.binding = binding
+        self._dialect = dialect
+        self._trace = trace
+        self._open: Road | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
-        self._stub = rpc.A2AServiceStub(self._channel)
+        match self.binding:
+            case "rest":
+                self._open = RestRoad(self.address, self._dialect, self.agent, self._trace)
+            case "jsonrpc":
+                self._open = JsonRpcRoad(self.address, self._dialect, self.agent, self._trace)
+            case "ws":
+                self._open = WebSocketRoad(self.address, self._dialect, self.agent, self._trace)
+            case _:
+                self._open = GrpcRoad(self.address, old=self._dialect == "0.3", trace=self._trace)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._channel is not None:
-            await self._channel.close()
-        self._channel = self._stub = None
+        if self._open is not None:
+            await self._open.close()
+        self._open = None
 
     async def send(
         self,
@@ -74,8 +72,7 @@ class Client:
         an agent that needs no task.
         """
         request = self._request(message, configuration, metadata)
-        with _failures():
-            return await self._calls.SendMessage(request, metadata=METADATA)
+        return cast(pb.SendMessageResponse, await self._road.call("SendMessage", request))
 
     def stream(
         self,
@@ -86,7 +83,7 @@ class Client:
     ) -> Stream:
         """Sends a message and yields the Task, then its updates until the turn ends; or one Message."""
         request = self._request(message, configuration, metadata)
-        return _events(self._calls.SendStreamingMessage(request, metadata=METADATA))
+        return self._road.stream("SendStreamingMessage", request)
 
     def subscribe(self, task_id: str) -> Stream:
         """Yields the Task as it is, then its updates until it has ended.
@@ -94,14 +91,12 @@ class Client:
         Raises ClientError with reason UNSUPPORTED_OPERATION when it has ended already.
         """
         request = pb.SubscribeToTaskRequest(tenant=self.agent, id=task_id)
-        return _events(self._calls.SubscribeToTask(request, metadata=METADATA))
+        return self._road.stream("SubscribeToTask", request)
 
     async def get(self, task_id: str, *, history: int | None = None) -> pb.Task:
         """The task with its last `history` messages (None: as many as the server likes)."""
-        with _failures():
-            return await self._calls.GetTask(
-                pb.GetTaskRequest(tenant=self.agent, id=task_id, history_length=history), metadata=METADATA
-            )
+        request = pb.GetTaskRequest(tenant=self.agent, id=task_id, history_length=history)
+        return cast(pb.Task, await self._road.call("GetTask", request))
 
     async def list(
         self,
@@ -125,8 +120,7 @@ class Client:
         if since is not None:
             request.status_timestamp_after.FromDatetime(since)
         while True:
-            with _failures():
-                page = await self._calls.ListTasks(request, metadata=METADATA)
+            page = cast(pb.ListTasksResponse, await self._road.call("ListTasks", request))
             for task in page.tasks:
                 yield task
             if not page.next_page_token:
@@ -135,14 +129,14 @@ class Client:
 
     async def cancel(self, task_id: str) -> pb.Task:
         """Asks for the task to stop and gives it as it is then: still running when its agent is slow."""
-        with _failures():
-            return await self._calls.CancelTask(pb.CancelTaskRequest(tenant=self.agent, id=task_id), metadata=METADATA)
+        request = pb.CancelTaskRequest(tenant=self.agent, id=task_id)
+        return cast(pb.Task, await self._road.call("CancelTask", request))
 
     @property
-    def _calls(self) -> rpc.A2AServiceAsyncStub:
-        if self._stub is None:
+    def _road(self) -> Road:
+        if self._open is None:
             raise RuntimeError("use a Client inside `async with`")
-        return self._stub
+        return self._open
 
     def _request(
         self,
@@ -156,18 +150,11 @@ class Client:
         return request
 
 
-@contextmanager
-def _failures() -> Iterator[None]:
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        raise ClientError.of(error) from error
-
-
-async def _events(call: grpc.aio.UnaryStreamCall[Any, pb.StreamResponse]) -> Stream:
-    try:
-        with _failures():
-            async for event in call:
-                yield event
-    finally:
-        call.cancel()  # whoever stops reading early tells the server so
+def check(dialect: str, binding: str) -> None:
+    """Raises ValueError, naming what is spoken, for a dialect that is not spoken over a binding."""
+    if dialect not in DIALECTS:
+        raise ValueError(f'dialect: "{dialect}" is not spoken; use one of {", ".join(DIALECTS)}')
+    if binding not in BINDINGS:
+        raise ValueError(f'binding: there is no "{binding}"; use one of {", ".join(BINDINGS)}')
+    if dialect == "0.1" and binding in ("grpc", "rest"):
+        raise ValueError("dialect 0.1 is spoken over jsonrpc and ws only")

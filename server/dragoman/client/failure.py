@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Final, Self
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -57,6 +57,41 @@ class ClientError(Exception):
             violations=tuple(Violation(v.field, v.description) for v in bad.field_violations),
             metadata=info.metadata,
         )
+
+    @classmethod
+    def of_json(cls, error: Any) -> Self:
+        """The failure in an `error` object of JSON-RPC or AIP-193."""
+        error = error if isinstance(error, dict) else {}
+        given = error.get("details", error.get("data"))
+        details = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+        info: dict[str, Any] = next((one for one in details if "reason" in one), {})
+        number = error.get("code")
+        return cls(
+            str(error.get("status", number)),
+            str(error.get("message", "no reason given")),
+            reason=str(info.get("reason") or _REASONS.get(number, "")),
+            violations=tuple(
+                Violation(str(v.get("field", "")), str(v.get("description", "")))
+                for one in details
+                for v in one.get("fieldViolations", ())
+            ),
+            metadata=info.get("metadata"),
+        )
+
+
+_REASONS: Final[Mapping[Any, str]] = {
+    -32700: "INVALID_REQUEST",
+    -32600: "INVALID_REQUEST",
+    -32601: "METHOD_NOT_FOUND",
+    -32602: "INVALID_PARAMS",
+    -32603: "INTERNAL_ERROR",
+    -32001: "TASK_NOT_FOUND",
+    -32002: "TASK_NOT_CANCELABLE",
+    -32003: "PUSH_NOTIFICATION_NOT_SUPPORTED",
+    -32004: "UNSUPPORTED_OPERATION",
+    -32005: "CONTENT_TYPE_NOT_SUPPORTED",
+}
+"""What 0.x means by a number; 1.0 says it itself."""
 
 
 def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status:

@@ -1,0 +1,120 @@
+"""gRPC: 1.0 and 0.3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import grpc
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+
+from dragoman.client.failure import ClientError
+from dragoman.client.roads import Stream, Trace, silent
+from dragoman.wire import v03_back
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+_OPTIONS: Final = (
+    # The server decides how much is too much; a limit of ours would only hide its answer.
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A server that went away is found missing by a stream that has nothing to say.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+_V1: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
+_V03: Final = v03.DESCRIPTOR.services_by_name["A2AService"]
+
+_OLD: Final[dict[str, tuple[str, Callable[[Any], Message], type[Message], Callable[[Any], Message]]]] = {
+    "SendMessage": (
+        "SendMessage",
+        v03_back.write_send_message,
+        v03.SendMessageResponse,
+        v03_back.read_send_message,
+    ),
+    "SendStreamingMessage": (
+        "SendStreamingMessage",
+        v03_back.write_send_message,
+        v03.StreamResponse,
+        v03_back.read_stream,
+    ),
+    "GetTask": ("GetTask", v03_back.write_get_task, v03.Task, v03_back.read_task),
+    "ListTasks": ("ListTasks", v03_back.write_list_tasks, v03.ListTasksResponse, v03_back.read_list_tasks),
+    "CancelTask": ("CancelTask", v03_back.write_cancel_task, v03.Task, v03_back.read_task),
+    "SubscribeToTask": ("TaskSubscription", v03_back.write_subscription, v03.StreamResponse, v03_back.read_stream),
+}
+
+_ANSWERS: Final[dict[str, type[Message]]] = {
+    "SendMessage": pb.SendMessageResponse,
+    "SendStreamingMessage": pb.StreamResponse,
+    "GetTask": pb.Task,
+    "ListTasks": pb.ListTasksResponse,
+    "CancelTask": pb.Task,
+    "SubscribeToTask": pb.StreamResponse,
+}
+
+
+def _same(message: Any) -> Any:
+    return message
+
+
+class GrpcRoad:
+    """One channel to HOST:PORT. Implements `Road`."""
+
+    def __init__(self, address: str, *, old: bool = False, trace: Trace = silent) -> None:
+        """`old`: speaks `a2a.v1` and not `lf.a2a.v1`."""
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._old = old
+        self._trace = trace
+        self._metadata = (("a2a-version", "0.3" if old else "1.0"),)
+
+    async def call(self, rpc: str, request: Message) -> Message:
+        path, write, answer, read = self._plan(rpc)
+        sent = write(request)
+        self._tell(">", path, sent)
+        method = self._channel.unary_unary(path, type(sent).SerializeToString, answer.FromString)
+        with _failures(self._trace):
+            told = await method(sent, metadata=self._metadata)
+        self._tell("<", answer.DESCRIPTOR.full_name, told)
+        return read(told)
+
+    async def stream(self, rpc: str, request: Message) -> Stream:
+        path, write, answer, read = self._plan(rpc)
+        sent = write(request)
+        self._tell(">", path, sent)
+        method = self._channel.unary_stream(path, type(sent).SerializeToString, answer.FromString)
+        events = method(sent, metadata=self._metadata)
+        try:
+            with _failures(self._trace):
+                async for event in events:
+                    self._tell("<", answer.DESCRIPTOR.full_name, event)
+                    told = read(event)
+                    assert isinstance(told, pb.StreamResponse)
+                    yield told
+        finally:
+            events.cancel()  # whoever stops reading early tells the server so
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def _plan(self, rpc: str) -> tuple[str, Callable[[Any], Message], type[Message], Callable[[Any], Message]]:
+        if self._old:
+            name, write, answer, read = _OLD[rpc]
+            return f"/{_V03.full_name}/{name}", write, answer, read
+        return f"/{_V1.full_name}/{rpc}", _same, _ANSWERS[rpc], _same
+
+    def _tell(self, direction: str, what: str, message: Message) -> None:
+        if self._trace is not silent:
+            self._trace(direction, f"{what} {MessageToJson(message, indent=None)}")
+
+
+@contextmanager
+def _failures(trace: Trace) -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        trace("<", f"{error.code().name}: {error.details()}")
+        raise ClientError.of(error) from error

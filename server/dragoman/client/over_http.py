@@ -1,0 +1,293 @@
+"""HTTP: REST, JSON-RPC and JSON-RPC over WebSocket, in the dialects that have them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+from google.protobuf.message import Message
+
+from dragoman.client.failure import ClientError
+from dragoman.client.roads import Stream, Trace
+from dragoman.core.errors import A2AError
+from dragoman.wire import protojson, sse, v01_json, v03_back, v03_json
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+_V1: Final = {
+    "SendMessage": (pb.SendMessageRequest, pb.SendMessageResponse),
+    "SendStreamingMessage": (pb.SendMessageRequest, pb.StreamResponse),
+    "GetTask": (pb.GetTaskRequest, pb.Task),
+    "ListTasks": (pb.ListTasksRequest, pb.ListTasksResponse),
+    "CancelTask": (pb.CancelTaskRequest, pb.Task),
+    "SubscribeToTask": (pb.SubscribeToTaskRequest, pb.StreamResponse),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """How one call is said: its name or path, the request as JSON, the answer from JSON."""
+
+    name: str
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Message]
+
+
+# JSON-RPC --------------------------------------------------------------------------------------------------
+
+_NAMES_03: Final = {
+    "SendMessage": "message/send",
+    "SendStreamingMessage": "message/stream",
+    "GetTask": "tasks/get",
+    "CancelTask": "tasks/cancel",
+    "SubscribeToTask": "tasks/resubscribe",
+}
+
+
+def _phrases(json: protojson.JsonDialect, names: dict[str, str]) -> dict[str, Phrase]:
+    return {
+        rpc: Phrase(name, protojson.compile(_V1[rpc][0], json).to_dict, protojson.compile(_V1[rpc][1], json).decode)
+        for rpc, name in names.items()
+    }
+
+
+def _id(request: Any) -> dict[str, Any]:
+    return {"id": request.id}
+
+
+def _named(request: Any) -> dict[str, Any]:
+    """A 0.1 send: the client names its task."""
+    request.message.task_id = request.message.task_id or str(uuid.uuid4())
+    return v01_json.write_send(request)
+
+
+def _sent(value: Any) -> Message:
+    return pb.SendMessageResponse(task=v01_json.read_task(value))
+
+
+JSONRPC: Final[dict[str, dict[str, Phrase]]] = {
+    "1.0": _phrases(protojson.V1, {rpc: rpc for rpc in _V1}),
+    "0.3": _phrases(v03_json.JSON, _NAMES_03),
+    "0.1": {
+        "SendMessage": Phrase("tasks/send", _named, _sent),
+        "SendStreamingMessage": Phrase("tasks/sendSubscribe", _named, v01_json.read_event),
+        "GetTask": Phrase("tasks/get", _id, v01_json.read_task),
+        "CancelTask": Phrase("tasks/cancel", _id, v01_json.read_task),
+        "SubscribeToTask": Phrase("tasks/resubscribe", _id, v01_json.read_event),
+    },
+}
+
+
+class _Http:
+    """What the roads over HTTP share: a session, and words for what goes wrong with it."""
+
+    def __init__(self, url: str, dialect: str, agent: str, trace: Trace) -> None:
+        self._base = url.rstrip("/")
+        self._dialect = dialect
+        self._agent = agent
+        self._trace = trace
+        # Streams last as long as their tasks; a connection that cannot be made is noticed all the same.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        self._session = aiohttp.ClientSession(timeout=timeout, headers={"A2A-Version": dialect})
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, body: Any = None, accept: str = "application/json"
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        data = None if body is None else orjson.dumps(body)
+        self._trace(">", f"{method} {path}")
+        if data is not None:
+            self._trace(">", data.decode())
+        headers = {"Accept": accept, **({"Content-Type": "application/json"} if data is not None else {})}
+        try:
+            async with self._session.request(method, self._base + path, data=data, headers=headers) as response:
+                self._trace("<", f"{response.status} {response.headers.get('Content-Type', '')}")
+                yield response
+        except aiohttp.ClientError as error:
+            raise ClientError("UNAVAILABLE", f"{self._base}: {error}") from error
+
+    async def _value(self, response: aiohttp.ClientResponse) -> Any:
+        data = await response.read()
+        self._trace("<", data.decode(errors="replace"))
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise ClientError("INTERNAL", f"the answer ({response.status}) is no JSON") from error
+
+    async def _events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[Any, None]:
+        parser = sse.Parser()
+        async for chunk in response.content.iter_any():
+            for event in parser.feed(chunk):
+                self._trace("<", f"data: {event.data.decode(errors='replace')}")
+                yield orjson.loads(event.data)
+
+    def _read(self, phrase: Phrase, value: Any) -> Message:
+        try:
+            return phrase.read(value)
+        except A2AError as error:
+            raise ClientError("INTERNAL", f"the answer is not {self._dialect}: {error.message}") from error
+
+
+def _streamed(message: Message) -> pb.StreamResponse:
+    assert isinstance(message, pb.StreamResponse)
+    return message
+
+
+class JsonRpcRoad(_Http):
+    """JSON-RPC over HTTP. Implements `Road`."""
+
+    async def call(self, rpc: str, request: Message) -> Message:
+        phrase = self._phrase(rpc)
+        async with self._request("POST", self._path, self._envelope(phrase, request)) as response:
+            value = await self._value(response)
+        return self._read(phrase, _result(value))
+
+    async def stream(self, rpc: str, request: Message) -> Stream:
+        phrase = self._phrase(rpc)
+        body = self._envelope(phrase, request)
+        async with self._request("POST", self._path, body, accept="text/event-stream") as response:
+            if response.content_type != "text/event-stream":
+                _result(await self._value(response))
+                raise ClientError("INTERNAL", "the answer is no stream")
+            async for value in self._events(response):
+                yield _streamed(self._read(phrase, _result(value)))
+
+    @property
+    def _path(self) -> str:
+        return f"/{self._agent}" if self._agent else "/"
+
+    def _phrase(self, rpc: str) -> Phrase:
+        phrase = JSONRPC[self._dialect].get(rpc)
+        if phrase is None:
+            raise ClientError("UNIMPLEMENTED", f"{self._dialect} has no {rpc} over JSON-RPC")
+        return phrase
+
+    def _envelope(self, phrase: Phrase, request: Message) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": str(uuid.uuid4()), "method": phrase.name, "params": phrase.write(request)}
+
+
+class WebSocketRoad(JsonRpcRoad):
+    """JSON-RPC over WebSocket, a connection for each call. Implements `Road`."""
+
+    async def call(self, rpc: str, request: Message) -> Message:
+        phrase = self._phrase(rpc)
+        async for value in self._answers(self._envelope(phrase, request)):
+            return self._read(phrase, _result(value))
+        raise ClientError("UNAVAILABLE", "the connection closed without an answer")
+
+    async def stream(self, rpc: str, request: Message) -> Stream:
+        phrase = self._phrase(rpc)
+        async for value in self._answers(self._envelope(phrase, request)):
+            result = _result(value)
+            if result == {"status": "stream_complete"}:
+                return
+            yield _streamed(self._read(phrase, result))
+
+    async def _answers(self, envelope: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        path = f"{self._path.rstrip('/')}/ws"
+        self._trace(">", f"WebSocket {path}")
+        try:
+            async with self._session.ws_connect(self._base + path, max_msg_size=0) as socket:
+                text = orjson.dumps(envelope).decode()
+                self._trace(">", text)
+                await socket.send_str(text)
+                async for frame in socket:
+                    if frame.type is aiohttp.WSMsgType.TEXT:
+                        self._trace("<", frame.data)
+                        yield orjson.loads(frame.data)
+        except aiohttp.ClientError as error:
+            raise ClientError("UNAVAILABLE", f"{self._base}: {error}") from error
+
+
+def _result(value: Any) -> Any:
+    if isinstance(value, dict) and "error" in value:
+        raise ClientError.of_json(value["error"])
+    if not isinstance(value, dict) or "result" not in value:
+        raise ClientError("INTERNAL", "the answer is no JSON-RPC")
+    return value["result"]
+
+
+# REST ------------------------------------------------------------------------------------------------------
+
+
+def _old(write: Callable[[Any], Message], answer: type[Message], read: Callable[[Any], Message]) -> tuple[Any, Any]:
+    """A 0.3 call as REST has it: ProtoJSON of `a2a.v1`."""
+    codec: protojson.Codec[Any] = protojson.compile(answer, protojson.V03)
+
+    def to_json(request: Any) -> Any:
+        sent = write(request)
+        made: protojson.Codec[Any] = protojson.compile(type(sent), protojson.V03)
+        return made.to_dict(sent)
+
+    return to_json, lambda value: read(codec.decode(value))
+
+
+_REST_03: Final = {
+    "SendMessage": _old(v03_back.write_send_message, v03.SendMessageResponse, v03_back.read_send_message),
+    "SendStreamingMessage": _old(v03_back.write_send_message, v03.StreamResponse, v03_back.read_stream),
+    "GetTask": _old(v03_back.write_get_task, v03.Task, v03_back.read_task),
+    "ListTasks": _old(v03_back.write_list_tasks, v03.ListTasksResponse, v03_back.read_list_tasks),
+    "CancelTask": _old(v03_back.write_cancel_task, v03.Task, v03_back.read_task),
+    "SubscribeToTask": _old(v03_back.write_subscription, v03.StreamResponse, v03_back.read_stream),
+}
+
+_PATHS: Final = {
+    "SendMessage": ("POST", "/message:send"),
+    "SendStreamingMessage": ("POST", "/message:stream"),
+    "GetTask": ("GET", "/tasks/{id}"),
+    "ListTasks": ("GET", "/tasks"),
+    "CancelTask": ("POST", "/tasks/{id}:cancel"),
+    "SubscribeToTask": ("GET", "/tasks/{id}:subscribe"),
+}
+_IN_PATH: Final = ("id", "name", "tenant")
+
+
+class RestRoad(_Http):
+    """REST. Implements `Road`."""
+
+    async def call(self, rpc: str, request: Message) -> Message:
+        phrase, method, path, body = self._plan(rpc, request)
+        async with self._request(method, path, body) as response:
+            value = await self._value(response)
+            if response.status >= 400:
+                raise ClientError.of_json(value.get("error", {}) if isinstance(value, dict) else {})
+        return self._read(phrase, value)
+
+    async def stream(self, rpc: str, request: Message) -> Stream:
+        phrase, method, path, body = self._plan(rpc, request)
+        async with self._request(method, path, body, accept="text/event-stream") as response:
+            if response.content_type != "text/event-stream":
+                value = await self._value(response)
+                raise ClientError.of_json(value.get("error", {}) if isinstance(value, dict) else {})
+            async for value in self._events(response):
+                if isinstance(value, dict) and "error" in value:
+                    raise ClientError.of_json(value["error"])
+                yield _streamed(self._read(phrase, value))
+
+    def _plan(self, rpc: str, request: Message) -> tuple[Phrase, str, str, Any]:
+        old = self._dialect == "0.3"
+        if old:
+            write, read = _REST_03[rpc]
+        else:
+            sent, answer = _V1[rpc]
+            write = protojson.compile(sent, protojson.V1).to_dict
+            read = protojson.compile(answer, protojson.V1).decode
+        method, template = _PATHS[rpc]
+        path = template.format(id=quote(getattr(request, "id", ""), safe=""))
+        prefix = f"/{self._agent}" if self._agent else ""
+        value = write(request)
+        query = ""
+        if method == "GET":
+            pairs = [f"{key}={quote(str(item))}" for key, item in value.items() if key not in _IN_PATH]
+            query = "?" + "&".join(pairs) if pairs else ""
+            value = None
+        return Phrase(rpc, write, read), method, f"{prefix}{'/v1' if old else ''}{path}{query}", value
