@@ -109,7 +109,7 @@ async def test_0_3_errors_say_their_class_and_have_their_own_codes() -> None:
     service = FakeService(TaskNotCancelable())
     async with over_grpc(service) as (channel, _):
         error = await failing(v03_rpc.A2AServiceStub(channel).CancelTask(v03_pb.CancelTaskRequest(name="tasks/t1")))
-    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert error.details() == "TaskNotCancelableError: Task cannot be canceled"
     assert details(error)[0].reason == "TASK_NOT_CANCELABLE"
 
@@ -269,6 +269,7 @@ async def test_reflection_lists_every_service_and_gives_their_files() -> None:
     assert {service.name for service in listed.list_services_response.service} == {
         "a2a.v1.A2AService",
         "lf.a2a.v1.A2AService",
+        "dragoman.ops.v1.OpsService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }

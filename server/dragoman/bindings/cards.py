@@ -121,6 +121,14 @@ class Cards:
     def _extends(self, spec: AgentSpec) -> bool:
         return self._authenticates and bool(spec.extended_skills)
 
+    def catalogue(self) -> list[AgentSpec]:
+        """Every agent, the root agent first, then by id."""
+        return sorted(self.agents.values(), key=lambda spec: (spec.id != self.root, spec.id))
+
+    def card_url(self, agent: str, origin: Origin | None) -> str:
+        """Where an agent's card is."""
+        return self.url(origin) + ("" if agent == self.root else f"/{agent}") + "/.well-known/agent-card.json"
+
     def url(self, origin: Origin | None) -> str:
         """The public base address of HTTP."""
         if self._public_url:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, Never
 
@@ -19,17 +19,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings import callers, extensions, methods, versions
+from dragoman.bindings import callers, extensions, methods, ops, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import Operation, Row
+from dragoman.bindings.ops import Operations
 from dragoman.bindings.serving import Bound, Options
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.names import Caller
 from dragoman.runtime.service import Call, TaskService
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import grpc_status
+from dragoman.wire.errors import Table, grpc_status
 from dragoman_pb import _pool
 
 _log: Final = logging.getLogger("dragoman.bindings.grpc")
@@ -72,6 +73,8 @@ async def serve(service: TaskService, cards: Cards, options: Options) -> AsyncIt
         names.append(descriptor.full_name)
         handlers = {name: _Method(row, service, cards, options, streams).handler() for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
+    server.add_generic_rpc_handlers((Operations(cards, options).handler(refusal(options.table)),))
+    names.append(ops.SERVICE.full_name)
     health = await _add_health(server, names)
     address = str(Bound(options.host, options.port))
     try:
@@ -196,12 +199,21 @@ class _Method:
         return call, asked
 
     async def _refuse(self, context: Context, error: Exception, access: Access) -> Never:
-        if not isinstance(error, A2AError):
-            _log.error("%s failed", self._path, exc_info=error)
-        status = grpc_status(error, self._row.dialect, table=self._table)
-        access.done(status.code.name)
-        context.set_trailing_metadata((("grpc-status-details-bin", status.status_bin),))
-        await context.abort(_CODES[status.code], status.details)
+        await _end(context, error, access, self._row.dialect, self._table)
+
+
+def refusal(table: Table) -> Callable[[Context, Exception, Access], Coroutine[Any, Any, Never]]:
+    """What ends a failed call of a service that is ours, in the words of 1.0."""
+    return lambda context, error, access: _end(context, error, access, Dialect.V1, table)
+
+
+async def _end(context: Context, error: Exception, access: Access, dialect: Dialect, table: Table) -> Never:
+    if not isinstance(error, A2AError):
+        _log.error("%s failed", access.method, exc_info=error)
+    status = grpc_status(error, dialect, table=table)
+    access.done(status.code.name)
+    context.set_trailing_metadata((("grpc-status-details-bin", status.status_bin),))
+    await context.abort(_CODES[status.code], status.details)
 
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}

@@ -51,9 +51,9 @@ def index(cards: Cards, origin: Origin | None) -> web.Response:
             "name": spec.name,
             "description": spec.description,
             "root": spec.id == cards.root,
-            "card": base + ("" if spec.id == cards.root else f"/{spec.id}") + "/.well-known/agent-card.json",
+            "card": cards.card_url(spec.id, origin),
         }
-        for spec in sorted(cards.agents.values(), key=lambda spec: (spec.id != cards.root, spec.id))
+        for spec in cards.catalogue()
     ]
     answer = {"server": "dragoman", "agents": agents, "openapi": f"{base}/openapi.json"}
     return web.json_response(answer, headers={"Vary": "Accept", "Cache-Control": "no-cache"})

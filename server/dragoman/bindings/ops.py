@@ -1,0 +1,82 @@
+"""`dragoman.ops.v1` over gRPC: what operators ask the server about itself.
+
+Without an authenticator, which only loopback is served without, everyone is an operator; with one, whoever has shown
+who it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import Message
+
+from dragoman.bindings import callers
+from dragoman.bindings.access import Access
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.methods import parse
+from dragoman.bindings.serving import Options
+from dragoman.core.errors import Unauthenticated
+from dragoman.core.names import ANONYMOUS
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+
+SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+Refuse = Callable[[Context, Exception, Access], Coroutine[Any, Any, Any]]
+"""Ends a call that failed. It does not return."""
+
+
+class Operations:
+    """The operations of OpsService."""
+
+    def __init__(self, cards: Cards, options: Options) -> None:
+        self._cards = cards
+        self._options = options
+
+    def handler(self, refuse: Refuse) -> grpc.GenericRpcHandler:
+        """What grpc calls."""
+
+        def unary(name: str, request: type[Message]) -> grpc.RpcMethodHandler[bytes, bytes]:
+            operation: Callable[[Any], Message] = {"ListAgents": self.list_agents}[name]
+
+            async def call(data: bytes, context: Context) -> bytes:
+                access = Access(f"{SERVICE.full_name}/{name}", "ops")
+                try:
+                    await self._check(context)
+                    answer = operation(parse(request, data)).SerializeToString()
+                except Exception as error:
+                    await refuse(context, error, access)
+                access.done("OK")
+                return answer
+
+            return grpc.unary_unary_rpc_method_handler(call)
+
+        handlers = {"ListAgents": unary("ListAgents", ops.ListAgentsRequest)}
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+    def list_agents(self, _: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
+        """The agents of this server, the root agent first."""
+        return ops.ListAgentsResponse(
+            agents=[
+                ops.Agent(
+                    id=spec.id,
+                    name=spec.name,
+                    description=spec.description,
+                    version=spec.version,
+                    root=spec.id == self._cards.root,
+                    card_url=self._cards.card_url(spec.id, None),
+                    input_modes=spec.input_modes,
+                    output_modes=spec.output_modes,
+                )
+                for spec in self._cards.catalogue()
+            ]
+        )
+
+    async def _check(self, context: Context) -> None:
+        if self._options.authenticator is None:
+            return
+        metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        if await callers.principal(metadata, self._options.authenticator) == ANONYMOUS:
+            raise Unauthenticated("operations are for operators; show who you are")
