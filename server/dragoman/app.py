@@ -110,7 +110,11 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
                     bus,
                     agents,
                     root=settings.root,
-                    limits=Limits(message_bytes=settings.message_bytes, blocking_wait=settings.blocking_wait),
+                    limits=Limits(
+                        message_bytes=settings.message_bytes,
+                        blocking_wait=settings.blocking_wait,
+                        message_id_is_key=settings.idempotent_message_ids,
+                    ),
                     slots=settings.slots,
                     strict=settings.strict_transitions,
                 )

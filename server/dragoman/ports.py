@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Protocol
 
 from dragoman.core.card import AgentSpec
-from dragoman.core.log import Append, Appended, ArtifactChange, Event, Head, StatusChange, TaskRef
+from dragoman.core.log import Append, Appended, ArtifactChange, ContextState, Event, Head, StatusChange, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -85,6 +85,15 @@ class Store(Protocol):
 
     async def waiting(self, agents: Collection[str], limit: int) -> list[Head]:
         """Tasks that are ready for a worker, oldest first."""
+        ...
+
+    @property
+    def epoch(self) -> str:
+        """8 hex digits that name this store's history: another one after a restore."""
+        ...
+
+    async def context(self, owner: Owner, agent: str, context: str) -> ContextState:
+        """The agent's JSON for a conversation as last committed; empty, of version 0, when there is none."""
         ...
 
     async def open_session(self) -> int:

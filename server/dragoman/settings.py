@@ -139,6 +139,8 @@ class Settings(BaseSettings):
     """Seconds that running turns get to end when the server stops."""
     keepalive: Seconds = 15.0
     """Seconds between signs of life on a silent stream."""
+    idempotent_message_ids: bool = False
+    """A message's id is the idempotency key of its send, when it has no other."""
     cors: Names = ()
     """Origins of web pages that may call, such as `https://app.example.com`; `*` for all."""
     token: SecretStr = SecretStr("")

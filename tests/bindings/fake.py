@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,7 +19,8 @@ from dragoman.core import frames, states
 from dragoman.core.card import AgentSpec
 from dragoman.core.log import Event
 from dragoman.core.names import Caller
-from dragoman.runtime.service import Call, TaskService
+from dragoman.runtime.call import Call
+from dragoman.runtime.service import TaskService
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/echo"
@@ -86,7 +87,7 @@ class FakeService(TaskService):
             raise self.answer
         return self.answer.SerializeToString() if self.answer is not None else b""
 
-    async def _stream(self, name: str, call: Call, request: Any) -> AsyncIterator[Event]:
+    async def _stream(self, name: str, call: Call, request: Any) -> AsyncGenerator[Event, None]:
         self.asked.append((name, call, request))
         try:
             for event in self.events:
@@ -113,10 +114,10 @@ class FakeService(TaskService):
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         return await self._unary("cancel_task", call, request)
 
-    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncIterator[Event]:
+    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
         return self._stream("send_streaming_message", call, request)
 
-    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> AsyncIterator[Event]:
+    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> AsyncGenerator[Event, None]:
         return self._stream("subscribe_to_task", call, request)
 
 

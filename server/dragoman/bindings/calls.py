@@ -14,15 +14,17 @@ from typing import Any, Final
 
 import orjson
 
-from dragoman.bindings import methods, versions
+from dragoman.bindings import extensions, methods, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.methods import SEND, STREAM, CallRow
 from dragoman.bindings.origins import Origin
 from dragoman.core.errors import A2AError, MethodNotFound
+from dragoman.core.extensions import IDEMPOTENCY, RESUME, SERVER
 from dragoman.core.log import Event
 from dragoman.core.names import Caller
-from dragoman.runtime.service import Call, TaskService
+from dragoman.runtime.call import Call
+from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, jsonrpc, parts
 from dragoman.wire.dialects import Dialect
 
@@ -41,6 +43,10 @@ class Peer:
     versions: Sequence[str] = ()
     """Every `A2A-Version` given."""
     extensions: Sequence[str] = ()
+    after: str = ""
+    """The cursor that the transport carries."""
+    key: str = ""
+    """The idempotency key that the transport carries."""
     origin: Origin | None = None
     lead: Dialect | None = None
     """The dialect that the address belongs to, if only one uses such addresses."""
@@ -83,8 +89,11 @@ class Calls:
             return Answer(row, card)
         assert row.op.call is not None
         operation = row.op.call(self._service)
+        said = _said(params)
         call = Call(
             caller,
+            after=str(said.get(RESUME.uri, {}).get("after", "")) or peer.after,
+            key=str(said.get(IDEMPOTENCY.uri, {}).get("key", "")) or peer.key,
             stops_with_turn=row.turn,
             dialect=row.dialect.value,
             names_tasks=row.names_tasks,
@@ -93,8 +102,9 @@ class Calls:
         if not row.op.streaming:
             answer = row.op.answer.FromString(await operation(call, asked))
             return Answer(row, orjson.dumps(row.write(answer)))
-        write, turn = row.results(), row.turn
-        return Answer(row, events=operation(call, asked), results=lambda event: write(event, turn and event.ends))
+        write, turn, show = row.results(), row.turn, extensions.shown(call.extensions)
+        events = operation(call, asked)
+        return Answer(row, events=events, results=lambda event: write(show(event), turn and event.ends))
 
     def dialect(self, method: str, params: object = None) -> Dialect:
         """In which words to tell the caller of a method that something failed before its row was found."""
@@ -137,6 +147,14 @@ class Calls:
             return None  # told where the call is answered
         made = await self._service.made_in(caller, task_id)
         return Dialect(made) if made else None
+
+
+def _said(params: object) -> dict[str, dict[str, Any]]:
+    """What a call says to our extensions in its own metadata: a frame of a WebSocket has no headers."""
+    metadata = params.get("metadata") if isinstance(params, dict) else None
+    if not isinstance(metadata, dict):
+        return {}
+    return {extension.uri: given for extension in SERVER if isinstance(given := metadata.get(extension.uri), dict)}
 
 
 def _by_shape(rows: dict[Dialect, CallRow], params: object) -> Dialect | None:

@@ -7,14 +7,25 @@ What is activated is what the caller names and the agent declares. A name that t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dragoman.bindings.cards import Cards
+from dragoman.core.extensions import RESUME, SERVER, stamped
+from dragoman.core.log import Event
 from dragoman.wire.dialects import Dialect
 
 HEADER: Final = "A2A-Extensions"
 OLD_HEADER: Final = "X-A2A-Extensions"
+
+
+def shown(uris: Sequence[str]) -> Callable[[Event], Event]:
+    """What makes an event what a caller who named these extensions is shown."""
+    return stamped if RESUME.uri in uris else _as_it_is
+
+
+def _as_it_is(event: Event) -> Event:
+    return event
 
 
 def asked(headers: Any) -> tuple[str, ...]:
@@ -33,7 +44,7 @@ def activated(uris: Sequence[str], known: Cards, agent: str) -> str:
     spec = known.agents.get(agent)
     if not uris or spec is None:
         return ""
-    declared = {extension.uri for extension in spec.extensions}
+    declared = {extension.uri for extension in (*spec.extensions, *SERVER)}
     return ", ".join(uri for uri in uris if uri in declared)
 
 

@@ -25,9 +25,24 @@ class Form:
     def __call__(self, event: Event, final: bool) -> bytes:
         """The event in this form. `final`: the stream that asks stops with it, and the dialect says so."""
         key = (self, final)
-        data = event.forms.get(key)
+        data: bytes | None = event.forms.get(key)
         if data is None:
             data = event.forms[key] = self._encode(pb.StreamResponse.FromString(event.data), final)
+        return data
+
+
+class SseForm(Form):
+    """A wire form whose frames carry the event's cursor as their id."""
+
+    __slots__ = ()
+
+    def __call__(self, event: Event, final: bool) -> bytes:
+        """The SSE frame."""
+        key = (self, final)
+        data: bytes | None = event.forms.get(key)
+        if data is None:
+            value = self._encode(pb.StreamResponse.FromString(event.data), final)
+            data = event.forms[key] = sse.frame(value, id=event.cursor or None)
         return data
 
 
@@ -55,17 +70,17 @@ _RUST: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
 
 V1: Final = Forms(
     grpc=_untouched,
-    sse=Form(lambda event, final: sse.frame(_V1_JSON.encode(event))),
+    sse=SseForm(lambda event, final: _V1_JSON.encode(event)),
     json=Form(lambda event, final: _V1_JSON.encode(event)),
 )
 V03: Final = Forms(
     grpc=Form(lambda event, final: v03.write_stream(event, ends=final).SerializeToString()),
-    sse=Form(lambda event, final: sse.frame(_V03_JSON.encode(v03.write_stream(event, ends=final)))),
+    sse=SseForm(lambda event, final: _V03_JSON.encode(v03.write_stream(event, ends=final))),
     json=Form(lambda event, final: _V03_JSON.encode(v03.write_stream(event, ends=final))),
 )
 RUST: Final = Forms(
     grpc=_untouched,
-    sse=Form(lambda event, final: sse.frame(_RUST.encode(event))),
+    sse=SseForm(lambda event, final: _RUST.encode(event)),
     json=Form(lambda event, final: _RUST.encode(event)),
 )
 

@@ -28,7 +28,8 @@ from dragoman.bindings.ops import Operations
 from dragoman.bindings.serving import Bound, Options
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.names import Caller
-from dragoman.runtime.service import Call, TaskService
+from dragoman.runtime.call import Call
+from dragoman.runtime.service import TaskService
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import Table, grpc_status
 from dragoman_pb import _pool
@@ -165,9 +166,10 @@ class _Method:
             with self._streams.open():
                 call, asked = await self._open(data, context, access)
                 assert self._operation is not None
+                show = extensions.shown(call.extensions)
                 async with aclosing(self._operation(call, asked)) as events:
                     async for event in events:
-                        yield frame(event, turn and event.ends)
+                        yield frame(show(event), turn and event.ends)
         except Exception as error:
             await self._refuse(context, error, access)
         except asyncio.CancelledError:
@@ -195,7 +197,15 @@ class _Method:
         if activated := extensions.activated(named, self._cards, caller.agent):
             old = row.dialect is Dialect.V03
             await context.send_initial_metadata((("x-a2a-extensions" if old else "a2a-extensions", activated),))
-        call = Call(caller, timeout, shows_finished=row.shows_finished, dialect=row.dialect.value, extensions=named)
+        call = Call(
+            caller,
+            timeout,
+            shows_finished=row.shows_finished,
+            dialect=row.dialect.value,
+            extensions=named,
+            after=next((value for key, value in metadata if key == "dragoman-after"), ""),
+            key=next((value for key, value in metadata if key == "idempotency-key"), ""),
+        )
         return call, asked
 
     async def _refuse(self, context: Context, error: Exception, access: Access) -> Never:

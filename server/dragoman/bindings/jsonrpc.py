@@ -18,7 +18,7 @@ from dragoman.bindings.calls import Answer, Calls, Peer
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.pages import request_id
-from dragoman.bindings.rest import named_versions
+from dragoman.bindings.rest import idempotency_key, named_versions
 from dragoman.bindings.serving import HttpOptions
 from dragoman.core.errors import ParseError, Unauthenticated, Unavailable
 from dragoman.core.log import Event
@@ -35,6 +35,8 @@ async def peer_of(request: web.BaseRequest, variables: Mapping[str, str], known:
         principal=await callers.principal(request.headers, options.authenticator),
         versions=tuple(named_versions(request)),
         extensions=extensions.asked(request.headers),
+        after=request.headers.get("Last-Event-ID", ""),
+        key=idempotency_key(request),
         origin=cards.origin(request, known),
         lead=Dialect.RUST if request.rel_url.raw_path.startswith("/tenants/") else None,
     )
@@ -90,7 +92,8 @@ class JsonRpc:
         assert events is not None
 
         def frame(event: Event) -> bytes:
-            return b"".join(sse.frame(b"%b%b}" % (head, value)) for value in results(event))
+            cursor = event.cursor or None
+            return b"".join(sse.frame(b"%b%b}" % (head, value), id=cursor) for value in results(event))
 
         def fail(error: Exception) -> bytes:
             return calls.failure(error, id, answer.row.dialect, access)

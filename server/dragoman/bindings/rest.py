@@ -26,7 +26,8 @@ from dragoman.bindings.serving import HttpOptions
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
 from dragoman.core.log import Event
 from dragoman.core.names import Caller
-from dragoman.runtime.service import Call, TaskService
+from dragoman.runtime.call import Call
+from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, httprule, protojson
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import MethodNotAllowed
@@ -45,6 +46,11 @@ def named_versions(request: web.BaseRequest) -> Iterator[str]:
     yield from request.headers.getall(versions.HEADER, ())
     if request.query_string:
         yield from request.query.getall(versions.HEADER, ())
+
+
+def idempotency_key(request: web.BaseRequest) -> str:
+    """The `Idempotency-Key` of a request. The IETF draft quotes it; most clients do not."""
+    return request.headers.get("Idempotency-Key", "").strip().removeprefix('"').removesuffix('"')
 
 
 def failure(request: web.BaseRequest, error: Exception, dialect: Dialect, table: errors.Table) -> web.Response:
@@ -124,6 +130,8 @@ class Route:
             shows_finished=row.shows_finished,
             dialect=Dialect.RUST.value if rust else self.dialect.value,
             extensions=named_extensions,
+            after=request.headers.get("Last-Event-ID", ""),
+            key=idempotency_key(request),
         )
         headers = extensions.told(named_extensions, self._cards, caller.agent, self.dialect)
         if row.streaming:
@@ -160,8 +168,10 @@ class Route:
         framing = streams.ARRAY if self.dialect is Dialect.GOOGLE and _wants_array(request) else streams.SSE
         form = written.json if framing is streams.ARRAY else written.sse
 
+        show = extensions.shown(call.extensions)
+
         def frame(event: Event) -> bytes:
-            return form(event, turn and event.ends)
+            return form(show(event), turn and event.ends)
 
         def fail(error: Exception) -> bytes:
             if not isinstance(error, A2AError):

@@ -59,7 +59,8 @@ class Progress:
         seconds = time.monotonic() - self._began
         if seconds < 1:
             return f"{seconds * 1000:.0f} ms"
-        return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+        whole = int(seconds + 1e-6)  # the clock's own rounding is no second
+        return f"{seconds:.1f} s" if seconds < 60 else f"{whole // 60} min {whole % 60} s"
 
     def say(self, state: str, text: str = "") -> None:
         """The task is in `state`, and its agent said `text`."""

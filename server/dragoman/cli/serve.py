@@ -98,6 +98,15 @@ def serve(
             help="normal: faster; a power cut (not a crash) may undo the last commits. [full]",
         ),
     ] = None,
+    idempotent_message_ids: Annotated[
+        bool | None,
+        typer.Option(
+            "--idempotent-message-ids",
+            metavar=" ",
+            rich_help_panel=_PROTOCOL,
+            help="A messageId is its send's idempotency key.",
+        ),
+    ] = None,
     cors: Annotated[
         str | None,
         _option("--cors", metavar="ORIGIN,...", panel=_PROTOCOL, help="Web pages that may call; * for all. [none]"),

@@ -99,12 +99,12 @@ async def send(client: Client, said: pb.Message, *, json: bool, stream: bool, sa
         return await shown.follow(client.stream(said))
 
 
-async def watch(grpc: str, agent: str, task_id: str, *, json: bool, save: Path | None) -> int:
+async def watch(grpc: str, agent: str, task_id: str, *, after: str, json: bool, save: Path | None) -> int:
     """Follows a task to its end; one that has ended is shown as it is."""
     async with Client(grpc, agent=agent) as client:
         shown = _Shown(client, Output(save), json=json, live=True, to_the_end=True)
         try:
-            return await shown.follow(client.subscribe(task_id))
+            return await shown.follow(client.subscribe(task_id, after=after))
         except ClientError as error:
             if error.reason != "UNSUPPORTED_OPERATION":
                 raise

@@ -155,6 +155,9 @@ def get(
 def watch(
     task: TaskId,
     agent: AgentName = "",
+    after: Annotated[
+        str, typer.Option("--after", metavar="CURSOR", help="Only what follows this cursor (or event number).")
+    ] = "",
     save: Save = None,
     json: Json = False,
     grpc: Grpc = LOCAL,
@@ -163,11 +166,13 @@ def watch(
 
     Many may watch one task; whoever stops watching changes nothing.
 
+    A connection that breaks is taken up again where it broke, for a minute.
+
     **Example**: `dragoman watch 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
     from dragoman.cli import talk
 
-    talk.run(grpc, talk.watch(grpc, agent, task, json=json, save=save))
+    talk.run(grpc, talk.watch(grpc, agent, task, after=after, json=json, save=save))
 
 
 def list_tasks(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Self, cast
 
+from dragoman.client import resume
+from dragoman.client.failure import ClientError
 from dragoman.client.over_grpc import GrpcRoad
 from dragoman.client.over_http import JsonRpcRoad, RestRoad, WebSocketRoad
 from dragoman.client.roads import BINDINGS, DIALECTS, Road, Stream, Trace, silent
@@ -29,10 +33,18 @@ class Client:
     """
 
     def __init__(
-        self, address: str, *, agent: str = "", dialect: str = "1.0", binding: str = "grpc", trace: Trace = silent
+        self,
+        address: str,
+        *,
+        agent: str = "",
+        dialect: str = "1.0",
+        binding: str = "grpc",
+        trace: Trace = silent,
+        patience: float = 60.0,
     ) -> None:
         """`address` is HOST:PORT for gRPC and a URL for `rest`, `jsonrpc` and `ws`. `trace` is told what goes over
-        the wire. Raises ValueError for a dialect that is not spoken over a binding.
+        the wire. `patience`: seconds for which a broken stream is taken up again. Raises ValueError for a dialect
+        that is not spoken over a binding.
         """
         check(dialect, binding)
         self.address = address
@@ -40,6 +52,7 @@ class Client:
         self.binding = binding
         self._dialect = dialect
         self._trace = trace
+        self._patience = patience
         self._open: Road | None = None
 
     async def __aenter__(self) -> Self:
@@ -65,14 +78,17 @@ class Client:
         *,
         configuration: pb.SendMessageConfiguration | None = None,
         metadata: Mapping[str, Any] | None = None,
+        key: str = "",
     ) -> pb.SendMessageResponse:
         """Sends a message and waits for the task to end or to ask, as long as the server lets a caller wait.
+
+        `key` is the send's idempotency key, by default one of its own: repeated with it, a send runs nothing again.
 
         With `configuration.return_immediately` it does not wait. The answer holds a task, or a message from
         an agent that needs no task.
         """
         request = self._request(message, configuration, metadata)
-        return cast(pb.SendMessageResponse, await self._road.call("SendMessage", request))
+        return cast(pb.SendMessageResponse, await self._road.call("SendMessage", request, key=key or str(uuid.uuid4())))
 
     def stream(
         self,
@@ -80,18 +96,38 @@ class Client:
         *,
         configuration: pb.SendMessageConfiguration | None = None,
         metadata: Mapping[str, Any] | None = None,
+        key: str = "",
     ) -> Stream:
-        """Sends a message and yields the Task, then its updates until the turn ends; or one Message."""
+        """Sends a message and yields the Task, then its updates until the turn ends; or one Message.
+
+        A connection that breaks is taken up again where it broke, under the same idempotency key.
+        """
         request = self._request(message, configuration, metadata)
-        return self._road.stream("SendStreamingMessage", request)
+        return self._follow("SendStreamingMessage", request, key=key or str(uuid.uuid4()))
 
-    def subscribe(self, task_id: str) -> Stream:
-        """Yields the Task as it is, then its updates until it has ended.
+    def subscribe(self, task_id: str, *, after: str = "") -> Stream:
+        """Yields the Task as it is, then its updates until it has ended; after a cursor, only what follows that.
 
-        Raises ClientError with reason UNSUPPORTED_OPERATION when it has ended already.
+        A connection that breaks is taken up again where it broke. Raises ClientError with reason
+        UNSUPPORTED_OPERATION when the task has ended already and no cursor is given.
         """
         request = pb.SubscribeToTaskRequest(tenant=self.agent, id=task_id)
-        return self._road.stream("SubscribeToTask", request)
+        return self._follow("SubscribeToTask", request, after=after)
+
+    async def _follow(
+        self, rpc: str, request: pb.SendMessageRequest | pb.SubscribeToTaskRequest, *, after: str = "", key: str = ""
+    ) -> Stream:
+        follow = resume.Following(after, to_the_end=rpc == "SubscribeToTask", patience=self._patience)
+        while not follow.over:
+            try:
+                async with aclosing(self._road.stream(rpc, request, after=follow.cursor, key=key)) as events:
+                    async for event in events:
+                        yield follow.take(event)
+                follow.ended()
+            except ClientError as error:
+                follow.failed(error)
+            if not follow.over:
+                await asyncio.sleep(follow.pause)
 
     async def get(self, task_id: str, *, history: int | None = None) -> pb.Task:
         """The task with its last `history` messages (None: as many as the server likes)."""

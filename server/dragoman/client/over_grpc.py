@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from dragoman.client.failure import ClientError
 from dragoman.client.roads import Stream, Trace, silent
+from dragoman.core.extensions import RESUME
 from dragoman.wire import v03_back
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -69,24 +70,24 @@ class GrpcRoad:
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         self._old = old
         self._trace = trace
-        self._metadata = (("a2a-version", "0.3" if old else "1.0"),)
+        self._metadata = (("a2a-version", "0.3" if old else "1.0"), ("a2a-extensions", RESUME.uri))
 
-    async def call(self, rpc: str, request: Message) -> Message:
+    async def call(self, rpc: str, request: Message, *, key: str = "") -> Message:
         path, write, answer, read = self._plan(rpc)
         sent = write(request)
         self._tell(">", path, sent)
         method = self._channel.unary_unary(path, type(sent).SerializeToString, answer.FromString)
         with _failures(self._trace):
-            told = await method(sent, metadata=self._metadata)
+            told = await method(sent, metadata=self._with(key=key))
         self._tell("<", answer.DESCRIPTOR.full_name, told)
         return read(told)
 
-    async def stream(self, rpc: str, request: Message) -> Stream:
+    async def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "") -> Stream:
         path, write, answer, read = self._plan(rpc)
         sent = write(request)
         self._tell(">", path, sent)
         method = self._channel.unary_stream(path, type(sent).SerializeToString, answer.FromString)
-        events = method(sent, metadata=self._metadata)
+        events = method(sent, metadata=self._with(after=after, key=key))
         try:
             with _failures(self._trace):
                 async for event in events:
@@ -105,6 +106,10 @@ class GrpcRoad:
             name, write, answer, read = _OLD[rpc]
             return f"/{_V03.full_name}/{name}", write, answer, read
         return f"/{_V1.full_name}/{rpc}", _same, _ANSWERS[rpc], _same
+
+    def _with(self, *, after: str = "", key: str = "") -> tuple[tuple[str, str], ...]:
+        given = (("dragoman-after", after), ("idempotency-key", key))
+        return (*self._metadata, *((name, value) for name, value in given if value))
 
     def _tell(self, direction: str, what: str, message: Message) -> None:
         if self._trace is not silent:

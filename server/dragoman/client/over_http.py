@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from dragoman.client.failure import ClientError
 from dragoman.client.roads import Stream, Trace
 from dragoman.core.errors import A2AError
+from dragoman.core.extensions import RESUME
 from dragoman.wire import protojson, sse, v01_json, v03_back, v03_json
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -93,21 +94,31 @@ class _Http:
         self._agent = agent
         self._trace = trace
         # Streams last as long as their tasks; a connection that cannot be made is noticed all the same.
+        extension = "A2A-Extensions" if dialect == "1.0" else "X-A2A-Extensions"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-        self._session = aiohttp.ClientSession(timeout=timeout, headers={"A2A-Version": dialect})
+        self._session = aiohttp.ClientSession(timeout=timeout, headers={"A2A-Version": dialect, extension: RESUME.uri})
 
     async def close(self) -> None:
         await self._session.close()
 
     @asynccontextmanager
     async def _request(
-        self, method: str, path: str, body: Any = None, accept: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        accept: str = "application/json",
+        *,
+        after: str = "",
+        key: str = "",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         data = None if body is None else orjson.dumps(body)
         self._trace(">", f"{method} {path}")
         if data is not None:
             self._trace(">", data.decode())
-        headers = {"Accept": accept, **({"Content-Type": "application/json"} if data is not None else {})}
+        headers = {"Accept": accept, **_carried(after, key)}
+        if data is not None:
+            headers["Content-Type"] = "application/json"
         try:
             async with self._session.request(method, self._base + path, data=data, headers=headers) as response:
                 self._trace("<", f"{response.status} {response.headers.get('Content-Type', '')}")
@@ -137,6 +148,12 @@ class _Http:
             raise ClientError("INTERNAL", f"the answer is not {self._dialect}: {error.message}") from error
 
 
+def _carried(after: str, key: str) -> dict[str, str]:
+    """The headers of a cursor and a key, if there are any."""
+    given = {"Last-Event-ID": after, "Idempotency-Key": key}
+    return {name: value for name, value in given.items() if value}
+
+
 def _streamed(message: Message) -> pb.StreamResponse:
     assert isinstance(message, pb.StreamResponse)
     return message
@@ -145,16 +162,18 @@ def _streamed(message: Message) -> pb.StreamResponse:
 class JsonRpcRoad(_Http):
     """JSON-RPC over HTTP. Implements `Road`."""
 
-    async def call(self, rpc: str, request: Message) -> Message:
+    async def call(self, rpc: str, request: Message, *, key: str = "") -> Message:
         phrase = self._phrase(rpc)
-        async with self._request("POST", self._path, self._envelope(phrase, request)) as response:
+        async with self._request("POST", self._path, self._envelope(phrase, request), key=key) as response:
             value = await self._value(response)
         return self._read(phrase, _result(value))
 
-    async def stream(self, rpc: str, request: Message) -> Stream:
+    async def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "") -> Stream:
         phrase = self._phrase(rpc)
         body = self._envelope(phrase, request)
-        async with self._request("POST", self._path, body, accept="text/event-stream") as response:
+        async with self._request(
+            "POST", self._path, body, accept="text/event-stream", after=after, key=key
+        ) as response:
             if response.content_type != "text/event-stream":
                 _result(await self._value(response))
                 raise ClientError("INTERNAL", "the answer is no stream")
@@ -178,25 +197,27 @@ class JsonRpcRoad(_Http):
 class WebSocketRoad(JsonRpcRoad):
     """JSON-RPC over WebSocket, a connection for each call. Implements `Road`."""
 
-    async def call(self, rpc: str, request: Message) -> Message:
+    async def call(self, rpc: str, request: Message, *, key: str = "") -> Message:
         phrase = self._phrase(rpc)
-        async for value in self._answers(self._envelope(phrase, request)):
+        async for value in self._answers(self._envelope(phrase, request), key=key):
             return self._read(phrase, _result(value))
         raise ClientError("UNAVAILABLE", "the connection closed without an answer")
 
-    async def stream(self, rpc: str, request: Message) -> Stream:
+    async def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "") -> Stream:
         phrase = self._phrase(rpc)
-        async for value in self._answers(self._envelope(phrase, request)):
+        async for value in self._answers(self._envelope(phrase, request), after=after, key=key):
             result = _result(value)
             if result == {"status": "stream_complete"}:
                 return
             yield _streamed(self._read(phrase, result))
 
-    async def _answers(self, envelope: dict[str, Any]) -> AsyncGenerator[Any, None]:
+    async def _answers(self, envelope: dict[str, Any], *, after: str = "", key: str = "") -> AsyncGenerator[Any, None]:
         path = f"{self._path.rstrip('/')}/ws"
         self._trace(">", f"WebSocket {path}")
         try:
-            async with self._session.ws_connect(self._base + path, max_msg_size=0) as socket:
+            async with self._session.ws_connect(
+                self._base + path, max_msg_size=0, headers=_carried(after, key)
+            ) as socket:
                 text = orjson.dumps(envelope).decode()
                 self._trace(">", text)
                 await socket.send_str(text)
@@ -254,17 +275,17 @@ _IN_PATH: Final = ("id", "name", "tenant")
 class RestRoad(_Http):
     """REST. Implements `Road`."""
 
-    async def call(self, rpc: str, request: Message) -> Message:
+    async def call(self, rpc: str, request: Message, *, key: str = "") -> Message:
         phrase, method, path, body = self._plan(rpc, request)
-        async with self._request(method, path, body) as response:
+        async with self._request(method, path, body, key=key) as response:
             value = await self._value(response)
             if response.status >= 400:
                 raise ClientError.of_json(value.get("error", {}) if isinstance(value, dict) else {})
         return self._read(phrase, value)
 
-    async def stream(self, rpc: str, request: Message) -> Stream:
+    async def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "") -> Stream:
         phrase, method, path, body = self._plan(rpc, request)
-        async with self._request(method, path, body, accept="text/event-stream") as response:
+        async with self._request(method, path, body, accept="text/event-stream", after=after, key=key) as response:
             if response.content_type != "text/event-stream":
                 value = await self._value(response)
                 raise ClientError.of_json(value.get("error", {}) if isinstance(value, dict) else {})

@@ -25,12 +25,12 @@ Stream = AsyncGenerator[pb.StreamResponse, None]
 class Road(Protocol):
     """Calls by the names of 1.0's RPCs. All raise ClientError."""
 
-    async def call(self, rpc: str, request: Message) -> Message:
-        """The answer to a unary call."""
+    async def call(self, rpc: str, request: Message, *, key: str = "") -> Message:
+        """The answer to a unary call. `key`: its idempotency key."""
         ...
 
-    def stream(self, rpc: str, request: Message) -> Stream:
-        """The events of a streaming call."""
+    def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "") -> Stream:
+        """The events of a streaming call, those after a cursor if one is given; each carries its own."""
         ...
 
     async def close(self) -> None:

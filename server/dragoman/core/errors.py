@@ -103,6 +103,10 @@ class PayloadTooLarge(A2AError):
     """The message is larger than this server accepts."""
 
 
+class IdempotencyKeyReused(A2AError):
+    """The idempotency key was used for a message with other content."""
+
+
 class Unauthenticated(A2AError):
     """The credentials are missing or not good."""
 

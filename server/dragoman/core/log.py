@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from dragoman.core.names import Owner
 
@@ -55,6 +55,10 @@ class Head:
     """Waits for a worker to claim it."""
     visible: bool = True
     """False while a `direct` agent may still answer with a Message instead."""
+    attempt: int = 1
+    """How often the present turn was begun; more than once after a crash."""
+    answered: int = 0
+    """The user's last message that a turn which ended has dealt with."""
     dialect: str = ""
     """The dialect it was made in, as its maker calls it."""
     alias: bool = False
@@ -135,6 +139,26 @@ class Refused(Exception):
         self.head = head
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an idempotency key was used for: the digest of the message, and the task or the Message it led to."""
+
+    digest: bytes
+    task: TaskRef | None
+    """None for a task that was erased."""
+    reply: bytes = b""
+    first: int = 0
+    """The last sequence before the message: 0 for one that made its task."""
+
+
+class Repeated(Refused):
+    """The idempotency key was used before; nothing was written."""
+
+    def __init__(self, earlier: Earlier) -> None:
+        super().__init__("repeated", None)
+        self.earlier = earlier
+
+
 ABSENT: Final = "absent"
 ENDED: Final = "ended"
 EXISTS: Final = "exists"
@@ -213,6 +237,23 @@ class Version:
         return None if head.last == self.last else CHANGED
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An idempotency key, unique to an owner's agent, and the digest of the message that it stands for."""
+
+    agent: str
+    text: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ContextState:
+    """The agent's JSON for a conversation, and how often it was written."""
+
+    data: bytes = b""
+    version: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """One change of one task, written whole or not at all."""
@@ -232,6 +273,14 @@ class Append:
     """The turn ends here, unless messages wait (`again`)."""
     discard: bool = False
     """Nobody saw the task and nobody will: it goes."""
+    reply: bytes = b""
+    """With `discard`: the serialized Message that came instead, kept for the idempotency key if there is one."""
+    retry: bool = False
+    """Nobody runs the task any more: its turn is to be begun again."""
+    key: Key | None = None
+    """Refuses the append as Repeated when the key was used, and is used by it."""
+    context: ContextState | None = None
+    """The agent's JSON for the conversation; refused as CHANGED when its version is not the next one."""
 
 
 @dataclass(slots=True)
@@ -244,7 +293,9 @@ class Event:
     """The state it brings; 0 for an artifact."""
     ends: bool = False
     """The turn ends with it: a send's stream and a blocking send stop here."""
-    forms: dict[object, bytes] = field(default_factory=dict)
+    cursor: str = ""
+    """What a reader gives back to go on after it (core/cursors.py); empty for a Message, which has no task."""
+    forms: dict[object, Any] = field(default_factory=dict)
     """Its encodings, one for each wire form, shared by all who read it."""
 
 

@@ -200,6 +200,10 @@ def _write_artifact(made: Plan, event: ArtifactChange) -> None:
 def _settle(made: Plan) -> None:
     """Who runs the task after this."""
     change, head = made.change, made.head
+    if change.release:
+        head = replace(head, attempt=1, answered=head.taken)
+    if change.retry:
+        head = replace(head, session=0, ready=True, attempt=head.attempt + 1, taken=head.answered)
     if change.release and not made.again:
         head = replace(head, session=0, ready=False)
         if made.events:

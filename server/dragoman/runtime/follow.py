@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from dragoman.core.cursors import prefix
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.log import Event, TaskRef
 from dragoman.ports import Bus, Stop, Store
@@ -93,17 +94,25 @@ class Follower:
                 waiter.set_result(None)
 
 
+class Missing(Exception):
+    """The next event is not kept any more."""
+
+
 class Subscriber:
     """A cursor over one task's events. `at` is the last sequence seen."""
 
     def __init__(self, store: Store, follower: Follower) -> None:
         self._store = store
         self._follower = follower
+        self._cursor = prefix(store.epoch, follower.ref.key)
         self._read: deque[Event] = deque()
         self.at = 0
 
     async def next(self) -> Event:
-        """The next event, waiting for it if need be. Raises TaskNotFound when the task is no more."""
+        """The next event, waiting for it if need be.
+
+        Raises TaskNotFound when the task is no more, Missing when the log no longer goes back so far.
+        """
         follower = self._follower
         while True:
             if self._read:
@@ -113,13 +122,24 @@ class Subscriber:
             elif follower.last > self.at:
                 self._read.extend(await self._store.events(follower.ref, self.at))
                 if not self._read:
-                    raise TaskNotFound
+                    if await self._store.read(follower.ref, history=0, artifacts=False) is None:
+                        raise TaskNotFound
+                    raise Missing
+                if self._read[0].sequence != self.at + 1:
+                    self._read.clear()
+                    raise Missing
                 continue
             else:
                 await follower.more()
                 continue
             self.at = event.sequence
-            return event
+            return self.mark(event)
+
+    def mark(self, event: Event) -> Event:
+        """Gives the event its cursor, if nobody did yet: it is the same for all who read it."""
+        if not event.cursor:
+            event.cursor = f"{self._cursor}{event.sequence}"
+        return event
 
 
 class Followers:

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from dragoman.ports import Agent, Bus, Store
+from dragoman.runtime.call import Limits
 from dragoman.runtime.dispatch import SLOTS, Dispatch
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.log import Log
-from dragoman.runtime.service import Limits, TaskService
+from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import end_interrupted
 
 

@@ -217,7 +217,9 @@ class Run:
             for change in changes:
                 self._batch.put(change)
             return False
-        await self._log.append(Append(task=self.head.ref, guard=self._guard, discard=True))
+        await self._log.append(
+            Append(task=self.head.ref, guard=self._guard, discard=True, reply=message.SerializeToString())
+        )
         self.first.set_result(message)
         return True
 

@@ -7,104 +7,41 @@ bytes on untouched, every other dialect decodes them at the edge. All raise chil
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import replace
 from typing import Final
 
-from dragoman.core import frames, limits, messages, pages, states
+from dragoman.core import cursors, frames, limits, pages, states
 from dragoman.core.card import AgentSpec
 from dragoman.core.errors import (
     AgentNotFound,
-    ExtensionSupportRequired,
     InvalidParams,
-    PushNotificationNotSupported,
-    TaskEnded,
     TaskNotCancelable,
     TaskNotFound,
     UnsupportedOperation,
 )
+from dragoman.core.extensions import overlay
 from dragoman.core.log import (
-    ENDED,
-    EXISTS,
-    RUNNING,
-    USER,
     Append,
-    Appended,
     Event,
     Head,
-    Inbound,
-    New,
-    NewTask,
-    NotRunning,
     NotTerminal,
     Refused,
     StatusChange,
     TaskRef,
 )
-from dragoman.core.names import AGENT_ID, Caller, Owner, id_of, new_key, resolve
-from dragoman.ports import Bus, Signal, Snapshot, Store, StoredMessage
+from dragoman.core.names import AGENT_ID, Caller, Owner, resolve
+from dragoman.ports import Bus, Signal, Snapshot, Store
+from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
-from dragoman.runtime.follow import Followers, Subscriber
+from dragoman.runtime.follow import Followers, Missing, Subscriber
 from dragoman.runtime.log import Log
-from dragoman.runtime.run import Run
+from dragoman.runtime.sending import Sending, new_context_id, new_task_key, reply
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CANCEL_WAIT: Final = 2.0
 """Seconds that CancelTask waits for a running agent to stop before it answers with the task as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a caller may ask for: decoded bytes of a request, seconds of a blocking send."""
-
-    message_bytes: int = limits.MESSAGE_BYTES
-    blocking_wait: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request: who asks which agent, and what the asker's transport and dialect imply."""
-
-    caller: Caller
-    timeout: float | None = None
-    """Seconds a blocking send may wait; None for the server's limit."""
-    shows_finished: bool = False
-    """Subscribing to a finished task gives the Task and closes, instead of UnsupportedOperation."""
-    stops_with_turn: bool = False
-    """A subscription ends when the turn does, and not only with the task."""
-    dialect: str = ""
-    """What a task that begins here is said to be made in."""
-    extensions: tuple[str, ...] = ()
-    """The URIs of extensions that the caller activates."""
-    names_tasks: bool = False
-    """The caller chooses the ids of its tasks: a message for one that is not there creates it (A2A 0.1)."""
-
-
-class _AliasTaken(Exception):
-    """Two messages that would create the same alias met; the other one's task is there now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A message that was stored: the append, and the run if it began here."""
-
-    appended: Appended
-    run: Run | None
-    created: bool
-
-
-def new_task_key() -> bytes:
-    """A fresh task key of this moment."""
-    return new_key(time.time_ns() // 1_000_000, secrets.token_bytes(10))
-
-
-def new_context_id() -> str:
-    """A fresh context id."""
-    return str(uuid.uuid4())
 
 
 class TaskService:
@@ -130,8 +67,7 @@ class TaskService:
         self._followers = followers
         self._dispatch = dispatch
         self._limits = limits
-        self._new_key = new_key
-        self._new_context = new_context
+        self._sending = Sending(store, log, followers, dispatch, agents, limits, new_key, new_context)
         self.agents = agents
         """The agents of this server, by id."""
         self.root = root
@@ -155,30 +91,35 @@ class TaskService:
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
         async with AsyncExitStack() as stack:
             follow = not request.configuration.return_immediately
-            sent, subscriber = await self._store_message(stack, call, request, follow=follow)
-            if message := await _reply(sent):
+            sent, subscriber = await self._sending.store(stack, call, request, follow=follow)
+            if message := await reply(sent):
                 return frames.frame(2, message.SerializeToString())
-            if subscriber is not None:
-                subscriber.at = sent.appended.head.last
+            if subscriber is not None and (not sent.repeated or sent.head.running or sent.head.ready):
+                subscriber.at = sent.head.last
                 await _until_turn_ends(subscriber, deadline)
-        return frames.frame(1, (await self._snapshot(sent.appended.head.ref, history)).task)
+        return frames.frame(1, (await self._snapshot(sent.head.ref, history)).task)
 
-    async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncIterator[Event]:
+    async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2)."""
         history = _history_length(request.configuration)
         async with AsyncExitStack() as stack:
-            sent, subscriber = await self._store_message(stack, call, request, follow=True)
+            sent, subscriber = await self._sending.store(stack, call, request, follow=True)
             assert subscriber is not None
-            if message := await _reply(sent):
+            if message := await reply(sent):
                 yield Event(0, frames.frame(2, message.SerializeToString()))
                 return
-            head = sent.appended.head
+            head = sent.head
+            if sent.repeated and (sent.created or call.after):
+                async with aclosing(self._replay(subscriber, call, head)) as events:
+                    async for event in events:
+                        yield event
+                return
             if sent.created and history is None:
-                event = sent.appended.events[0]
+                event = sent.events[0]
             else:
                 snapshot = await self._snapshot(head.ref, history)
                 head, event = snapshot.head, _as_event(snapshot)
-            yield event
+            yield subscriber.mark(event)
             subscriber.at = event.sequence
             ended = not (head.running or head.ready)
             while not ended:
@@ -186,91 +127,14 @@ class TaskService:
                 ended = event.ends
                 yield event
 
-    async def _store_message(
-        self, stack: AsyncExitStack, call: Call, request: pb.SendMessageRequest, *, follow: bool
-    ) -> tuple[Sent, Subscriber | None]:
-        """Writes the message of a send, and listens to its task from before that if asked to."""
-        while True:
-            change = await self._prepare(call, request)
-            subscriber = await stack.enter_async_context(self._followers.subscribe(change.task)) if follow else None
-            try:
-                return await self._commit(change), subscriber
-            except _AliasTaken:  # so the next look finds a task to continue
-                continue
-
-    async def _prepare(self, call: Call, request: pb.SendMessageRequest) -> Append:
-        """The change that stores a message: it creates a task, or continues the one it names."""
-        limits.check_size(request.ByteSize(), self._limits.message_bytes)
-        messages.check(request, self.agents[call.caller.agent].input_modes)
-        if request.configuration.HasField("task_push_notification_config"):
-            raise PushNotificationNotSupported
-        message = pb.Message()
-        message.CopyFrom(request.message)
-        envelope = pb.SendMessageRequest(metadata=request.metadata if request.HasField("metadata") else None)
-        envelope.configuration.accepted_output_modes.extend(request.configuration.accepted_output_modes)
-        envelope.message.extensions.extend(self._activated(call))
-        if message.task_id:
-            head = await self._store.find(call.caller.owner, call.caller.agent, message.task_id)
-            if head is not None:
-                return self._continue(head, call.caller, message, envelope)
-            if not call.names_tasks:
-                raise TaskNotFound
-        return self._create(call, message, envelope)
-
-    def _activated(self, call: Call) -> list[str]:
-        """What the call activates of the agent's extensions. Raises ExtensionSupportRequired (1.0 §3.3.4)."""
-        declared = self.agents[call.caller.agent].extensions
-        for extension in declared:
-            if extension.required and extension.uri not in call.extensions:
-                raise ExtensionSupportRequired(
-                    f"A2A-Extensions: this agent requires the extension {extension.uri}; name it",
-                    metadata={"field": "A2A-Extensions", "required": extension.uri},
-                )
-        return [extension.uri for extension in declared if extension.uri in call.extensions]
-
-    def _create(self, call: Call, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
-        caller = call.caller
-        ref = TaskRef(caller.owner, self._new_key())
-        alias = bool(message.task_id)
-        message.task_id = message.task_id or id_of(ref.key)
-        message.context_id = message.context_id or self._new_context()
-        # Who names its task waits for that task and knows no other answer.
-        visible = alias or not self.agents[caller.agent].direct
-        new = NewTask(
-            caller.agent, message.task_id, message.context_id, visible=visible, dialect=call.dialect, alias=alias
-        )
-        inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
-        return Append(task=ref, guard=New(), create=new, message=inbound)
-
-    def _continue(self, head: Head, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
-        if message.context_id and message.context_id != head.context:
-            raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
-        message.context_id = head.context
-        guard = NotRunning() if self.agents[caller.agent].while_working == "refuse" else NotTerminal()
-        inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
-        return Append(task=head.ref, guard=guard, message=inbound)
-
-    async def _commit(self, change: Append) -> Sent:
-        """Writes a message and begins the run it claimed, whether or not the caller is still there to hear of it."""
-        session = self._dispatch.reserve()
-        inbound = change.message if change.create else None
-        first = StoredMessage(1, USER, inbound.message, inbound.envelope) if inbound else None
-        started: list[Run | None] = []
-
-        def written(appended: Appended | None) -> None:
-            started.append(self._dispatch.settle(session, appended, first))
-
-        try:
-            appended = await self._log.append(replace(change, claim=session), written)
-        except Refused as refused:
-            if refused.reason == ENDED:
-                raise TaskEnded from refused
-            if refused.reason == EXISTS:
-                raise _AliasTaken from refused
-            if refused.reason == RUNNING:
-                raise UnsupportedOperation("this agent takes no message while it works on the task") from refused
-            raise TaskNotFound from refused
-        return Sent(appended, started[0], change.create is not None)
+    async def _replay(self, subscriber: Subscriber, call: Call, head: Head) -> AsyncGenerator[Event, None]:
+        """The events of a turn that was begun before: from the task's first, or after the caller's cursor."""
+        subscriber.at = self._at(call, head) if call.after else 0
+        ended = False
+        while not ended:
+            event = await subscriber.next()
+            ended = event.ends
+            yield event
 
     # Reading ----------------------------------------------------------------------------------------------------
 
@@ -344,10 +208,15 @@ class TaskService:
 
     # Following --------------------------------------------------------------------------------------------------
 
-    async def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> AsyncIterator[Event]:
+    async def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> AsyncGenerator[Event, None]:
         """The Task as it is, then what happens to it until it ends (1.0 §3.1.6). Listening starts before reading."""
         head = await self._find(call.caller, request.id)
         async with self._followers.subscribe(head.ref) as subscriber:
+            if call.after:
+                async with aclosing(self._resume(subscriber, call, head.ref)) as events:
+                    async for event in events:
+                        yield event
+                return
             snapshot = await self._snapshot(head.ref, None)
             ended = states.is_terminal(snapshot.head.state)
             if ended and not call.shows_finished:
@@ -356,11 +225,37 @@ class TaskService:
             subscriber.at = snapshot.head.last
             first = _as_event(snapshot)
             first.ends = ended
-            yield first
+            yield subscriber.mark(first)
             while not ended:
                 event = await subscriber.next()
                 ended = states.is_terminal(event.state) or (call.stops_with_turn and event.ends)
                 yield event
+
+    async def _resume(self, subscriber: Subscriber, call: Call, ref: TaskRef) -> AsyncGenerator[Event, None]:
+        """What follows the caller's cursor, also on a finished task: the rest, then the end.
+
+        A cursor that is older than the log gives the Task as it is, marked as a gap, and then what follows that.
+        """
+        head = (await self._snapshot(ref, 0)).head
+        known = head.last
+        after = subscriber.at = self._at(call, head)
+        ended = _over(head, call) and after == known
+        while not ended:
+            try:
+                event = await subscriber.next()
+            except Missing:
+                snapshot = await self._snapshot(ref, None)
+                head, known = snapshot.head, snapshot.head.last
+                subscriber.at = known
+                yield subscriber.mark(_gap(snapshot, after))
+                ended = _over(head, call)
+                continue
+            ended = states.is_terminal(event.state) or (call.stops_with_turn and event.ends and event.sequence >= known)
+            yield event
+
+    def _at(self, call: Call, head: Head) -> int:
+        """The sequence of the caller's cursor. Raises InvalidParams for one that is not this task's."""
+        return cursors.sequence(call.after, cursors.prefix(self._store.epoch, head.ref.key), head.last)
 
     async def made_in(self, caller: Caller, task_id: str) -> str:
         """The dialect in which a task was made; empty when there is none to see."""
@@ -382,13 +277,6 @@ class TaskService:
         return snapshot
 
 
-async def _reply(sent: Sent) -> pb.Message | None:
-    """The Message a `direct` agent answered with instead of a task; waits until that is decided."""
-    if sent.run is None or sent.appended.head.visible:
-        return None
-    return await asyncio.shield(sent.run.first)
-
-
 async def _until_turn_ends(subscriber: Subscriber, deadline: float) -> None:
     """Follows until the turn ends, or until the loop's clock shows `deadline`."""
     try:
@@ -399,8 +287,20 @@ async def _until_turn_ends(subscriber: Subscriber, deadline: float) -> None:
         return
 
 
+def _over(head: Head, call: Call) -> bool:
+    """Whether a subscription to the task as it is would end at once."""
+    return states.is_terminal(head.state) or (call.stops_with_turn and not (head.running or head.ready))
+
+
 def _as_event(snapshot: Snapshot) -> Event:
     return Event(snapshot.head.last, frames.frame(1, snapshot.task), snapshot.head.state)
+
+
+def _gap(snapshot: Snapshot, after: int) -> Event:
+    """The Task as it is, for a reader whose next event is gone."""
+    event = _as_event(snapshot)
+    told: dict[str, str | float | bool] = {"gap": True, "from": after, "sequence": event.sequence}
+    return Event(event.sequence, event.data + overlay(1, told), event.state)
 
 
 def _history_length(request: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration) -> int | None:

@@ -26,6 +26,7 @@ import orjson
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dragoman.core.card import AgentSpec, Extension, Skill
+from dragoman.core.extensions import SERVER
 from dragoman.wire import card_security
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -86,7 +87,7 @@ def v1_card(spec: AgentSpec, at: Addresses) -> pb.AgentCard:
         default_output_modes=spec.output_modes,
         skills=[pb.AgentSkill(**_skill_fields(skill, spec)) for skill in _skills(spec, at)],
     )
-    for extension in spec.extensions:
+    for extension in (*spec.extensions, *SERVER):
         card.capabilities.extensions.append(_extension(pb.AgentExtension(), extension))
     card_security.write_v1(spec, card)
     if at.capabilities.extended:
@@ -124,7 +125,7 @@ def v03_card(spec: AgentSpec, at: Addresses) -> v03.AgentCard:
         default_output_modes=spec.output_modes,
         skills=[v03.AgentSkill(**_skill_fields(skill, spec)) for skill in _skills(spec, at)],
     )
-    for extension in spec.extensions:
+    for extension in (*spec.extensions, *SERVER):
         card.capabilities.extensions.append(_extension(v03.AgentExtension(), extension))
     card_security.write_v03(spec, card)
     if spec.provider:

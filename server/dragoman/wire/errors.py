@@ -38,6 +38,7 @@ class Rpc(IntEnum):
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
+    ALREADY_EXISTS = 6
     RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
     UNIMPLEMENTED = 12
@@ -103,6 +104,7 @@ _V1_0_1: Final[Mapping[type[Exception], Codes]] = {
     errors.TaskEnded: Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION"),
     errors.AgentNotFound: Codes(Rpc.NOT_FOUND, 404, -32602, "AGENT_NOT_FOUND"),
     errors.PayloadTooLarge: Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE"),
+    errors.IdempotencyKeyReused: Codes(Rpc.ALREADY_EXISTS, 409, -32602, "IDEMPOTENCY_KEY_REUSED"),
     errors.Unauthenticated: Codes(Rpc.UNAUTHENTICATED, 401, -32603, "UNAUTHENTICATED"),
     errors.Unavailable: Codes(Rpc.UNAVAILABLE, 503, -32603, "UNAVAILABLE"),
     errors.InternalError: Codes(Rpc.INTERNAL, 500, -32603, "INTERNAL_ERROR"),

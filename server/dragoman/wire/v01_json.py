@@ -216,6 +216,10 @@ def updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
                 for artifact in task.artifacts
             ]
             status = pb.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+            if task.HasField("metadata"):
+                status.metadata.CopyFrom(task.metadata)
+                for artifact in artifacts:
+                    artifact.metadata.CopyFrom(task.metadata)
             return [
                 *(pb.StreamResponse(artifact_update=artifact) for artifact in artifacts),
                 pb.StreamResponse(status_update=status),

@@ -15,10 +15,11 @@ from typing import Any, Final
 from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.plan import Plan, plan
+from dragoman.stores.sqlite import contexts, keys
 
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible, dialect, alias"
+    " session, token, ready, visible, attempt, answered, dialect, alias"
 )
 
 HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
@@ -26,12 +27,12 @@ ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? 
 
 INSERT_TASK: Final = f"""
 INSERT INTO tasks (owner, task, created, metadata, memory, {HEAD_COLUMNS})
-VALUES (?, ?, ?, ?, ?, {", ".join("?" * 17)})
+VALUES (?, ?, ?, ?, ?, {", ".join("?" * 19)})
 """
 
 UPDATE_TASK: Final = """
 UPDATE tasks SET state = ?, updated = ?, last = ?, messages = ?, status_message = ?, asked = ?, inbox = ?,
-    taken = ?, session = ?, token = ?, ready = ?, visible = ?
+    taken = ?, session = ?, token = ?, ready = ?, visible = ?, attempt = ?, answered = ?
 WHERE owner = ? AND task = ?
 """
 
@@ -57,14 +58,17 @@ DISCARD: Final = tuple(
 def head_of(ref: TaskRef, row: tuple[Any, ...]) -> Head:
     """The head in a row of HEAD_COLUMNS."""
     head = Head(ref, *row[:13])
-    return replace(head, ready=bool(row[13]), visible=bool(row[14]), dialect=row[15], alias=bool(row[16]))
+    return replace(
+        head, ready=bool(row[13]), visible=bool(row[14]), attempt=row[15], answered=row[16], dialect=row[17],
+        alias=bool(row[18]),
+    )  # fmt: skip
 
 
 def head_values(head: Head) -> tuple[Any, ...]:
     return (
         head.agent, head.id, head.context, head.state, head.updated, head.last, head.messages,
         head.status_message, head.asked, head.inbox, head.taken, head.session, head.token, head.ready, head.visible,
-        head.dialect, head.alias,
+        head.attempt, head.answered, head.dialect, head.alias,
     )  # fmt: skip
 
 
@@ -81,11 +85,19 @@ class Transaction:
         """Writes one change. Raises Refused before anything of it is written."""
         ref = change.task
         owner = self._owner(ref.owner)
+        now = self.clock()
+        if change.key is not None:
+            keys.check(self.connection, owner, ref.owner, change.key, now)
         row = self.connection.execute(HEAD, (owner, ref.key)).fetchone()
         if change.create is not None and change.create.alias:
             self._check_alias(owner, change.create)
-        made = plan(head_of(ref, row) if row else None, change, self.clock())
+        made = plan(head_of(ref, row) if row else None, change, now)
+        if change.context is not None:
+            contexts.write(self.connection, owner, made.head, change.context)
+        if change.key is not None:
+            keys.use(self.connection, owner, change.key, ref.key, made.before.last if made.before else 0, now)
         if change.discard:
+            keys.keep_reply(self.connection, owner, ref.key, change.reply)
             for statement in DISCARD:
                 self.connection.execute(statement, (owner, ref.key))
         else:

@@ -12,11 +12,12 @@ from itertools import groupby
 from typing import Any, Final
 
 from dragoman.core import frames
-from dragoman.core.log import Event, Head, TaskRef
+from dragoman.core.log import ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner, key_of
 from dragoman.core.pages import Page, Query, sort_key
 from dragoman.core.plan import status_bytes
 from dragoman.ports import Conversation, Snapshot, StoredMessage
+from dragoman.stores.sqlite import contexts
 from dragoman.stores.sqlite.apply import ALIAS, HEAD_COLUMNS, head_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -63,6 +64,11 @@ def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str)
         if head is not None and head.visible and head.agent == agent and head.id == task_id:
             return head
     return None
+
+
+def context(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
+    number = owner_number(connection, owner)
+    return contexts.read(connection, number, agent, name) if number is not None else ContextState()
 
 
 def _keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:

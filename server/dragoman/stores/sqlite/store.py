@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from dragoman.core.log import Append, Appended, Event, Head, TaskRef
+from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports import Conversation, Snapshot
@@ -55,6 +55,7 @@ class SqliteStore:
     def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
         self._path = path
         self._clock = clock
+        (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         self._checkpointer = Checkpointer(lambda: connect(path), path)
         self._writer = Writer(connection, clock, self._checkpointer)
         self._local = threading.local()
@@ -87,6 +88,13 @@ class SqliteStore:
 
     async def orphans(self, session: int, limit: int) -> list[Head]:
         return await self._read(reads.orphans, session, limit)
+
+    @property
+    def epoch(self) -> str:
+        return str(self._epoch)
+
+    async def context(self, owner: Owner, agent: str, context: str) -> ContextState:
+        return await self._read(reads.context, owner, agent, context)
 
     async def open_session(self) -> int:
         return int(await self._writer.submit(self._insert_session))

@@ -1,0 +1,259 @@
+"""Storing a message: a new task or the next turn of one, once for each idempotency key.
+
+Nothing here waits for an agent. What is stored may be claimed for a run in the same append; whoever called is told what
+was written, or what an earlier send with the same key led to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final
+
+from dragoman.core import limits, messages
+from dragoman.core.card import AgentSpec
+from dragoman.core.errors import (
+    ExtensionSupportRequired,
+    IdempotencyKeyReused,
+    InvalidParams,
+    PushNotificationNotSupported,
+    TaskEnded,
+    TaskNotFound,
+    UnsupportedOperation,
+)
+from dragoman.core.log import (
+    ENDED,
+    EXISTS,
+    RUNNING,
+    USER,
+    Append,
+    Appended,
+    Earlier,
+    Event,
+    Head,
+    Inbound,
+    Key,
+    New,
+    NewTask,
+    NotRunning,
+    NotTerminal,
+    Refused,
+    Repeated,
+    TaskRef,
+)
+from dragoman.core.names import Caller, Owner, id_of, new_key
+from dragoman.ports import Store, StoredMessage
+from dragoman.runtime.call import Call, Limits
+from dragoman.runtime.dispatch import Dispatch
+from dragoman.runtime.follow import Followers, Subscriber
+from dragoman.runtime.log import Log
+from dragoman.runtime.run import Run
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+KEY_LENGTH: Final = 255
+"""Characters of an idempotency key."""
+
+UNDECIDED: Final = 0.1
+"""Seconds between two looks at a task of another process that may still become a Message."""
+
+
+class _AliasTaken(Exception):
+    """Two messages that would create the same alias met; the other one's task is there now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that was stored, now or by an earlier send with its key: its task and events, and what came of it."""
+
+    head: Head
+    events: Sequence[Event] = ()
+    run: Run | None = None
+    """The run, if it began here."""
+    created: bool = False
+    repeated: bool = False
+    reply: pb.Message | None = None
+
+
+_NO_TASK: Final = Head(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0)
+"""The head of what was answered without a task."""
+
+
+def new_task_key() -> bytes:
+    """A fresh task key of this moment."""
+    return new_key(time.time_ns() // 1_000_000, secrets.token_bytes(10))
+
+
+def new_context_id() -> str:
+    """A fresh context id."""
+    return str(uuid.uuid4())
+
+
+class Sending:
+    """Stores the messages of sends."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        followers: Followers,
+        dispatch: Dispatch,
+        agents: Mapping[str, AgentSpec],
+        limits: Limits,
+        new_key: Callable[[], bytes],
+        new_context: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._followers = followers
+        self._dispatch = dispatch
+        self._agents = agents
+        self._limits = limits
+        self._new_key = new_key
+        self._new_context = new_context
+
+    async def store(
+        self, stack: AsyncExitStack, call: Call, request: pb.SendMessageRequest, *, follow: bool
+    ) -> tuple[Sent, Subscriber | None]:
+        """Writes the message of a send, and listens to its task from before that if asked to."""
+        while True:
+            change = await self._prepare(call, request)
+            subscriber = await stack.enter_async_context(self._followers.subscribe(change.task)) if follow else None
+            try:
+                return await self._commit(change), subscriber
+            except _AliasTaken:  # so the next look finds a task to continue
+                continue
+            except Repeated as repeated:
+                if sent := await self._earlier(repeated.earlier, change):
+                    if follow and sent.reply is None and sent.head.ref != change.task:
+                        subscriber = await stack.enter_async_context(self._followers.subscribe(sent.head.ref))
+                    return sent, subscriber
+
+    async def _earlier(self, earlier: Earlier, change: Append) -> Sent | None:
+        """What the first send with this key led to; None while that is not decided, after waiting for it a little."""
+        assert change.key is not None
+        if earlier.digest != change.key.digest:
+            raise IdempotencyKeyReused("Idempotency-Key: was used for a message with other content; use a new key")
+        if earlier.reply:
+            return Sent(_NO_TASK, repeated=True, reply=pb.Message.FromString(earlier.reply))
+        if earlier.task is None:
+            raise TaskNotFound
+        head = await self._head(earlier.task)
+        if head.visible:
+            return Sent(head, created=earlier.first == 0, repeated=True)
+        run = self._dispatch.run_of(earlier.task)
+        if run is not None:
+            await asyncio.shield(run.first)
+        else:
+            await asyncio.sleep(UNDECIDED)
+        return None
+
+    async def _head(self, ref: TaskRef) -> Head:
+        snapshot = await self._store.read(ref, history=0, artifacts=False)
+        if snapshot is None:
+            raise TaskNotFound
+        return snapshot.head
+
+    async def _prepare(self, call: Call, request: pb.SendMessageRequest) -> Append:
+        """The change that stores a message: it creates a task, or continues the one it names."""
+        limits.check_size(request.ByteSize(), self._limits.message_bytes)
+        messages.check(request, self._agents[call.caller.agent].input_modes)
+        if request.configuration.HasField("task_push_notification_config"):
+            raise PushNotificationNotSupported
+        message = pb.Message()
+        message.CopyFrom(request.message)
+        envelope = pb.SendMessageRequest(metadata=request.metadata if request.HasField("metadata") else None)
+        envelope.configuration.accepted_output_modes.extend(request.configuration.accepted_output_modes)
+        envelope.message.extensions.extend(self._activated(call))
+        key = self._key(call, request)
+        if message.task_id:
+            head = await self._store.find(call.caller.owner, call.caller.agent, message.task_id)
+            if head is not None:
+                return replace(self._continue(head, call.caller, message, envelope), key=key)
+            if not call.names_tasks:
+                raise TaskNotFound
+        return replace(self._create(call, message, envelope), key=key)
+
+    def _key(self, call: Call, request: pb.SendMessageRequest) -> Key | None:
+        """The call's idempotency key with the digest of what it stands for: the message without its own id."""
+        text = call.key or (request.message.message_id if self._limits.message_id_is_key else "")
+        if not text:
+            return None
+        if len(text) > KEY_LENGTH:
+            raise InvalidParams.field("Idempotency-Key", f"must be at most {KEY_LENGTH} characters")
+        said = pb.Message()
+        said.CopyFrom(request.message)
+        said.message_id = ""
+        digest = sha256(said.SerializeToString(deterministic=True)).digest()
+        return Key(call.caller.agent, text, digest)
+
+    def _activated(self, call: Call) -> list[str]:
+        """What the call activates of the agent's extensions. Raises ExtensionSupportRequired (1.0 §3.3.4)."""
+        declared = self._agents[call.caller.agent].extensions
+        for extension in declared:
+            if extension.required and extension.uri not in call.extensions:
+                raise ExtensionSupportRequired(
+                    f"A2A-Extensions: this agent requires the extension {extension.uri}; name it",
+                    metadata={"field": "A2A-Extensions", "required": extension.uri},
+                )
+        return [extension.uri for extension in declared if extension.uri in call.extensions]
+
+    def _create(self, call: Call, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
+        caller = call.caller
+        ref = TaskRef(caller.owner, self._new_key())
+        alias = bool(message.task_id)
+        message.task_id = message.task_id or id_of(ref.key)
+        message.context_id = message.context_id or self._new_context()
+        # Who names its task waits for that task and knows no other answer.
+        visible = alias or not self._agents[caller.agent].direct
+        new = NewTask(
+            caller.agent, message.task_id, message.context_id, visible=visible, dialect=call.dialect, alias=alias
+        )
+        inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
+        return Append(task=ref, guard=New(), create=new, message=inbound)
+
+    def _continue(self, head: Head, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
+        if message.context_id and message.context_id != head.context:
+            raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
+        message.context_id = head.context
+        guard = NotRunning() if self._agents[caller.agent].while_working == "refuse" else NotTerminal()
+        inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
+        return Append(task=head.ref, guard=guard, message=inbound)
+
+    async def _commit(self, change: Append) -> Sent:
+        """Writes a message and begins the run it claimed, whether or not the caller is still there to hear of it."""
+        session = self._dispatch.reserve()
+        inbound = change.message if change.create else None
+        first = StoredMessage(1, USER, inbound.message, inbound.envelope) if inbound else None
+        started: list[Run | None] = []
+
+        def written(appended: Appended | None) -> None:
+            started.append(self._dispatch.settle(session, appended, first))
+
+        try:
+            appended = await self._log.append(replace(change, claim=session), written)
+        except Repeated:
+            raise
+        except Refused as refused:
+            if refused.reason == ENDED:
+                raise TaskEnded from refused
+            if refused.reason == EXISTS:
+                raise _AliasTaken from refused
+            if refused.reason == RUNNING:
+                raise UnsupportedOperation("this agent takes no message while it works on the task") from refused
+            raise TaskNotFound from refused
+        return Sent(appended.head, appended.events, started[0], change.create is not None)
+
+
+async def reply(sent: Sent) -> pb.Message | None:
+    """The Message a `direct` agent answered with instead of a task; waits until that is decided."""
+    if sent.reply is not None:
+        return sent.reply
+    if sent.run is None or sent.head.visible:
+        return None
+    return await asyncio.shield(sent.run.first)

@@ -1,0 +1,115 @@
+"""G4: send twice, run once, on every binding; the same key with other content is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.test_roads import ROADS, Server, text_of
+
+from dragoman import Turn, agent
+from dragoman.app import open_app
+from dragoman.client import ClientError, message
+from dragoman.settings import Address, Settings
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+EVERY = pytest.mark.parametrize(("dialect", "binding"), ROADS)
+
+
+RUNS: dict[str, int] = {}
+
+
+@agent(default=True, direct=True)
+async def counting(turn: Turn) -> str | None:
+    RUNS[turn.text] = RUNS.get(turn.text, 0) + 1
+    match turn.text.split()[0]:
+        case "reply":
+            turn.reply(f"reply {RUNS[turn.text]}")
+        case "ask":
+            turn.ask("which?")
+        case "slow":
+            turn.status("on it")
+            await asyncio.sleep(0.2)
+    return f"run {RUNS[turn.text]}"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    RUNS.clear()
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
+    async with open_app(settings, [counting]) as app:
+        yield Server(f"http://{app.http}", str(app.grpc))
+
+
+@EVERY
+async def test_sends_with_one_key_run_once_however_many_meet(server: Server, dialect: str, binding: str) -> None:
+    async with server.client(dialect, binding) as client:
+        named = "t1" if dialect == "0.1" else ""
+        sends = [client.send(message("slow one", task=named), key="k") for _ in range(5)]
+        answers = await asyncio.gather(*sends)
+    assert len({answer.task.id for answer in answers}) == 1
+    assert {text_of(answer.task) for answer in answers} == {"run 1"}
+    assert RUNS == {"slow one": 1}
+
+
+@EVERY
+async def test_a_stream_asked_for_again_begins_at_its_start(server: Server, dialect: str, binding: str) -> None:
+    async with server.client(dialect, binding) as client:
+        named = "t1" if dialect == "0.1" else ""
+
+        async def stream() -> list[str]:
+            events = [event async for event in client.stream(message("slow one", task=named), key="k")]
+            return [str(event.WhichOneof("payload")) for event in events]
+
+        first, again = await stream(), await stream()
+    assert first == again
+    assert RUNS == {"slow one": 1}
+
+
+@EVERY
+async def test_a_key_with_other_content_is_refused(server: Server, dialect: str, binding: str) -> None:
+    async with server.client(dialect, binding) as client:
+        await client.send(message("one", task="t1" if dialect == "0.1" else ""), key="k")
+        with pytest.raises(ClientError) as caught:
+            await client.send(message("two", task="t2" if dialect == "0.1" else ""), key="k")
+    assert caught.value.reason in ("IDEMPOTENCY_KEY_REUSED", "INVALID_PARAMS")
+    assert "new key" in caught.value.message
+    assert RUNS == {"one": 1}
+
+
+@pytest.mark.parametrize(("dialect", "binding"), [("1.0", "grpc"), ("1.0", "rest"), ("0.3", "jsonrpc")])
+async def test_direct_replies_and_follow_ups_have_keys_too(server: Server, dialect: str, binding: str) -> None:
+    async with server.client(dialect, binding) as client:
+        replies = [await client.send(message("reply x"), key="k1") for _ in range(2)]
+        assert {part.text for reply in replies for part in reply.message.parts} == {"reply 1"}
+        task = (await client.send(message("ask"))).task
+        assert task.status.state == pb.TASK_STATE_INPUT_REQUIRED
+        follow_ups = [await client.send(message("blue", task=task.id), key="k2") for _ in range(2)]
+        assert {text_of(answer.task) for answer in follow_ups} == {"run 1"}
+    assert RUNS == {"reply x": 1, "ask": 1, "blue": 1}
+
+
+async def test_a_key_is_its_owner_s_agent_s_own_and_not_too_long(server: Server) -> None:
+    async with server.client("1.0", "grpc") as client:
+        with pytest.raises(ClientError, match="at most 255"):
+            await client.send(message("x"), key="k" * 256)
+    assert RUNS == {}
+
+
+@pytest.mark.parametrize("on", [True, False])
+async def test_message_ids_are_keys_where_the_operator_says_so(tmp_path: Path, on: bool) -> None:
+    RUNS.clear()
+    anywhere = Address("127.0.0.1", 0)
+    settings: Any = Settings(
+        http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/m.db", idempotent_message_ids=on
+    )
+    body = {"message": {"messageId": "same", "role": "ROLE_USER", "parts": [{"text": "x"}]}}
+    async with open_app(settings, [counting]) as app, Server(f"http://{app.http}", "").client("1.0", "rest") as client:
+        for _ in range(2):
+            async with client._road._session.post(f"http://{app.http}/message:send", json=body) as answer:  # type: ignore[attr-defined]  # the road's own session
+                assert answer.status == 200
+    assert {"x": 1 if on else 2} == RUNS
