@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from dragoman import types
 from dragoman.agents.declare import agent
+from dragoman.agents.describe import retry
 from dragoman.agents.turn import Turn, TurnEnded
-from dragoman.core.card import Provider, Skill
+from dragoman.core.card import Extension, Provider, Skill
 
-__all__ = ["agent", "Turn", "TurnEnded", "Skill", "Provider", "types", "__version__"]
+__all__ = ["agent", "retry", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types", "__version__"]
 
 __version__: str
 

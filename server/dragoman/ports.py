@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -96,12 +96,26 @@ class Store(Protocol):
         """The agent's JSON for a conversation as last committed; empty, of version 0, when there is none."""
         ...
 
-    async def open_session(self) -> int:
-        """Begins a worker session: a number never used before in this store."""
+    async def open_session(self, lease: float, *, alone: bool = False) -> int:
+        """Begins a worker session, a number never used before in this store, that expires in `lease` seconds.
+
+        `alone`: the caller holds the store by itself, so every earlier session is over.
+        """
+        ...
+
+    def renew(self, session: int, lease: float) -> None:
+        """Puts the end of a session off, before whatever else waits to be written. Blocks; for a thread of its own.
+
+        Raises what made it impossible.
+        """
+        ...
+
+    async def sessions(self) -> dict[int, int]:
+        """The sessions that have not ended: number and time of expiry in milliseconds since the epoch."""
         ...
 
     async def orphans(self, session: int, limit: int) -> list[Head]:
-        """Tasks claimed by other sessions than this one. Only the holder of the store's lock may judge them dead."""
+        """Tasks claimed by sessions that have expired; never this one's own."""
         ...
 
     async def close(self) -> None:
@@ -189,14 +203,30 @@ class TurnOver(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Notes:
+    """JSON that an agent keeps, where it changed: of the task (`turn.state`), of the conversation."""
+
+    task: bytes | None = None
+    context: bytes | None = None
+
+    def then(self, later: Notes) -> Notes:
+        """Both, the later one where both say something."""
+        return Notes(
+            self.task if later.task is None else later.task, self.context if later.context is None else later.context
+        )
+
+
+NOTHING = Notes()
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How a turn ended: last artifacts, then the status; or, instead of both, a Message as the whole answer."""
 
     status: StatusChange
     artifacts: Sequence[ArtifactChange] = ()
     reply: pb.Message | None = None
-    memory: bytes | None = field(default=None)
-    """The agent's JSON for this task, when it changed."""
+    notes: Notes = NOTHING
 
 
 class Desk(Protocol):
@@ -242,11 +272,40 @@ class Desk(Protocol):
         ...
 
     @property
+    def context_memory(self) -> bytes:
+        """The agent's JSON for the conversation as it was when the turn began; empty at first."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """How often this turn was begun, 1 unless a process died while it ran the turn."""
+        ...
+
+    @property
+    def previous_artifacts(self) -> Sequence[pb.Artifact]:
+        """The task's artifacts when a second or later attempt began."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the server is about to stop and wants the turn to end."""
+        ...
+
+    @property
+    def cancel_reason(self) -> str:
+        """Why the run was asked to stop: `client`, `deadline`, `drain` or `fenced`; empty when it was not."""
+        ...
+
+    @property
     def cancelled(self) -> bool:
         """Whether somebody asked this run to stop."""
         ...
 
-    def put(self, change: StatusChange | ArtifactChange, *, memory: bytes | None = None) -> Awaitable[None]:
+    def refuse_cancel(self, why: str) -> None:
+        """From now on a client's cancel is refused with this text."""
+        ...
+
+    def put(self, change: StatusChange | ArtifactChange, *, notes: Notes = NOTHING) -> Awaitable[None]:
         """Adds an event to the open batch and does not wait for the disk.
 
         The awaitable ends when there is room for more and may be ignored. From another thread than the loop's the

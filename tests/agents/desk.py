@@ -11,7 +11,7 @@ from dragoman.core import fold, states
 from dragoman.core.log import Append, ArtifactChange, Inbound, New, NewTask, StatusChange, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.plan import plan
-from dragoman.ports import Agent, Ending
+from dragoman.ports import NOTHING, Agent, Ending, Notes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -48,6 +48,12 @@ class RecordingDesk:
         self.asked = asked
         self.references = references
         self.memory = memory
+        self.context_memory = b""
+        self.attempt = 1
+        self.previous_artifacts: Sequence[pb.Artifact] = ()
+        self.stopping = False
+        self.cancel_reason = ""
+        self.refusal = ""
         self.cancelled = False
         self.changes: list[StatusChange | ArtifactChange] = []
         self.memories: list[bytes] = [memory]
@@ -59,13 +65,16 @@ class RecordingDesk:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
 
-    def put(self, change: StatusChange | ArtifactChange, *, memory: bytes | None = None) -> Awaitable[None]:
+    def refuse_cancel(self, why: str) -> None:
+        self.refusal = why
+
+    def put(self, change: StatusChange | ArtifactChange, *, notes: Notes = NOTHING) -> Awaitable[None]:
         with self._lock:
             if self.refuses is not None:
                 raise self.refuses
             self.changes.append(change)
-            if memory is not None:
-                self.memories.append(memory)
+            if notes.task is not None:
+                self.memories.append(notes.task)
         self._loop.call_soon_threadsafe(self.put_something.set)
         return self.room
 

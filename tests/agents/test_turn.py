@@ -18,7 +18,7 @@ from dragoman.agents.plain import fill_object
 from dragoman.core import states
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.log import ArtifactChange, StatusChange
-from dragoman.ports import Ending
+from dragoman.ports import NOTHING, Ending, Notes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -308,14 +308,14 @@ async def ended(change: Callable[[Turn], None], memory: bytes = b"") -> Ending:
 
 async def test_state_is_stored_with_the_end_of_the_turn() -> None:
     ending = await ended(lambda turn: turn.state.update(step=2))
-    assert ending.memory is not None
-    assert orjson.loads(ending.memory) == {"step": 2}
+    assert ending.notes.task is not None
+    assert orjson.loads(ending.notes.task) == {"step": 2}
 
 
 async def test_state_that_was_not_touched_or_not_changed_is_not_stored() -> None:
-    assert (await ended(lambda turn: None, b'{"a":1}')).memory is None
-    assert (await ended(lambda turn: turn.state.get("a"), b'{"a":1}')).memory is None
-    assert (await ended(lambda turn: turn.state.update(a=1), b'{"a":1}')).memory is None
+    assert (await ended(lambda turn: None, b'{"a":1}')).notes.task is None
+    assert (await ended(lambda turn: turn.state.get("a"), b'{"a":1}')).notes.task is None
+    assert (await ended(lambda turn: turn.state.update(a=1), b'{"a":1}')).notes.task is None
 
 
 @pytest.mark.parametrize("value", [float("nan"), (1, 2), date(2026, 1, 1), {1: 2}, object(), b"x", 2**70], ids=repr)
@@ -359,8 +359,8 @@ async def test_the_loop_does_not_wait_for_a_thread_that_waits_for_room() -> None
     full, room = threading.Event(), threading.Event()
     plain_put = desk.put
 
-    def put(change: StatusChange | ArtifactChange, *, memory: bytes | None = None) -> object:
-        made = plain_put(change, memory=memory)
+    def put(change: StatusChange | ArtifactChange, *, notes: Notes = NOTHING) -> object:
+        made = plain_put(change, notes=notes)
         if not full.is_set():
             full.set()
             assert room.wait(30)

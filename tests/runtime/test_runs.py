@@ -64,7 +64,7 @@ async def test_a_follow_up_waits_for_a_slot_too(tmp_path: Path) -> None:
 
 async def test_what_an_earlier_session_was_running_ends_as_interrupted(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db")
-    dead = await store.open_session()
+    dead = await store.open_session(10)
     seen = await store.append(created(new_ref(), claim=dead))
     unseen = await store.append(created(new_ref(), claim=dead, visible=False))
     async with world(tmp_path, echo, store=store) as here:

@@ -103,6 +103,9 @@ class World:
         return await self.get(task_id)
 
 
+ABOUT = ("direct", "cancelable", "while_working", "on_crash", "idle_limit", "time_limit", "id")
+
+
 @asynccontextmanager
 async def world(
     tmp_path: Path,
@@ -112,7 +115,7 @@ async def world(
     **options: Any,
 ) -> AsyncIterator[World]:
     """Runs these functions as agents, the first as root. `options` are those of open_runtime and of `@agent`."""
-    about = {name: options.pop(name) for name in ("direct", "cancelable", "while_working") if name in options}
+    about = {name: options.pop(name) for name in ABOUT if name in options}
     agents = [declare(**about)(function) for function in functions]
     opened = store or open_store(tmp_path / "tasks.db")
     try:

@@ -17,6 +17,7 @@ from dragoman.core.names import key_of
 from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_reads import StoreReads
+from dragoman.testing.store_sessions import StoreSessions
 from dragoman.testing.store_writes import Clock, StoreWrites
 
 
@@ -29,6 +30,10 @@ async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
 
 class TestWrites(StoreWrites):
     pass
+
+
+class TestSessions(StoreSessions):
+    """The third part of the contract."""
 
 
 class TestReads(StoreReads):

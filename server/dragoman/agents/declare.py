@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
-from dragoman.agents.describe import ExtensionLike, ProviderLike, SkillLike, spec_of
+from dragoman.agents.describe import ExtensionLike, ProviderLike, Retry, SkillLike, spec_of
 from dragoman.agents.function import take_turn
 from dragoman.agents.threads import Threads
 from dragoman.agents.values import NewId
@@ -86,6 +86,9 @@ def agent(
     direct: bool = False,
     cancelable: bool = True,
     while_working: Literal["queue", "refuse"] = "queue",
+    on_crash: Literal["fail"] | Retry = "fail",
+    idle_limit: float = 0.0,
+    time_limit: float = 0.0,
 ) -> Callable[[Callable[P, R]], DeclaredAgent[P, R]]: ...
 def agent(
     function: Callable[..., Any] | None = None,
@@ -110,6 +113,9 @@ def agent(
     direct: bool = False,
     cancelable: bool = True,
     while_working: Literal["queue", "refuse"] = "queue",
+    on_crash: Literal["fail"] | Retry = "fail",
+    idle_limit: float = 0.0,
+    time_limit: float = 0.0,
 ) -> Any:
     """Declares a function of one argument, the `Turn`, as an agent: `@agent` or `@agent(name="Echo", ...)`.
 
@@ -128,6 +134,8 @@ def agent(
     default: the root agent, meant when a request names none. Otherwise that is the first of a module.
     direct: may answer with a Message instead of a task (`turn.reply`).
     cancelable: whether clients may cancel its tasks.
+    on_crash: "fail" ends a task whose process died as FAILED, retry(n) begins its turn again, n times at most.
+    idle_limit, time_limit: seconds without an event, and seconds in all, after which a turn is ended as FAILED.
     while_working: "queue" gives messages for a running task to the agent, "refuse" refuses them.
 
     Raises TypeError or ValueError, naming the argument, where the agent is declared.
@@ -156,6 +164,9 @@ def agent(
             direct=direct,
             cancelable=cancelable,
             while_working=while_working,
+            on_crash=on_crash,
+            idle_limit=idle_limit,
+            time_limit=time_limit,
         )
         return DeclaredAgent(function, spec)
 

@@ -50,6 +50,9 @@ def spec_of(
     direct: bool,
     cancelable: bool,
     while_working: Any,
+    on_crash: Any,
+    idle_limit: float,
+    time_limit: float,
 ) -> AgentSpec:
     """The spec of `function` under these arguments. Raises TypeError or ValueError, naming the argument."""
     for argument, text in {"id": id, "name": name, "description": description}.items():
@@ -89,7 +92,38 @@ def spec_of(
         direct=direct,
         cancelable=cancelable,
         while_working=while_working,
+        retries=_retries(on_crash),
+        idle_limit=_seconds("idle_limit", idle_limit),
+        time_limit=_seconds("time_limit", time_limit),
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Retry:
+    """A turn whose process died is begun again, so often."""
+
+    times: int
+
+
+def retry(times: int) -> Retry:
+    """`@agent(on_crash=retry(2))`: begins a turn again when its process died, twice at most. Raises ValueError."""
+    if times not in range(1, 101):
+        raise ValueError(f"retry({times!r}): must be 1 to 100 times")
+    return Retry(times)
+
+
+def _retries(on_crash: object) -> int:
+    if isinstance(on_crash, Retry):
+        return on_crash.times
+    if on_crash != "fail":
+        raise ValueError(f'@agent: on_crash={on_crash!r} must be "fail" or retry(n)')
+    return 0
+
+
+def _seconds(argument: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise ValueError(f"@agent: {argument}={value!r} must be seconds, 0 for no limit")
+    return float(value)
 
 
 def _id_of(function: Callable[..., object]) -> str:

@@ -18,7 +18,7 @@ import orjson
 from dragoman.agents.plain import checked_text
 from dragoman.agents.values import NewId, adopted, artifact_of, change_of, frame_parts, head_of, message_of, parts_of
 from dragoman.core.log import ArtifactChange, StatusChange
-from dragoman.ports import Desk, Ending
+from dragoman.ports import NOTHING, Desk, Ending, Notes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OUTPUT: Final = "output"
@@ -36,14 +36,16 @@ class Output:
         self._written: set[str] = set()
         before = sum(message.role == pb.ROLE_USER for message in desk.history)
         self._default = f"{OUTPUT}-{before + 1}" if before else OUTPUT
-        self._saved = desk.memory
-        self._state: dict[str, Any] | None = None
+        self._task = Kept("turn.state", desk.memory)
+        self._context = Kept("turn.context.state", desk.context_memory)
 
     @property
     def state(self) -> dict[str, Any]:
-        if self._state is None:
-            self._state = orjson.loads(self._saved) if self._saved else {}
-        return self._state
+        return self._task.value
+
+    @property
+    def context_state(self) -> dict[str, Any]:
+        return self._context.value
 
     # Events -----------------------------------------------------------------------------------------------------
 
@@ -71,10 +73,10 @@ class Output:
         return room
 
     def _put(self, change: StatusChange | ArtifactChange) -> Awaitable[None]:
-        memory = self._changed_memory()
-        room = self.desk.put(change, memory=memory)
-        if memory is not None:
-            self._saved = memory
+        notes = self._changed()
+        room = self.desk.put(change, notes=notes)
+        self._task.committed(notes.task)
+        self._context.committed(notes.context)
         return room
 
     @contextmanager
@@ -104,17 +106,41 @@ class Output:
         self, status: StatusChange, *, artifacts: Sequence[ArtifactChange] = (), reply: pb.Message | None = None
     ) -> Ending:
         """The end of the turn, with the state as it is now. Raises TypeError for a state that is not JSON."""
-        return Ending(status, artifacts, reply, self._changed_memory())
+        return Ending(status, artifacts, reply, self._changed())
 
-    def _changed_memory(self) -> bytes | None:
-        if self._state is None:
+    def _changed(self) -> Notes:
+        task, context = self._task.changed(), self._context.changed()
+        return NOTHING if task is None and context is None else Notes(task, context)
+
+
+class Kept:
+    """JSON that is kept from turn to turn: read when it is first asked for, written when it has changed."""
+
+    def __init__(self, name: str, saved: bytes) -> None:
+        self._name = name
+        self._saved = saved
+        self._value: dict[str, Any] | None = None
+
+    @property
+    def value(self) -> dict[str, Any]:
+        if self._value is None:
+            self._value = orjson.loads(self._saved) if self._saved else {}
+        return self._value
+
+    def committed(self, data: bytes | None) -> None:
+        if data is not None:
+            self._saved = data
+
+    def changed(self) -> bytes | None:
+        """The JSON to write; None when it is as it was. Raises TypeError for what JSON cannot hold."""
+        if self._value is None:
             return None
         try:
-            memory = orjson.dumps(self._state)
+            data = orjson.dumps(self._value)
         except orjson.JSONEncodeError as error:
-            raise TypeError(f"turn.state: {error}") from None
-        if memory == self._saved:
+            raise TypeError(f"{self._name}: {error}") from None
+        if data == self._saved:
             return None
-        if orjson.loads(memory) != self._state:  # tuples, dates, NaN: written without complaint, read as something else
-            raise TypeError("turn.state: would not come back as it is; use dict, list, str, int, float, bool, None")
-        return memory
+        if orjson.loads(data) != self._value:  # tuples, dates, NaN: written without complaint, read as something else
+            raise TypeError(f"{self._name}: would not come back as it is; use dict, list, str, int, float, bool, None")
+        return data

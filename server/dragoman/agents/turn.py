@@ -90,6 +90,32 @@ class Turn(Incoming):
         return self._output.state
 
     @property
+    def context(self) -> Context:
+        """The conversation the task belongs to, with the agent's own JSON of it."""
+        return Context(self._output)
+
+    @property
+    def attempt(self) -> int:
+        """How often this turn was begun: more than once when a process died while it ran the turn (`on_crash`)."""
+        return self._desk.attempt
+
+    @property
+    def previous_artifacts(self) -> Sequence[pb.Artifact]:
+        """What a dead attempt and earlier turns left, when this is not the first attempt. Written again, an artifact
+        is replaced; others stay as they are."""
+        return self._desk.previous_artifacts
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the server is about to stop and wants this turn to end in half a minute."""
+        return self._desk.stopping
+
+    @property
+    def cancel_reason(self) -> str:
+        """Why this run was asked to stop: `client`, `deadline`, `drain` or `fenced`; empty when it was not."""
+        return self._desk.cancel_reason
+
+    @property
     def cancelled(self) -> bool:
         """Whether somebody asked this run to stop. For sync functions; async ones get CancelledError."""
         return self._desk.cancelled
@@ -98,6 +124,12 @@ class Turn(Incoming):
         """Raises CancelledError if somebody asked this run to stop. For sync functions, between two steps."""
         if self._desk.cancelled:
             raise asyncio.CancelledError("the task was canceled")
+
+    def refuse_cancel(self, why: str) -> None:
+        """From now on refuses clients who want to cancel this task, with this text (1.0: TaskNotCancelable)."""
+        if not why:
+            raise ValueError("turn.refuse_cancel: say why")
+        self._desk.refuse_cancel(why)
 
     # Verbs ------------------------------------------------------------------------------------------------------
 
@@ -184,6 +216,27 @@ class Turn(Incoming):
         status = StatusChange(states.COMPLETED, message.SerializeToString())
         message.ClearField("task_id")  # of a task that will not have been
         raise TurnEnded(status, message)
+
+
+class Context:
+    """A conversation: what the tasks of one context share."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    @property
+    def id(self) -> str:
+        """The context id."""
+        return self._output.desk.context_id
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The agent's JSON of this conversation, to change in place; kept from task to task.
+
+        It is stored with the next event, or with the end of the turn. When another task of the conversation has
+        written it since this turn began, this turn fails rather than undo that.
+        """
+        return self._output.context_state
 
 
 class _Done:

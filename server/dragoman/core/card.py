@@ -69,5 +69,11 @@ class AgentSpec:
     direct: bool = False
     """May answer with a Message instead of a task."""
     cancelable: bool = True
+    retries: int = 0
+    """How often a turn is begun again after the process that ran it died; 0 ends the task as FAILED instead."""
+    idle_limit: float = 0.0
+    """Seconds without an event after which a turn is ended; 0 for none."""
+    time_limit: float = 0.0
+    """Seconds after which a turn is ended in any case; 0 for none."""
     while_working: Literal["queue", "refuse"] = "queue"
     """What happens to a message for a task that is running."""

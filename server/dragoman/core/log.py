@@ -82,6 +82,8 @@ class NewTask:
     metadata: bytes = b""
     visible: bool = True
     dialect: str = ""
+    fresh_context: bool = False
+    """The conversation began with this task, so that it has no state yet."""
     alias: bool = False
     """`id` is the client's choice: refused as EXISTS when its owner's agent has a task of that alias."""
 

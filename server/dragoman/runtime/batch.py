@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final
 
 from dragoman.core.log import Appended, ArtifactChange, StatusChange
-from dragoman.ports import BufferFull, TurnOver
+from dragoman.ports import NOTHING, BufferFull, Notes, TurnOver
 
 EVENTS: Final = 256
 BYTES: Final = 1024 * 1024
 OVERFLOW: Final = 16
 
 Change = StatusChange | ArtifactChange
-Send = Callable[[list[Change], bytes | None], asyncio.Future[Appended]]
+Send = Callable[[list[Change], Notes], asyncio.Future[Appended]]
 
 
 class Batch:
@@ -32,7 +32,7 @@ class Batch:
         self._home = threading.get_ident()
         self._lock = threading.Condition()
         self._pending: list[Change] = []
-        self._memory: bytes | None = None
+        self._notes = NOTHING
         self._events = 0
         self._bytes = 0
         self._scheduled = False
@@ -48,7 +48,7 @@ class Batch:
         """Whether anything put is not committed yet."""
         return self._events > 0
 
-    def put(self, change: Change, memory: bytes | None = None) -> Awaitable[None]:
+    def put(self, change: Change, notes: Notes = NOTHING) -> Awaitable[None]:
         """Adds an event. Raises BufferFull, TurnOver, or what made an earlier append fail."""
         with self._lock:
             self._check()
@@ -60,8 +60,8 @@ class Batch:
             self._pending.append(change)
             self._events += 1
             self._bytes += size_of(change)
-            if memory is not None:
-                self._memory = memory
+            if notes is not NOTHING:
+                self._notes = self._notes.then(notes)
             if not self._scheduled:
                 self._scheduled = True
                 if threading.get_ident() == self._home:
@@ -86,15 +86,15 @@ class Batch:
             self._lock.notify_all()
         self._wake()
 
-    async def settle(self) -> tuple[list[Change], bytes | None]:
+    async def settle(self) -> tuple[list[Change], Notes]:
         """Waits for the append in flight, if any, and takes what has gathered, for the last append of a turn."""
         while self._events > len(self._pending) and self._error is None:
             await self._change()
         with self._lock:
             self._check()
-            changes, memory = self._pending, self._memory
-            self._pending, self._memory, self._events, self._bytes = [], None, 0, 0
-        return changes, memory
+            changes, notes = self._pending, self._notes
+            self._pending, self._notes, self._events, self._bytes = [], NOTHING, 0, 0
+        return changes, notes
 
     def _check(self) -> None:
         if self._error is not None:
@@ -102,13 +102,13 @@ class Batch:
 
     def _go(self) -> None:
         with self._lock:
-            changes, memory = self._pending, self._memory
+            changes, notes = self._pending, self._notes
             if not changes or self._error is not None:
                 self._scheduled = False
                 return
-            self._pending, self._memory = [], None
+            self._pending, self._notes = [], NOTHING
         size = sum(map(size_of, changes))
-        self._send(changes, memory).add_done_callback(lambda done: self._sent(done, len(changes), size))
+        self._send(changes, notes).add_done_callback(lambda done: self._sent(done, len(changes), size))
 
     def _sent(self, done: asyncio.Future[Appended], events: int, size: int) -> None:
         error = asyncio.CancelledError() if done.cancelled() else done.exception()

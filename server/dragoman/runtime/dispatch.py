@@ -23,6 +23,9 @@ log = logging.getLogger("dragoman.runtime")
 SLOTS: Final = 1000
 """Runs at a time in one process, unless the settings say otherwise."""
 
+STOPPING: Final = 30.0
+"""Seconds before the end of the drain at which runs are told (`turn.stopping`)."""
+
 STOP_WAIT: Final = 5.0
 """Seconds for agents to stop at the very end, after the drain."""
 
@@ -93,7 +96,14 @@ class Dispatch:
         self._reserved += 1
         return self._session
 
-    def settle(self, session: int, appended: Appended | None, message: StoredMessage | None) -> Run | None:
+    def settle(
+        self,
+        session: int,
+        appended: Appended | None,
+        message: StoredMessage | None,
+        *,
+        fresh_context: bool = False,
+    ) -> Run | None:
         """Ends a reservation: begins the run that was claimed, or tells of the task that waits.
 
         `message` is the first of a new task; None has the run read what there is. `appended` is None when
@@ -105,7 +115,7 @@ class Dispatch:
             return None
         head = appended.head
         if appended.claimed:
-            return self._begin(head, message)
+            return self._begin(head, message, fresh_context)
         if head.ready:
             self._starved = True
             self._bus.offer(Job(head.agent, head.ref))
@@ -113,14 +123,14 @@ class Dispatch:
             self._bus.signal(head.ref, Signal.MESSAGE)
         return None
 
-    def _begin(self, head: Head, message: StoredMessage | None) -> Run:
+    def _begin(self, head: Head, message: StoredMessage | None, fresh_context: bool) -> Run:
         run = Run(self._log, self._store, self._agents[head.agent], head, strict=self._strict)
         self._runs[head.ref] = run
         self._idle.clear()
         if message is None:
             run.resume(self._spawn)
         else:
-            run.begin(message, self._spawn)
+            run.begin(message, self._spawn, fresh_context=fresh_context)
         return run
 
     def _spawn(self, run: Run) -> asyncio.Task[None]:
@@ -201,7 +211,12 @@ class Dispatch:
         self._draining = True
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit
+        warned = False
         while self._runs and loop.time() < deadline:
+            if not warned and loop.time() >= deadline - STOPPING:
+                warned = True
+                for run in self._runs.values():
+                    run.stop_soon()
             if report is not None:
                 report(len(self._runs))
             try:

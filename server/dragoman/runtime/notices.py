@@ -26,7 +26,19 @@ DRAINED: Final = Notice(states.FAILED, "DRAINED", "The server shut down before t
 LOST: Final = Notice(states.FAILED, "NOT_WRITTEN", "What the agent produced could not be written.")
 OVERTAKEN: Final = Notice(states.CANCELED, "FENCED", "The agent did not stop in time; the task was ended without it.")
 
+TIMED_OUT: Final = Notice(states.FAILED, "TIMED_OUT", "The agent took longer than it may.")
+IDLE: Final = Notice(states.FAILED, "IDLE", "The agent said nothing for longer than it may.")
+OUTDATED: Final = Notice(
+    states.FAILED, "CONTEXT_CHANGED", "Another task of this conversation changed its state while this one worked on it."
+)
+
 BROKEN: Final = Notice(states.FAILED, "INVALID_AGENT_RESPONSE", "The agent broke the order of states:")
+
+
+def again(attempt: int) -> StatusChange:
+    """The status change with which a turn is begun again: it carries the number of the attempt."""
+    holder = pb.Message(metadata={"attempt": attempt})
+    return StatusChange(states.WORKING, metadata=holder.metadata.SerializeToString())
 
 
 def notice(what: Notice, detail: str = "") -> StatusChange:

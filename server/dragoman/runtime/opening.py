@@ -13,7 +13,8 @@ from dragoman.runtime.dispatch import SLOTS, Dispatch
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.log import Log
 from dragoman.runtime.service import TaskService
-from dragoman.runtime.sessions import end_interrupted
+from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
+from dragoman.runtime.watchdog import Watchdog
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,13 @@ async def open_runtime(
     limits: Limits | None = None,
     slots: int = SLOTS,
     strict: bool = False,
+    alone: bool = True,
+    lease: float = LEASE,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
+
+    `alone`: nobody else serves this store, so sessions that are still open are those of the dead. `lease`: seconds
+    after which others may take this one for dead when it is not renewed.
 
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
     else the first. On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes
@@ -45,21 +51,28 @@ async def open_runtime(
     root = root or root_of(agents)
     if root not in by_id:
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
-    session = await store.open_session()
+    session = await store.open_session(lease, alone=alone)
     appends = Log(store, bus)
-    await end_interrupted(store, appends, session)
+    specs = {name: agent.spec for name, agent in by_id.items()}
+    reaper = Reaper(store, bus, appends, session, specs)
+    await reaper.reap()
     followers = Followers(store, bus)
     dispatch = Dispatch(store, bus, appends, by_id, session, slots=slots, strict=strict)
-    specs = {name: agent.spec for name, agent in by_id.items()}
     service = TaskService(store, bus, appends, followers, dispatch, specs, root, limits or Limits())
     # Not a TaskGroup: it would wrap whatever the caller's block raises.
     keeping_up = asyncio.create_task(followers.keep_up(), name="followers keep up")
+    reaping = asyncio.create_task(reaper.watch(), name="reaper")
+    heartbeat = Heartbeat(store, session, lease=lease)
+    watchdog = Watchdog(asyncio.get_running_loop())
     try:
         await dispatch.start()
         yield Runtime(service, dispatch)
     finally:
         await dispatch.stop()
         keeping_up.cancel()
+        reaping.cancel()
+        watchdog.stop()
+        await asyncio.to_thread(heartbeat.stop)
 
 
 def root_of(agents: Sequence[Agent]) -> str:

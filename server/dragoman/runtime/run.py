@@ -10,24 +10,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dragoman.core import states
 from dragoman.core.log import (
+    CHANGED,
     USER,
     Append,
     Appended,
+    ArtifactChange,
+    ContextState,
     Head,
-    NotTerminal,
     Refused,
     Runner,
     StatusChange,
 )
 from dragoman.core.names import id_of
-from dragoman.ports import Agent, Conversation, Ending, Store, StoredMessage, TurnOver
+from dragoman.ports import NOTHING, Agent, Conversation, Ending, Notes, Store, StoredMessage, TurnOver
 from dragoman.runtime.batch import Batch, Change
 from dragoman.runtime.log import Log
-from dragoman.runtime.notices import BROKEN, DRAINED, LOST, OVERTAKEN, notice
+from dragoman.runtime.notices import (
+    BROKEN,
+    DRAINED,
+    IDLE,
+    LOST,
+    OUTDATED,
+    OVERTAKEN,
+    TIMED_OUT,
+    Notice,
+    again,
+    notice,
+)
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -65,24 +79,38 @@ class Run:
         self._mail = asyncio.Event()
         self._history: list[pb.Message] = []
         self._references: list[pb.Task] = []
+        self._touched: set[str] = set()
+        self._context = ContextState()
+        self._fresh_context = False
         self._taken = head.taken
         self._task: asyncio.Task[None] | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self._drained = False
         self._ending = False
+        self._reason = ""
+        self._overdue = TIMED_OUT
+        self._limit = 0.0
+        self._heard = False
         self._said_working = False
         self.message = pb.Message()
         self.envelope = pb.SendMessageRequest()
         self.asked: pb.Message | None = None
         self.memory = b""
+        self.attempt = head.attempt
+        self.previous_artifacts: Sequence[pb.Artifact] = ()
+        self.stopping = False
+        self.refusal = ""
+        """Why the agent does not let itself be canceled; empty while it does."""
         if head.visible:
             self.first.set_result(None)
 
     # What the dispatcher asks -----------------------------------------------------------------------------------
 
-    def begin(self, message: StoredMessage, spawn: Callable[[Run], asyncio.Task[None]]) -> None:
-        """Starts on the first message of a new task, which nothing need be read for."""
+    def begin(
+        self, message: StoredMessage, spawn: Callable[[Run], asyncio.Task[None]], *, fresh_context: bool = False
+    ) -> None:
+        """Starts on the first message of a new task, which nothing need be read for; nor for a new conversation."""
         self._take(message)
+        self._fresh_context = fresh_context
         self._task = spawn(self)
 
     def resume(self, spawn: Callable[[Run], asyncio.Task[None]]) -> None:
@@ -93,6 +121,11 @@ class Run:
         """Turn after turn, until the task ends, waits for its caller, or is lost."""
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(WORKING_AFTER if self.head.visible else HELD_FOR, self._show_working))
+        limits = self._agent.spec
+        if limits.time_limit:
+            self._timers.append(loop.call_later(limits.time_limit, self._too_late, TIMED_OUT, limits.time_limit))
+        if limits.idle_limit:
+            self._watch_idle(limits.idle_limit)
         try:
             while await self._end(await self._turn()):
                 self.message = pb.Message()
@@ -107,20 +140,24 @@ class Run:
             if not self.first.done():
                 self.first.set_result(None)
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "client") -> None:
         """Asks the agent to stop, and ends the task without it when it does not."""
-        if self.cancelled or self._ending:
+        if self.cancelled or self._ending or (self.refusal and reason == "client"):
             return
-        self.cancelled = True
+        self.cancelled, self._reason = True, reason
         self._timers.append(asyncio.get_running_loop().call_later(FENCED_AFTER, self._fence))
         if self._task is not None:
             self._task.cancel()
 
     def drain(self) -> None:
-        """The server's patience is over: ends the task as FAILED, with the reason."""
+        """The server's patience is over: ends the task as FAILED, or leaves its turn to be begun again elsewhere."""
         if not self._ending and self._task is not None and not self._task.done():
-            self._drained = self.cancelled = True
+            self.cancelled, self._reason = True, "drain"
             self._task.cancel()
+
+    def stop_soon(self) -> None:
+        """The server's patience is almost over."""
+        self.stopping = True
 
     def deliver_mail(self) -> None:
         """A message arrived for this task."""
@@ -144,12 +181,32 @@ class Run:
     def history(self) -> Sequence[pb.Message]:
         return self._history
 
-    def put(self, change: Change, *, memory: bytes | None = None) -> Awaitable[None]:
+    @property
+    def context_memory(self) -> bytes:
+        return self._context.data
+
+    @property
+    def cancel_reason(self) -> str:
+        return self._reason
+
+    def refuse_cancel(self, why: str) -> None:
+        self.refusal = why
+
+    def put(self, change: Change, *, notes: Notes = NOTHING) -> Awaitable[None]:
+        self._heard = True
         if isinstance(change, StatusChange):
             self._step(change.state)
-        elif self._state == states.SUBMITTED:
-            self._state = states.WORKING
-        return self._batch.put(change, memory)
+        else:
+            if self._state == states.SUBMITTED:
+                self._state = states.WORKING
+            change = self._anew(change)
+        return self._batch.put(change, notes)
+
+    def _anew(self, change: ArtifactChange) -> ArtifactChange:
+        """The first write of a second attempt to an artifact replaces what the dead one left of it."""
+        first = change.artifact_id not in self._touched
+        self._touched.add(change.artifact_id)
+        return replace(change, append=False) if self.attempt > 1 and first and change.append else change
 
     @property
     def references(self) -> Sequence[pb.Task]:
@@ -175,6 +232,9 @@ class Run:
         try:
             if not self.message.message_id:
                 await self._turn_to_next()
+            if not self._fresh_context:
+                self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)
+            self._fresh_context = False
             if self.message.reference_task_ids:
                 self._references = await self._referred()
             ending = await self._agent.take_turn(self)
@@ -183,7 +243,7 @@ class Run:
                 raise
             if self._task is not None:
                 self._task.uncancel()
-            return Ending(notice(DRAINED)) if self._drained else Ending(StatusChange(states.CANCELED))
+            return Ending(self._last_words())
         self._ending = True
         return ending
 
@@ -193,20 +253,70 @@ class Run:
         if ending.reply is not None and await self._reply(ending.reply):
             return False
         try:
-            put, memory = await self._batch.settle()
+            put, notes = await self._batch.settle()
             changes = self._begun(put)
         except (Refused, TurnOver):
             return False
         except Exception as error:
-            changes, memory = [], None
+            changes, notes = [], NOTHING
             ending = Ending(notice(LOST, str(error)))
-        changes += [*ending.artifacts, ending.status]
-        memory = memory if ending.memory is None else ending.memory
+        if self._reason == "drain" and self._retries_left and ending.status.state == states.FAILED:
+            await self._leave(changes, notes)
+            return False
+        changes += [*map(self._artifact, ending.artifacts), ending.status]
+        notes = notes.then(ending.notes)
         if self._strict:
             changes = self._strictly(changes)
-        appended = await self._log.append(self._change(changes, memory, release=True), self._written)
+        try:
+            appended = await self._log.append(self._change(changes, notes, release=True), self._written)
+        except Refused as refused:
+            if refused.reason != CHANGED:
+                raise
+            # Another task of the conversation was faster; what this one would undo is not its to undo.
+            lost = [*changes[:-1], notice(OUTDATED)]
+            appended = await self._log.append(self._change(lost, Notes(notes.task), release=True), self._written)
         self._ending = appended.again
         return appended.again
+
+    def _artifact(self, change: ArtifactChange) -> ArtifactChange:
+        return self._anew(change)
+
+    @property
+    def _retries_left(self) -> bool:
+        return self.attempt <= self._agent.spec.retries
+
+    async def _leave(self, changes: list[Change], notes: Notes) -> None:
+        """Gives the turn back, to be begun again by another process."""
+        if self.head.visible:
+            changes = [*changes, again(self.attempt + 1)]
+        change = self._change(changes, notes)
+        await self._log.append(replace(change, taken=0, retry=True), self._written)
+
+    def _last_words(self) -> StatusChange:
+        """How a run ends that was asked to stop and did."""
+        match self._reason:
+            case "drain":
+                return notice(DRAINED)
+            case "deadline":
+                return notice(self._overdue, f"The limit is {self._limit:g} s.")
+            case _:
+                return StatusChange(states.CANCELED)
+
+    def _too_late(self, what: Notice, limit: float) -> None:
+        self._overdue, self._limit = what, limit
+        self.cancel("deadline")
+
+    def _watch_idle(self, limit: float) -> None:
+        self._heard = False
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            if self._heard:
+                self._watch_idle(limit)
+            else:
+                self._too_late(IDLE, limit)
+
+        self._timers.append(loop.call_later(limit, look))
 
     async def _reply(self, message: pb.Message) -> bool:
         """Answers with a Message instead of a task, if nobody has seen the task. Takes it away then."""
@@ -223,13 +333,22 @@ class Run:
         self.first.set_result(message)
         return True
 
-    def _change(self, changes: list[Change], memory: bytes | None, *, release: bool = False) -> Append:
+    def _change(self, changes: list[Change], notes: Notes, *, release: bool = False) -> Append:
+        context = None
+        if notes.context is not None:
+            context = self._context = ContextState(notes.context, self._context.version + 1)
         return Append(
-            task=self.head.ref, guard=self._guard, events=changes, memory=memory, taken=self._taken, release=release
+            task=self.head.ref,
+            guard=self._guard,
+            events=changes,
+            memory=notes.task,
+            context=context,
+            taken=self._taken,
+            release=release,
         )
 
-    def _send(self, changes: list[Change], memory: bytes | None) -> asyncio.Future[Appended]:
-        return self._log.append(self._change(self._begun(changes), memory), self._written)
+    def _send(self, changes: list[Change], notes: Notes) -> asyncio.Future[Appended]:
+        return self._log.append(self._change(self._begun(changes), notes), self._written)
 
     def _begun(self, changes: list[Change]) -> list[Change]:
         """Writes WORKING with the first verb of a run that has not said it itself."""
@@ -252,7 +371,9 @@ class Run:
         """Ends a task whose agent does not stop. The release makes every later write of this run too late."""
         if self._task is None or self._task.done():
             return
-        change = Append(task=self.head.ref, guard=NotTerminal(), events=[notice(OVERTAKEN)], release=True)
+        end = notice(OVERTAKEN) if self._reason == "client" else self._last_words()
+        self._reason = "fenced"
+        change = Append(task=self.head.ref, guard=self._guard, events=[end], release=True)
         log.warning("agent did not stop within %g s of a cancel; fenced", FENCED_AFTER, extra=self._fields)
         self._log.append(change, self._written)
         self._batch.close(TurnOver("the task was canceled"))
@@ -298,6 +419,9 @@ class Run:
         said = {one.number: pb.Message.FromString(one.message) for one in conversation.messages}
         self.asked = said.get(conversation.head.asked)
         self._history = [message for number, message in said.items() if number < unread[0].number]
+        if self.attempt > 1:
+            snapshot = await self._store.read(self.head.ref, history=0)
+            self.previous_artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
         self._take(unread[0])
 
     async def _referred(self) -> list[pb.Task]:

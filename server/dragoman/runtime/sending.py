@@ -208,11 +208,18 @@ class Sending:
         ref = TaskRef(caller.owner, self._new_key())
         alias = bool(message.task_id)
         message.task_id = message.task_id or id_of(ref.key)
+        fresh = not message.context_id
         message.context_id = message.context_id or self._new_context()
         # Who names its task waits for that task and knows no other answer.
         visible = alias or not self._agents[caller.agent].direct
         new = NewTask(
-            caller.agent, message.task_id, message.context_id, visible=visible, dialect=call.dialect, alias=alias
+            caller.agent,
+            message.task_id,
+            message.context_id,
+            visible=visible,
+            dialect=call.dialect,
+            alias=alias,
+            fresh_context=fresh,
         )
         inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
         return Append(task=ref, guard=New(), create=new, message=inbound)
@@ -229,11 +236,12 @@ class Sending:
         """Writes a message and begins the run it claimed, whether or not the caller is still there to hear of it."""
         session = self._dispatch.reserve()
         inbound = change.message if change.create else None
+        fresh = change.create is not None and change.create.fresh_context
         first = StoredMessage(1, USER, inbound.message, inbound.envelope) if inbound else None
         started: list[Run | None] = []
 
         def written(appended: Appended | None) -> None:
-            started.append(self._dispatch.settle(session, appended, first))
+            started.append(self._dispatch.settle(session, appended, first, fresh_context=fresh))
 
         try:
             appended = await self._log.append(replace(change, claim=session), written)

@@ -193,6 +193,9 @@ class TaskService:
                 raise TaskNotCancelable
             if not self.agents[head.agent].cancelable and (head.running or head.ready):
                 raise TaskNotCancelable("this agent does not let a running task be canceled")
+            run = self._dispatch.run_of(ref)
+            if run is not None and run.refusal:
+                raise TaskNotCancelable(run.refusal)
             if head.running:
                 subscriber.at = head.last
                 self._bus.signal(ref, Signal.CANCEL)

@@ -1,44 +1,111 @@
-"""Sessions: who may hold a claim.
+"""Sessions: who may hold a claim, and what becomes of the tasks of those who are gone.
 
-Each start of a process opens a session, and every claim carries its number. On a store that one process holds
-by its lock, every other session is dead, and so is what it was running.
+A process that runs agents holds one session row that expires, and puts its end off from a thread of its own: a loop
+that an agent blocks must not look like a dead process. Every claim carries the session's number and a token. A reaper
+in every process looks for tasks whose session has expired, and ends their turn or has it begun again; what a process
+that was only paused writes after that is refused, because the token has moved on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
+from collections.abc import Mapping
 from typing import Final
 
+from dragoman.core.card import AgentSpec
 from dragoman.core.log import Append, Head, Refused, Runner
-from dragoman.ports import Store
+from dragoman.ports import Bus, Job, Store
 from dragoman.runtime.log import Log
-from dragoman.runtime.notices import INTERRUPTED, notice
+from dragoman.runtime.notices import INTERRUPTED, again, notice
 
 log = logging.getLogger("dragoman.runtime")
+
+LEASE: Final = 10.0
+"""Seconds after which a session ends that nobody renews."""
+
+RENEWED: Final = 2.0
+"""Seconds between two renewals, and between two looks for the tasks of the dead."""
 
 BATCH: Final = 256
 
 
-async def end_interrupted(store: Store, appends: Log, session: int) -> int:
-    """Ends every task claimed by another session than `session` as FAILED, INTERRUPTED. Gives how many there were.
+class Heartbeat:
+    """Keeps one session alive, from a thread of its own, until it is stopped."""
 
-    Only for the holder of the store's lock. A task that nobody had seen yet is taken away instead.
-    """
-    ended = 0
-    while heads := await store.orphans(session, BATCH):
-        results = await asyncio.gather(*(appends.append(_end(head)) for head in heads), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, Refused):
-                raise result
-        ended += len(heads)
-    if ended:
-        log.warning("tasks that were running when the server stopped, and end as FAILED: %d", ended)
-    return ended
+    def __init__(self, store: Store, session: int, *, lease: float = LEASE, every: float = RENEWED) -> None:
+        self._store = store
+        self._session = session
+        self._lease = lease
+        self._every = every
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dragoman-session", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread. The session then expires by itself."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        renewed = time.monotonic()
+        while not self._stop.wait(self._every):
+            try:
+                self._store.renew(self._session, self._lease)
+            except Exception:
+                log.exception("the session could not be renewed; others may take its tasks over")
+                continue
+            now = time.monotonic()
+            if now - renewed > self._lease:
+                log.warning("the session was not renewed for %.1f s; others may have taken its tasks", now - renewed)
+            renewed = now
 
 
-def _end(head: Head) -> Append:
-    guard = Runner(head.session, head.token)
-    if not head.visible:
-        return Append(task=head.ref, guard=guard, discard=True)
-    return Append(task=head.ref, guard=guard, events=[notice(INTERRUPTED)], release=True)
+class Reaper:
+    """Looks after the tasks of sessions that have expired."""
+
+    def __init__(self, store: Store, bus: Bus, appends: Log, session: int, agents: Mapping[str, AgentSpec]) -> None:
+        self._store = store
+        self._bus = bus
+        self._log = appends
+        self._session = session
+        self._agents = agents
+
+    async def watch(self) -> None:
+        """Looks every RENEWED seconds. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(RENEWED)
+            try:
+                await self.reap()
+            except Exception:
+                log.exception("could not look for the tasks of dead sessions")
+
+    async def reap(self) -> int:
+        """Ends every such task as FAILED, INTERRUPTED, or has its turn begun again. Gives how many there were.
+
+        A task that nobody had seen yet, and that is not to be tried again, is taken away instead.
+        """
+        found = 0
+        while heads := await self._store.orphans(self._session, BATCH):
+            results = await asyncio.gather(*map(self._one, heads), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException) and not isinstance(result, Refused):
+                    raise result
+            found += len(heads)
+        if found:
+            log.warning("tasks whose process is gone, ended or begun again: %d", found)
+        return found
+
+    async def _one(self, head: Head) -> None:
+        guard = Runner(head.session, head.token)
+        spec = self._agents.get(head.agent)
+        if spec is not None and head.attempt <= spec.retries:
+            events = [again(head.attempt + 1)] if head.visible else []
+            await self._log.append(Append(task=head.ref, guard=guard, events=events, retry=True))
+            self._bus.offer(Job(head.agent, head.ref))
+        elif not head.visible:
+            await self._log.append(Append(task=head.ref, guard=guard, discard=True))
+        else:
+            await self._log.append(Append(task=head.ref, guard=guard, events=[notice(INTERRUPTED)], release=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -218,17 +217,6 @@ class StoreReads:
         assert [head.ref for head in await store.waiting([AGENT], 10)] == [refs[0], refs[2]]
         assert [head.ref for head in await store.waiting([AGENT, "other"], 2)] == refs[:2]
         assert await store.waiting([], 10) == []
-
-    async def test_orphans_are_the_claims_of_other_sessions(self, store: Store) -> None:
-        mine = await store.open_session()
-        theirs = [(await running(store)).head.ref for _ in range(3)]
-        await store.append(created(new_ref(), claim=mine))
-        assert sorted(head.ref.key for head in await store.orphans(mine, 10)) == sorted(ref.key for ref in theirs)
-        assert len(await store.orphans(mine, 2)) == 2
-
-    async def test_a_session_is_never_opened_twice(self, store: Store) -> None:
-        sessions = await asyncio.gather(*(store.open_session() for _ in range(5)))
-        assert len(set(sessions)) == 5
 
     async def test_versions_tell_how_far_tasks_are(self, store: Store) -> None:
         done, other = await finished(store), await running(store)

@@ -44,7 +44,8 @@ FROM tasks t JOIN owners o USING (owner) WHERE ready AND agent IN ({agents}) ORD
 """
 ORPHANS: Final = """
 SELECT o.scope, o.principal, t.task, {columns}
-FROM tasks t JOIN owners o USING (owner) WHERE session > 0 AND session != ? LIMIT ?
+FROM tasks t JOIN owners o USING (owner)
+WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
 _COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in HEAD_COLUMNS.split(","))
 
@@ -221,8 +222,8 @@ def waiting(connection: sqlite3.Connection, agents: Iterable[str], limit: int) -
     return _heads(connection.execute(sql, (*names, limit)))
 
 
-def orphans(connection: sqlite3.Connection, session: int, limit: int) -> list[Head]:
-    return _heads(connection.execute(ORPHANS.format(columns=_COLUMNS), (session, limit)))
+def orphans(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[Head]:
+    return _heads(connection.execute(ORPHANS.format(columns=_COLUMNS), (session, now, limit)))
 
 
 def _heads(rows: Iterable[tuple[Any, ...]]) -> list[Head]:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -15,7 +16,7 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports import Conversation, Snapshot
-from dragoman.stores.sqlite import reads
+from dragoman.stores.sqlite import reads, sessions
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.writer import Writer
@@ -87,7 +88,7 @@ class SqliteStore:
         return await self._read(reads.waiting, agents, limit)
 
     async def orphans(self, session: int, limit: int) -> list[Head]:
-        return await self._read(reads.orphans, session, limit)
+        return await self._read(reads.orphans, session, self._clock(), limit)
 
     @property
     def epoch(self) -> str:
@@ -96,14 +97,18 @@ class SqliteStore:
     async def context(self, owner: Owner, agent: str, context: str) -> ContextState:
         return await self._read(reads.context, owner, agent, context)
 
-    async def open_session(self) -> int:
-        return int(await self._writer.submit(self._insert_session))
+    async def open_session(self, lease: float, *, alone: bool = False) -> int:
+        begin = partial(sessions.begin, now=self._clock(), lease=lease, alone=alone)
+        return int(await self._writer.submit(begin))
+
+    def renew(self, session: int, lease: float) -> None:
+        self._writer.first(lambda connection: sessions.renew(connection, session, self._clock(), lease))
+
+    async def sessions(self) -> dict[int, int]:
+        return await self._read(sessions.alive, self._clock())
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
-
-    def _insert_session(self, connection: sqlite3.Connection) -> int | None:
-        return connection.execute("INSERT INTO sessions (started) VALUES (?)", (self._clock(),)).lastrowid
 
     def _close(self) -> None:
         self._readers.shutdown()

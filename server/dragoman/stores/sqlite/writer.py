@@ -12,8 +12,9 @@ import asyncio
 import logging
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -39,6 +40,15 @@ class Waiting:
 
 
 @dataclass(slots=True)
+class Urgent:
+    """A write that goes before all others, and the thread that waits for it."""
+
+    job: Callable[[sqlite3.Connection], Any]
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
 class Done:
     future: asyncio.Future[Any]
     result: Any = None
@@ -61,7 +71,8 @@ class Writer:
         self._clock = clock
         self._checkpointer = checkpointer
         self._owners: dict[Owner, int] = {}
-        self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._queue: SimpleQueue[Waiting | Urgent | None] = SimpleQueue()
+        self._urgent: deque[Urgent] = deque()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="dragoman-writer", daemon=True)
         self._thread.start()
@@ -75,6 +86,17 @@ class Writer:
             self._queue.put(Waiting(job, future))
         return future
 
+    def first(self, job: Callable[[sqlite3.Connection], Any]) -> None:
+        """Runs a write in the next commit, before whatever waits. Blocks. Raises what the write raised."""
+        if self._closed:
+            raise RuntimeError("the store is closed")
+        urgent = Urgent(job)
+        self._urgent.append(urgent)
+        self._queue.put(urgent)  # only to wake the thread
+        urgent.done.wait()
+        if urgent.error is not None:
+            raise urgent.error
+
     def close(self) -> None:
         """Commits what waits and ends the thread. Blocks; may be called twice."""
         if not self._closed:
@@ -86,15 +108,31 @@ class Writer:
         open_for_more = True
         while open_for_more:
             batch = self._take()
+            self._serve_urgent()
             open_for_more = None not in batch
-            work = [item for item in batch if item is not None]
+            work = [item for item in batch if isinstance(item, Waiting)]
             if work:
                 self._deliver(self._commit(work))
                 self._checkpointer.committed(self._connection)
+        self._serve_urgent()
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
 
-    def _take(self) -> list[Waiting | None]:
+    def _serve_urgent(self) -> None:
+        while self._urgent:
+            urgent = self._urgent.popleft()
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                urgent.job(self._connection)
+                self._connection.execute("COMMIT")
+            except Exception as error:
+                urgent.error = error
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+            finally:
+                urgent.done.set()
+
+    def _take(self) -> list[Waiting | Urgent | None]:
         batch = [self._queue.get()]
         try:
             while len(batch) < BATCH:

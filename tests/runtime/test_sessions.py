@@ -1,0 +1,268 @@
+"""G3: no task hangs. Sessions that die, turns that are begun again, limits, and a loop that is blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.world import World, collect, said, state, texts, world
+
+from dragoman import Turn, retry
+from dragoman.core import states
+from dragoman.core.errors import TaskNotCancelable
+from dragoman.core.log import Refused, StatusChange
+from dragoman.runtime import sessions
+from dragoman.stores.sqlite import open_store
+from dragoman.stores.sqlite.store import milliseconds
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class Shifted:
+    """A clock that can be moved."""
+
+    def __init__(self) -> None:
+        self.ahead = 0
+
+    def __call__(self) -> int:
+        return milliseconds() + self.ahead
+
+
+@asynccontextmanager
+async def two(tmp_path: Path, clock: Shifted, agent: Any, **options: Any) -> AsyncIterator[tuple[World, World]]:
+    """Two runtimes on one file: neither is alone, and neither renews by itself while a test lasts."""
+    first, second = (open_store(tmp_path / "tasks.db", clock=clock) for _ in range(2))
+    async with (
+        world(tmp_path, agent, store=first, alone=False, **options) as one,
+        world(tmp_path, agent, store=second, alone=False, **options) as other,
+    ):
+        yield one, other
+
+
+def reaper(here: World, session: int = 0) -> sessions.Reaper:
+    dispatch: Any = here.runtime.dispatch
+    specs = {name: agent.spec for name, agent in dispatch._agents.items()}
+    return sessions.Reaper(here.store, dispatch._bus, dispatch._log, session or dispatch._session, specs)
+
+
+async def begun(runs: Any) -> None:
+    """Returns when there is a run."""
+    async with asyncio.timeout(10):
+        while not runs:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+
+
+async def hold(turn: Turn) -> str:
+    yielded = turn.attempt
+    turn.status(f"attempt {yielded}")
+    if yielded == 1:
+        await asyncio.Event().wait()
+    return f"attempt {yielded}"
+
+
+async def test_the_tasks_of_a_process_that_is_gone_end_within_its_lease(tmp_path: Path) -> None:
+    clock = Shifted()
+    async with two(tmp_path, clock, hold) as (one, other):
+        task = await one.start()
+        assert await reaper(other).reap() == 0, "a live session's tasks are its own"
+        clock.ahead += 15_000
+        assert await reaper(other).reap() == 1
+        ended = await other.get(task.id)
+        assert (state(ended), said(ended).split(":")[0]) == ("FAILED", "INTERRUPTED")
+
+
+async def test_a_paused_process_s_late_write_is_refused(tmp_path: Path) -> None:
+    clock = Shifted()
+    async with two(tmp_path, clock, hold) as (one, other):
+        task = await one.start()
+        runs: Any = one.runtime.dispatch
+        (run,) = runs._runs.values()
+        await run.flush()
+        clock.ahead += 15_000
+        await reaper(other).reap()
+        late = run._change([StatusChange(states.COMPLETED)], run._batch._notes, release=True)
+        with pytest.raises(Refused):
+            await one.store.append(late)
+        assert state(await one.get(task.id)) == "FAILED"
+
+
+async def test_a_turn_is_begun_again_where_its_author_allows_it(tmp_path: Path) -> None:
+    clock = Shifted()
+    async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
+        task = await one.start()
+        (run,) = one.runtime.dispatch._runs.values()
+        await run.flush()
+        clock.ahead += 15_000
+        await reaper(other).reap()
+        ended = await other.ended(task.id)
+        assert (state(ended), texts(ended)) == ("COMPLETED", ["attempt 2"])
+        after = replace(other.call, after="1")
+        events = await collect(other.runtime.service.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id)))
+        updates = [pb.StreamResponse.FromString(event.data).status_update for event in events]
+        assert 2 in [update.metadata["attempt"] for update in updates if "attempt" in update.metadata]
+
+
+async def test_a_second_attempt_replaces_what_the_first_left_and_sees_it(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+
+    async def writer(turn: Turn) -> None:
+        seen.append(["".join(part.text for part in artifact.parts) for artifact in turn.previous_artifacts])
+        turn.chunk(f"try {turn.attempt}, ")
+        turn.chunk("more")
+        await turn.flush()
+        if turn.attempt == 1:
+            await asyncio.Event().wait()
+
+    clock = Shifted()
+    async with two(tmp_path, clock, writer, on_crash=retry(2)) as (one, other):
+        task = await one.start()
+        (run,) = one.runtime.dispatch._runs.values()
+        await run.flush()
+        clock.ahead += 15_000
+        await reaper(other).reap()
+        assert texts(await other.ended(task.id)) == ["try 2, more"]
+    assert seen == [[], ["try 1, more"]]
+
+
+async def test_attempts_come_to_an_end(tmp_path: Path) -> None:
+    async def never(turn: Turn) -> None:
+        await asyncio.Event().wait()
+
+    clock = Shifted()
+    async with two(tmp_path, clock, never, on_crash=retry(1)) as (one, other):
+        task = await one.start()
+        for runs in (one.runtime.dispatch._runs, other.runtime.dispatch._runs):
+            await begun(runs)
+            clock.ahead += 15_000
+            await reaper(other, session=999).reap()
+        assert state(await other.get(task.id)) == "FAILED"
+
+
+@pytest.mark.parametrize(("options", "reason"), [({"time_limit": 0.1}, "TIMED_OUT"), ({"idle_limit": 0.1}, "IDLE")])
+async def test_a_turn_past_its_limit_ends_and_says_which(tmp_path: Path, options: Any, reason: str) -> None:
+    why: list[str] = []
+
+    async def slow(turn: Turn) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            why.append(turn.cancel_reason)
+
+    async with world(tmp_path, slow, **options) as here:
+        ended = await here.send()
+    assert (state(ended), said(ended).split(":")[0]) == ("FAILED", reason)
+    assert why == ["deadline"]
+
+
+async def test_a_turn_that_says_something_is_not_idle(tmp_path: Path) -> None:
+    async def talks(turn: Turn) -> str:
+        for number in range(8):
+            turn.status(str(number))
+            await asyncio.sleep(0.05)
+        return "done"
+
+    async with world(tmp_path, talks, idle_limit=0.2) as here:
+        assert state(await here.send()) == "COMPLETED"
+
+
+async def test_an_agent_may_refuse_to_be_canceled_and_says_why(tmp_path: Path) -> None:
+    async def pays(turn: Turn) -> str:
+        turn.refuse_cancel("the money is on its way")
+        turn.status("paying")
+        await here.at("go").wait()
+        return "paid"
+
+    async with world(tmp_path, pays) as here:
+        task = await here.start()
+        await here.runtime.dispatch._runs[next(iter(here.runtime.dispatch._runs))].flush()
+        with pytest.raises(TaskNotCancelable, match="money"):
+            await here.cancel(task.id)
+        here.at("go").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+async def test_a_drain_gives_a_turn_back_that_may_be_begun_again(tmp_path: Path) -> None:
+    stopping: list[bool] = []
+
+    async def patient(turn: Turn) -> str:
+        if turn.attempt > 1:
+            return "later"
+        turn.status("working")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopping.append(turn.stopping)
+        return "never"
+
+    store = open_store(tmp_path / "tasks.db")
+    async with world(tmp_path, patient, store=store, on_crash=retry(1)) as here:
+        task = await here.start()
+        await here.runtime.dispatch.drain(0.2)
+        await here.idle()
+        left = await here.get(task.id)
+        assert state(left) == "WORKING"
+    assert stopping == [True]
+    async with world(tmp_path, patient, store=open_store(tmp_path / "tasks.db"), on_crash=retry(1)) as there:
+        assert texts(await there.ended(task.id)) == ["later"]
+
+
+async def test_a_blocked_loop_is_told_with_agent_and_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def blocks(turn: Turn) -> str:
+        time.sleep(1.6)  # noqa: ASYNC251 - what an agent must not do
+        return "done"
+
+    with caplog.at_level(logging.WARNING, "dragoman.runtime"):
+        async with world(tmp_path, blocks) as here:
+            await here.send()
+    (told,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert "agent blocks" in told
+    assert f"{Path(__file__)}, line" in told
+
+
+async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    session = await store.open_session(0.3)
+    heartbeat = sessions.Heartbeat(store, session, lease=0.3, every=0.05)
+    try:
+        time.sleep(0.6)  # noqa: ASYNC251 - the loop is to stand still
+        assert session in await store.sessions()
+    finally:
+        await asyncio.to_thread(heartbeat.stop)
+        await store.close()
+
+
+async def test_the_state_of_a_conversation_goes_from_task_to_task(tmp_path: Path) -> None:
+    async def counts(turn: Turn) -> str:
+        turn.context.state["n"] = turn.context.state.get("n", 0) + 1
+        return str(turn.context.state["n"])
+
+    async with world(tmp_path, counts) as here:
+        first = await here.send()
+        assert [texts(await here.send(context_id=first.context_id)) for _ in range(2)] == [["2"], ["3"]]
+        assert texts(await here.send()) == ["1"], "another conversation"
+
+
+async def test_a_task_does_not_undo_what_another_wrote_of_their_conversation(tmp_path: Path) -> None:
+    async def races(turn: Turn) -> str:
+        turn.context.state["who"] = turn.text
+        if turn.text == "slow":
+            turn.status("waiting")  # which does not write: nothing has changed yet
+            turn.context.state["more"] = 1
+            await here.at("go").wait()
+        return "done"
+
+    async with world(tmp_path, races) as here:
+        first = await here.send("first")
+        slow = await here.start("slow", context_id=first.context_id)
+        fast = await here.send("fast", context_id=first.context_id)
+        here.at("go").set()
+        ended = await here.ended(slow.id)
+    assert {state(fast), state(ended)} == {"COMPLETED", "FAILED"}
