@@ -132,7 +132,10 @@ class Calls:
         if said is not None and said in rows:
             return rows[said]
         made = await self._made_in(request.params, peer)
-        return (methods.SHARED.get((request.method, made)) or rows.get(made, first)) if made else first
+        if made:
+            return methods.SHARED.get((request.method, made)) or rows.get(made, first)
+        # A method of 0.x under a version 1: only a2a-rust has both.
+        return rows[Dialect.RUST] if Dialect.RUST in rows and named.startswith("1") else first
 
     async def _made_in(self, params: object, peer: Peer) -> Dialect | None:
         if not isinstance(params, dict):

@@ -78,9 +78,18 @@ V03: Final = Forms(
     sse=SseForm(lambda event, final: _V03_JSON.encode(v03.write_stream(event, ends=final))),
     json=Form(lambda event, final: _V03_JSON.encode(v03.write_stream(event, ends=final))),
 )
+
+
+def _in_envelope(event: pb.StreamResponse) -> bytes:
+    """What a2a-rust 0.3 reads and what it documents: its client takes the events of REST for answers of JSON-RPC too,
+    while its book shows them bare. Either reader skips the other's keys."""
+    value = _RUST.to_dict(event)
+    return orjson.dumps({"jsonrpc": "2.0", "id": None, "result": value, **value})
+
+
 RUST: Final = Forms(
     grpc=_untouched,
-    sse=SseForm(lambda event, final: _RUST.encode(event)),
+    sse=SseForm(lambda event, final: _in_envelope(event)),
     json=Form(lambda event, final: _RUST.encode(event)),
 )
 
@@ -123,6 +132,7 @@ def shared_v01_results() -> Results:
 shared_fasta2a_results: Final = _one(
     Form(lambda event, final: orjson.dumps(shared_json.write_fasta2a_event(event, final)))
 )
+shared_rust_results: Final = _one(Form(lambda event, final: orjson.dumps(shared_json.write_rust_event(event, final))))
 v1_results: Final = _one(V1.json)
 v03_results: Final = _one(Form(lambda event, final: orjson.dumps(v03_json.write_event(event, final))))
 fasta2a_results: Final = _one(Form(lambda event, final: _FASTA2A.encode(event)))

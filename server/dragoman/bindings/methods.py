@@ -304,7 +304,14 @@ CALLS: Final = (
         Dialect.RUST,
         flat_json.RUST,
         forms.rust_results,
-        {**_V1_CALLS, **_MESSAGES},
+        {
+            **_V1_CALLS,
+            **_MESSAGES,
+            **_TASKS,
+            "tasks/list": LIST,
+            "tasks/subscribe": SUBSCRIBE,
+            "agent/authenticatedExtendedCard": EXTENDED_CARD,
+        },
     ),
 )
 
@@ -327,6 +334,15 @@ SHARED: Final = {
             _TASKS,
             tasks_get={"write": shared_json.write_fasta2a_task},
             tasks_cancel={"write": shared_json.write_fasta2a_task},
+        ),
+        *_calls(
+            Dialect.RUST,
+            flat_json.RUST,
+            forms.shared_rust_results,
+            _TASKS,
+            tasks_get={"write": shared_json.write_rust_task},
+            tasks_cancel={"write": shared_json.write_rust_task},
+            tasks_resubscribe={"turn": True},
         ),
     )
 }

@@ -228,13 +228,14 @@ def _names_v1(request: web.BaseRequest) -> bool:
 
 
 def canonical(path: str) -> tuple[str, bool]:
-    """The path that a2a-rust 0.3 means by one of its own, and whether it was one: a word before the tenant, and a
-    slash where the protocol has a colon."""
+    """The path that a2a-rust 0.3 means by one of its own, and whether it was one: a word before the tenant, a slash
+    where the protocol has a colon, push configurations in the singular."""
     found = path.removeprefix("/tenants") if path.startswith("/tenants/") else path
-    found = _SLASHED.sub(r"\1:\2", found)
+    found = _SINGULAR.sub(r"\1s\2", _SLASHED.sub(r"\1:\2", found))
     return found, found != path
 
 
+_SINGULAR: Final = re.compile(r"(/tasks/[^/:]+/pushNotificationConfig)(/[^/]+)?$")
 _SLASHED: Final = re.compile(r"(/message|/tasks/[^/:]+)/(send|stream|cancel|subscribe)$")
 
 

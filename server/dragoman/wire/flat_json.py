@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dragoman.wire import parts, protojson
-from dragoman.wire.lenient import ALIASES, SPELLED, read_blocking, read_history, rewritten
+from dragoman.wire.lenient import ALIASES, SPELLED, read_blocking, read_context, read_history, rewritten
 from dragoman.wire.v03_json import bare, member_of, said, unwrapped, write_blocking
 
 _ALWAYS: Final = {
@@ -58,6 +58,7 @@ RUST: Final = protojson.JsonDialect(
     always=_ALWAYS,
     reads={
         "lf.a2a.v1.Part": parts.reading,
+        "lf.a2a.v1.SendMessageRequest": rewritten(read_context),
         "lf.a2a.v1.SendMessageConfiguration": rewritten(_read_rust_configuration),
         "lf.a2a.v1.SendMessageResponse": bare(member_of),
     },

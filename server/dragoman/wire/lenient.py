@@ -65,6 +65,14 @@ def read_blocking(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def read_context(value: dict[str, Any]) -> dict[str, Any]:
+    """`contextId` beside the message, where a2a-rust 0.3 says it, as the message's own; its own goes before it."""
+    context, message = value.get("contextId"), value.get("message")
+    if context is not None and type(message) is dict and not (message.get("contextId") or message.get("context_id")):
+        value["message"] = {**message, "contextId": context}
+    return value
+
+
 def read_history(value: dict[str, Any]) -> dict[str, Any]:
     """Zero as "all" in `historyLength`."""
     if value.get("historyLength") == 0:

@@ -159,6 +159,7 @@ V1 = JsonDialect(
     always={"lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"}},
     reads={
         "lf.a2a.v1.Part": parts.reading,
+        "lf.a2a.v1.SendMessageRequest": lenient.rewritten(lenient.read_context),
         "lf.a2a.v1.SendMessageConfiguration": lenient.rewritten(lenient.read_blocking),
     },
 )

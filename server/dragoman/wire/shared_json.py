@@ -1,9 +1,10 @@
 """Answers that readers of two dialects take: for calls that do not say which of them their caller speaks.
 
-`tasks/get`, `tasks/cancel` and `tasks/resubscribe` look the same in 0.1, 0.2, 0.3 and fasta2a 2.x. The task remembers
-the dialect it was made in, but its reader may be of another. Readers of these dialects skip keys that they do not
-know, so a task made in 0.1 or fasta2a is said in its own words with 0.3's beside them: `sessionId` and `contextId`,
-parts with `type` and `kind`. Where the two use one key for different values, the dialect of the task is right.
+`tasks/get`, `tasks/cancel` and `tasks/resubscribe` look the same in 0.1, 0.2, 0.3, fasta2a 2.x and a2a-rust. The task
+remembers the dialect it was made in, but its reader may be of another. Readers of these dialects skip keys that they
+do not know, so a task made in one of the others is said in its own words with 0.3's beside them: `sessionId` and
+`contextId`, parts with `type` and `kind`. Where the two use one key for different values, the dialect of the task is
+right.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _FASTA2A: Final = protojson.compile(
     replace(v03_json.JSON, name="0.3 and fasta2a", writes={**v03_json.JSON.writes, "lf.a2a.v1.Part": _flat_with_kind}),
 )
 _FASTA2A_EVENT: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
+_RUST: Final = protojson.compile(pb.Task, flat_json.RUST)
+_RUST_EVENT: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
 
 
 def merged(own: Any, other: Any) -> Any:
@@ -57,6 +60,12 @@ def write_fasta2a_task(task: pb.Task) -> dict[str, Any]:
     return _FASTA2A.to_dict(task)
 
 
+def write_rust_task(task: pb.Task) -> dict[str, Any]:
+    """A task made in a2a-rust 0.3."""
+    value: dict[str, Any] = merged(_RUST.to_dict(task), _V03.to_dict(task))
+    return value
+
+
 def v01_stream() -> Callable[[pb.StreamResponse, bool], list[dict[str, Any]]]:
     """A writer of one stream on a task made in 0.1. The stream has no Task in it, which no dialect asks for here."""
     stream = v01_json.Stream()
@@ -75,3 +84,8 @@ def v01_stream() -> Callable[[pb.StreamResponse, bool], list[dict[str, Any]]]:
 def write_fasta2a_event(event: pb.StreamResponse, ends: bool) -> dict[str, Any]:
     """One event of a stream on a task made in fasta2a 2.x, whose readers look inside of a wrapper."""
     return {**v03_json.write_event(event, ends), **_FASTA2A_EVENT.to_dict(event)}
+
+
+def write_rust_event(event: pb.StreamResponse, ends: bool) -> dict[str, Any]:
+    """One event of a stream on a task made in a2a-rust 0.3, whose readers look inside of a wrapper too."""
+    return {**v03_json.write_event(event, ends), **_RUST_EVENT.to_dict(event)}
