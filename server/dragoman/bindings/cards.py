@@ -184,12 +184,14 @@ def origin(request: web.BaseRequest, known: Cards) -> Origin | None:
     return origins.of(request, known.trusted_proxies)
 
 
-def respond(request: web.BaseRequest, served: Served) -> web.Response:
-    """200 with the card, or 304 when the caller has it (RFC 9110 §13.1.2)."""
+def respond(
+    request: web.BaseRequest, served: Served, *, vary: str = "A2A-Version", private: bool = False
+) -> web.Response:
+    """200 with the card, or 304 when the caller has it (RFC 9110 §13.1.2). `private`: it is for this caller alone."""
     headers = {
         "ETag": served.etag,
-        "Cache-Control": f"public, max-age={MAX_AGE}",
-        "Vary": "A2A-Version",
+        "Cache-Control": "private, no-cache" if private else f"public, max-age={MAX_AGE}",
+        "Vary": vary,
     }
     if _has(request.headers.getall("If-None-Match", ()), served.etag):
         return web.Response(status=304, headers=headers)

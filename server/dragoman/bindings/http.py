@@ -20,7 +20,7 @@ from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.jsonrpc import JsonRpc
-from dragoman.bindings.pages import Pages, request_id, told
+from dragoman.bindings.pages import Pages, request_id, tell
 from dragoman.bindings.rest import Route
 from dragoman.bindings.serving import Bound, HttpOptions
 from dragoman.bindings.websocket import WebSocket
@@ -114,7 +114,7 @@ class _Site:
         self._pages.open(request)
         response = self._pages.preflight(request) or await self._answer(request)
         if not response.prepared:
-            response.headers.update(told(request))
+            tell(request, response)
         return response
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -36,12 +36,12 @@ class Pages:
         given = request.headers.get("X-Request-ID", "")
         if given and _ID.fullmatch(given):
             headers["X-Request-ID"] = given
-        origin = request.headers.get("Origin")
-        if origin is not None and (self._all or origin in self._origins):
-            headers["Access-Control-Allow-Origin"] = "*" if self._all else origin
+        origin = "*" if self._all else request.headers.get("Origin", "")
+        if origin in self._origins:
+            headers["Access-Control-Allow-Origin"] = origin
             headers["Access-Control-Expose-Headers"] = _EXPOSED
-            if not self._all:
-                headers["Vary"] = "Origin"
+        if self._origins and not self._all:
+            headers["Vary"] = "Origin"  # said to everyone: a cache may keep what another asked for
         if headers:
             request[_TOLD] = headers
 
@@ -58,6 +58,13 @@ class Pages:
             "Access-Control-Max-Age": "600",
         }
         return web.Response(status=204, headers=allowed)
+
+
+def tell(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Adds to an answer what it carries besides its own headers."""
+    for name, value in told(request).items():
+        own = response.headers.get(name) if name == "Vary" else None
+        response.headers[name] = f"{own}, {value}" if own else value
 
 
 def told(request: web.BaseRequest) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ from dragoman.bindings.pages import request_id
 from dragoman.bindings.serving import HttpOptions
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
 from dragoman.core.log import Event
-from dragoman.core.names import Caller
+from dragoman.core.names import ANONYMOUS, Caller
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, httprule, protojson
@@ -144,7 +144,8 @@ class Route:
     def _card(self, request: web.BaseRequest, agent: str, principal: str) -> web.Response:
         origin = cards.origin(request, self._cards)
         if not self.row.op.extended_card:
-            return cards.respond(request, self._cards.v03_document(agent, origin, principal))
+            served, private = self._cards.v03_document(agent, origin, principal), principal != ANONYMOUS
+            return cards.respond(request, served, vary="Authorization", private=private)
         body = self._cards.extended(agent, origin, principal, self.dialect)
         return web.Response(body=body, headers={"Content-Type": JSON, "Cache-Control": "private, no-store"})
 

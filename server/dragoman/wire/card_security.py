@@ -6,7 +6,7 @@ each type (1.0 §4.5), with the same fields under names of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from google.protobuf.json_format import ParseDict
@@ -27,7 +27,7 @@ _MEMBERS: Final = {
 def write_v1(spec: AgentSpec, card: pb.AgentCard) -> None:
     """Adds schemes and requirements to a 1.0 card."""
     for name, scheme in spec.security_schemes.items():
-        ParseDict(_member(scheme), card.security_schemes[name], ignore_unknown_fields=True)
+        ParseDict(_member(scheme, _flows(pb.OAuthFlows)), card.security_schemes[name], ignore_unknown_fields=True)
     for one in spec.security:
         requirement = card.security_requirements.add()
         for name, scopes in one.items():
@@ -37,7 +37,7 @@ def write_v1(spec: AgentSpec, card: pb.AgentCard) -> None:
 def write_v03(spec: AgentSpec, card: v03.AgentCard) -> None:
     """Adds schemes and requirements to a 0.3 card."""
     for name, scheme in spec.security_schemes.items():
-        ParseDict(_member(scheme), card.security_schemes[name], ignore_unknown_fields=True)
+        ParseDict(_member(scheme, _flows(v03.OAuthFlows)), card.security_schemes[name], ignore_unknown_fields=True)
     for one in spec.security:
         requirement = card.security.add()
         for name, scopes in one.items():
@@ -53,8 +53,16 @@ def names(spec: AgentSpec) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _member(scheme: Mapping[str, Any]) -> dict[str, Any]:
+def _member(scheme: Mapping[str, Any], flows: Collection[str]) -> dict[str, Any]:
     fields = {key: value for key, value in scheme.items() if key not in ("type", "in")}
     if "in" in scheme:
         fields["location"] = scheme["in"]
+    if "flows" in scheme:
+        # A message holds one flow, OpenAPI's object many: the first is shown, and 0.3's JSON shows them all.
+        known = [name for name in scheme["flows"] if name in flows]
+        fields["flows"] = {name: scheme["flows"][name] for name in known[:1]}
     return {_MEMBERS[scheme["type"]]: fields}
+
+
+def _flows(form: type[pb.OAuthFlows] | type[v03.OAuthFlows]) -> list[str]:
+    return [field.json_name for field in form.DESCRIPTOR.fields]

@@ -12,22 +12,23 @@ has what 0.1 readers look for besides. Readers of
   `additionalInterfaces`.
 
 No field is written empty: signed cards are compared after dropping empty fields by some readers and keeping
-them by others. So an agent without skills is shown with one, itself; and what is required has a fallback.
+them by others. So an agent without skills is shown with one, itself; and what is required has a fallback. Only the
+scopes of security are, where there are none.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import orjson
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import ParseDict
 
 from dragoman.core.card import AgentSpec, Extension, Skill
 from dragoman.core.extensions import SERVER
-from dragoman.wire import card_security
+from dragoman.wire import card_security, protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -41,6 +42,21 @@ V03: Final = "0.3"
 
 V03_CARD: Final = "0.3.0"
 """`protocolVersion` of a 0.3 card, which is written with a patch (0.3 §5.5)."""
+
+
+# What 1.0 requires and is empty for most agents: a2a-rust reads no card without it.
+_JSON: Final = replace(
+    protojson.V1,
+    always={
+        "lf.a2a.v1.StringList": {"list"},
+        **{
+            f"lf.a2a.v1.{flow}OAuthFlow": {"scopes"}
+            for flow in ("AuthorizationCode", "ClientCredentials", "Implicit", "Password", "DeviceCode")
+        },
+    },
+)
+_V1: Final = protojson.compile(pb.AgentCard, _JSON)
+_V03: Final = protojson.compile(v03.AgentCard, protojson.V03)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +157,13 @@ def v03_document(spec: AgentSpec, at: Addresses) -> bytes:
 
 def v1_document(spec: AgentSpec, at: Addresses) -> bytes:
     """The 1.0 card as JSON, with no key that 1.0 does not have."""
-    return orjson.dumps(MessageToDict(v1_card(spec, at)))
+    return orjson.dumps(_V1.to_dict(v1_card(spec, at)))
 
 
 def v01_document(spec: AgentSpec, at: Addresses) -> bytes:
     """The 0.1 card (0.1.0 §5.5), with no key that 0.1 does not have."""
     card = _v03(spec, at)
+    card["capabilities"].pop("extensions", None)
     kept = ("name", "description", "url", "provider", "version", "documentationUrl", "capabilities", "skills")
     modes = ("defaultInputModes", "defaultOutputModes")
     return orjson.dumps({**{key: card[key] for key in (*kept, *modes) if key in card}, **_v01_keys(spec, card)})
@@ -164,7 +181,7 @@ def old_document(spec: AgentSpec, at: Addresses) -> bytes:
 
 
 def _both(spec: AgentSpec, at: Addresses) -> dict[str, Any]:
-    old, new = _v03(spec, at), MessageToDict(v1_card(spec, at))
+    old, new = _v03(spec, at), _V1.to_dict(v1_card(spec, at))
     # Each scheme in both shapes: readers of 0.3 go by `type`, those of 1.0 by the member's name.
     schemes = {
         name: {**old["securitySchemes"][name], **new["securitySchemes"][name]}
@@ -176,7 +193,7 @@ def _both(spec: AgentSpec, at: Addresses) -> dict[str, Any]:
 
 def _v03(spec: AgentSpec, at: Addresses) -> dict[str, Any]:
     """The 0.3 card as that version's JSON-RPC knows it, which differs from its ProtoJSON in the security schemes."""
-    card = MessageToDict(v03_card(spec, at))
+    card = _V03.to_dict(v03_card(spec, at))
     if spec.security_schemes:
         card["securitySchemes"] = {name: dict(scheme) for name, scheme in spec.security_schemes.items()}
     if spec.security:
