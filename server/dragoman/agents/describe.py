@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from dragoman.agents import schemes
+from dragoman.agents.arguments import fields, text, texts
 from dragoman.core.card import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
 from dragoman.core.names import check_agent_id
 
@@ -16,14 +18,8 @@ ExtensionLike = Extension | Mapping[str, Any] | str
 SkillLike = Skill | Mapping[str, Any] | str
 ProviderLike = Provider | Mapping[str, str]
 
-SCHEMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "apiKey": ("in", "name"),
-    "http": ("scheme",),
-    "oauth2": ("flows",),
-    "openIdConnect": ("openIdConnectUrl",),
-    "mutualTLS": (),
-}
-"""Types of security schemes and what each must have (0.3 §5.5.3, after OpenAPI 3.0)."""
+URI: Final = re.compile(r"[!-+\--~]+")
+"""What callers can name in a list that a header carries: printable ASCII but the comma."""
 
 MEDIA_TYPE: Final = re.compile(r"[\w.+-]+|\*", re.ASCII)
 
@@ -55,9 +51,9 @@ def spec_of(
     time_limit: float,
 ) -> AgentSpec:
     """The spec of `function` under these arguments. Raises TypeError or ValueError, naming the argument."""
-    for argument, text in {"id": id, "name": name, "description": description}.items():
-        if text is not None:
-            _text(argument, text)
+    for argument, said in {"id": id, "name": name, "description": description}.items():
+        if said is not None:
+            text(argument, said)
     flags = {
         "default": default,
         "direct": direct,
@@ -76,18 +72,18 @@ def spec_of(
         id=id,
         name=name,
         description=_first_line(function) or name if description is None else description,
-        version=_text("version", version),
-        skills=_skills(skills),
+        version=text("version", version),
+        skills=(shown := _skills(skills)),
         input_modes=_modes("input_modes", input_modes),
         output_modes=_modes("output_modes", output_modes),
         provider=_provider(provider),
-        icon_url=_text("icon_url", icon_url, empty=True),
-        documentation_url=_text("documentation_url", documentation_url, empty=True),
-        extensions=tuple(_extension(f"extensions[{n}]", one) for n, one in enumerate(extensions)),
-        security_schemes=_schemes(security_schemes),
-        security=_security(security, security_schemes),
+        icon_url=text("icon_url", icon_url, empty=True),
+        documentation_url=text("documentation_url", documentation_url, empty=True),
+        extensions=_extensions(extensions),
+        security_schemes=schemes.schemes(security_schemes),
+        security=schemes.requirements(security, security_schemes),
         state_transition_history=state_transition_history,
-        extended_skills=_skills(extended_skills, "extended_skills"),
+        extended_skills=_skills(extended_skills, "extended_skills", beside=shown),
         default=default,
         direct=direct,
         cancelable=cancelable,
@@ -140,12 +136,14 @@ def _words(id: str) -> str:
     return id.replace("-", " ").capitalize()
 
 
-def _skills(skills: Iterable[SkillLike], argument: str = "skills") -> tuple[Skill, ...]:
+def _skills(
+    skills: Iterable[SkillLike], argument: str = "skills", *, beside: tuple[Skill, ...] = ()
+) -> tuple[Skill, ...]:
     if isinstance(skills, (str, Mapping, Skill)) or not isinstance(skills, Iterable):
         raise TypeError(f"@agent: {argument}={skills!r} must be a list of Skill, dict or str")
     made = tuple(_skill(f"{argument}[{index}]", skill) for index, skill in enumerate(skills))
     for index, skill in enumerate(made):
-        if skill.id in [earlier.id for earlier in made[:index]]:
+        if skill.id in [earlier.id for earlier in (*beside, *made[:index])]:
             raise ValueError(f'@agent: {argument}[{index}] has the id "{skill.id}" of an earlier skill')
     return made
 
@@ -153,89 +151,66 @@ def _skills(skills: Iterable[SkillLike], argument: str = "skills") -> tuple[Skil
 def _skill(argument: str, skill: SkillLike) -> Skill:
     if isinstance(skill, str):
         skill = {"name": skill}
-    fields = _fields(argument, skill, Skill)
-    name, id = fields.get("name"), fields.get("id")
+    given = fields(argument, skill, Skill)
+    name, id = given.get("name"), given.get("id")
     if not name and not id:
         raise ValueError(f"@agent: {argument} needs a name or an id")
-    name = _text(f"{argument}.name", name or _words(_text(f"{argument}.id", id)))
-    id = _text(f"{argument}.id", id or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"))
+    name = text(f"{argument}.name", name or _words(text(f"{argument}.id", id)))
+    id = text(f"{argument}.id", id or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"))
     return Skill(
         id=id,
         name=name,
-        description=_text(f"{argument}.description", fields.get("description") or name),
-        tags=_texts(f"{argument}.tags", fields.get("tags", ())),
-        examples=_texts(f"{argument}.examples", fields.get("examples", ())),
-        input_modes=_modes(f"{argument}.input_modes", fields.get("input_modes", ()), empty=True),
-        output_modes=_modes(f"{argument}.output_modes", fields.get("output_modes", ()), empty=True),
+        description=text(f"{argument}.description", given.get("description") or name),
+        tags=texts(f"{argument}.tags", given.get("tags", ())),
+        examples=texts(f"{argument}.examples", given.get("examples", ())),
+        input_modes=_modes(f"{argument}.input_modes", given.get("input_modes", ()), empty=True),
+        output_modes=_modes(f"{argument}.output_modes", given.get("output_modes", ()), empty=True),
     )
 
 
+def _extensions(extensions: Iterable[ExtensionLike]) -> tuple[Extension, ...]:
+    if isinstance(extensions, (str, Mapping, Extension)) or not isinstance(extensions, Iterable):
+        raise TypeError(f"@agent: extensions={extensions!r} must be a list of Extension, dict or str")
+    made = tuple(_extension(f"extensions[{index}]", one) for index, one in enumerate(extensions))
+    for index, one in enumerate(made):
+        if one.uri in [earlier.uri for earlier in made[:index]]:
+            raise ValueError(f'@agent: extensions[{index}] has the uri "{one.uri}" of an earlier extension')
+    return made
+
+
 def _extension(argument: str, extension: ExtensionLike) -> Extension:
-    fields = _fields(argument, {"uri": extension} if isinstance(extension, str) else extension, Extension)
-    required, params = fields.get("required", False), fields.get("params", {})
+    given = fields(argument, {"uri": extension} if isinstance(extension, str) else extension, Extension)
+    required, params = given.get("required", False), given.get("params", {})
     if not isinstance(required, bool):
         raise TypeError(f"@agent: {argument}.required={required!r} must be True or False")
     if not isinstance(params, Mapping):
         raise TypeError(f"@agent: {argument}.params={params!r} must be a dict")
+    try:
+        params = json.loads(json.dumps(dict(params), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"@agent: {argument}.params is no JSON: {error}") from None
+    uri = text(f"{argument}.uri", given.get("uri"))
+    if not URI.fullmatch(uri):
+        raise ValueError(
+            f'@agent: {argument}.uri: "{uri}" could not be named in a header; use a URI without , and space'
+        )
     return Extension(
-        uri=_text(f"{argument}.uri", fields.get("uri")),
-        description=_text(f"{argument}.description", fields.get("description", ""), empty=True),
+        uri=uri,
+        description=text(f"{argument}.description", given.get("description", ""), empty=True),
         required=required,
-        params=dict(params),
+        params=params,
     )
-
-
-def _schemes(schemes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
-    """Security schemes as OpenAPI writes them: {"bearer": {"type": "http", "scheme": "bearer"}}."""
-    if not isinstance(schemes, Mapping):
-        raise TypeError(f"@agent: security_schemes={schemes!r} must be a dict of schemes by name")
-    for name, scheme in schemes.items():
-        argument = f"security_schemes[{name!r}]"
-        if not isinstance(scheme, Mapping):
-            raise TypeError(f"@agent: {argument}={scheme!r} must be a dict")
-        needed = SCHEMES.get(str(scheme.get("type")))
-        if needed is None:
-            raise ValueError(f"@agent: {argument}.type is {scheme.get('type')!r}; it may be {', '.join(SCHEMES)}")
-        if missing := [key for key in needed if not scheme.get(key)]:
-            raise ValueError(f"@agent: {argument} needs {', '.join(missing)}")
-    return {name: dict(scheme) for name, scheme in schemes.items()}
-
-
-def _security(
-    needed: Iterable[Mapping[str, Iterable[str]]], schemes: Mapping[str, object]
-) -> tuple[Mapping[str, tuple[str, ...]], ...]:
-    made = []
-    for index, one in enumerate(needed):
-        argument = f"security[{index}]"
-        if not isinstance(one, Mapping):
-            raise TypeError(f"@agent: {argument}={one!r} must be a dict of scopes by scheme")
-        if unknown := [str(name) for name in one if name not in schemes]:
-            raise ValueError(f"@agent: {argument} names {', '.join(unknown)}; security_schemes has no such scheme")
-        made.append({name: _texts(f"{argument}[{name!r}]", scopes) for name, scopes in one.items()})
-    return tuple(made)
 
 
 def _provider(provider: ProviderLike | None) -> Provider | None:
     if provider is None:
         return None
-    fields = _fields("provider", provider, Provider)
-    return Provider(**{name: _text(f"provider.{name}", fields.get(name)) for name in ("organization", "url")})
-
-
-def _fields(argument: str, value: object, form: type[Any]) -> dict[str, Any]:
-    """The fields of `form` that `value` (one itself, or a mapping) sets."""
-    known = [field.name for field in dataclasses.fields(form)]
-    if isinstance(value, form):
-        return {name: getattr(value, name) for name in known}
-    if not isinstance(value, Mapping):
-        raise TypeError(f"@agent: {argument}={value!r} must be a {form.__name__} or a dict")
-    if unknown := [str(key) for key in value if key not in known]:
-        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; it may have {', '.join(known)}")
-    return dict(value)
+    given = fields("provider", provider, Provider)
+    return Provider(**{name: text(f"provider.{name}", given.get(name)) for name in ("organization", "url")})
 
 
 def _modes(argument: str, modes: Iterable[str], *, empty: bool = False) -> tuple[str, ...]:
-    made = _texts(argument, modes)
+    made = texts(argument, modes)
     if not made and not empty:
         raise ValueError(f"@agent: {argument} is empty; leave it out for {', '.join(DEFAULT_MODES)}")
     for mode in made:
@@ -244,17 +219,3 @@ def _modes(argument: str, modes: Iterable[str], *, empty: bool = False) -> tuple
         if not (slash and MEDIA_TYPE.fullmatch(kind) and MEDIA_TYPE.fullmatch(subtype)):
             raise ValueError(f'@agent: {argument}: "{mode}" is no media type; one looks like text/plain')
     return made
-
-
-def _texts(argument: str, values: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"@agent: {argument}={values!r} must be a list of texts")
-    return tuple(_text(argument, value) for value in values)
-
-
-def _text(argument: str, value: object, *, empty: bool = False) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"@agent: {argument}={value!r} must be text")
-    if not value and not empty:
-        raise ValueError(f"@agent: {argument} is empty")
-    return value
