@@ -45,9 +45,13 @@ import sys, os
 from pathlib import Path
 from dragoman import lock
 with lock.hold(Path(sys.argv[1])):
-    if sys.argv[2] == "fork" and os.fork() == 0:
-        sys.stdin.read()
-        os._exit(0)
+    if sys.argv[2] == "fork":
+        told, tell = os.pipe()
+        if os.fork() == 0:
+            os.write(tell, b"!")  # that it lives, and so has let go
+            sys.stdin.read()
+            os._exit(0)
+        os.read(told, 1)
     print("held", flush=True)
     sys.stdin.read()
 """

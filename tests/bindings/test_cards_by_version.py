@@ -15,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
+from dragoman.core.extensions import SERVER
 from dragoman.settings import Address, Settings
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
@@ -210,6 +211,7 @@ REQUIREMENTS = [
     {"schemes": {"bearer": {"list": []}}},
     {"schemes": {"oauth": {"list": ["read"]}, "tls": {"list": []}}},
 ]
+OURS = [{"uri": extension.uri, "description": extension.description} for extension in SERVER]
 PROVIDER = {"organization": "Acme", "url": "https://acme.example"}
 
 
@@ -217,7 +219,8 @@ async def test_1_0_shows_everything(server: Server) -> None:
     card = await server.card(A2A_Version="1.0")
     assert card["securitySchemes"] == MEMBERS
     assert card["securityRequirements"] == REQUIREMENTS
-    assert card["capabilities"] == {"streaming": True, "pushNotifications": False, "extensions": EXTENSIONS}
+    assert card["capabilities"].pop("extensions") == [*EXTENSIONS, *OURS]
+    assert card["capabilities"] == {"streaming": True, "pushNotifications": False}
     assert card["provider"] == PROVIDER
 
 
@@ -226,7 +229,7 @@ async def test_0_3_shows_everything(server: Server, version: str) -> None:
     card = await server.card(A2A_Version=version)
     assert card["securitySchemes"] == OPENAPI
     assert card["security"] == SECURITY
-    assert card["capabilities"]["extensions"] == EXTENSIONS
+    assert card["capabilities"]["extensions"] == [*EXTENSIONS, *OURS]
     assert card["capabilities"]["stateTransitionHistory"] is True
     assert card["provider"] == PROVIDER
     async with server.http.get("/v1/card") as answer:
@@ -248,7 +251,7 @@ async def test_the_card_for_everyone_shows_each_in_the_shapes_of_all(server: Ser
     card = await server.card(path)
     assert card["securitySchemes"] == {name: {**OPENAPI[name], **MEMBERS[name]} for name in SCHEMES}
     assert (card["security"], card["securityRequirements"]) == (SECURITY, REQUIREMENTS)
-    assert card["capabilities"]["extensions"] == EXTENSIONS
+    assert card["capabilities"]["extensions"] == [*EXTENSIONS, *OURS]
     assert card["capabilities"]["stateTransitionHistory"] is True
     assert card["provider"] == PROVIDER
 
@@ -261,17 +264,17 @@ async def test_over_grpc_the_messages_show_the_same(server: Server, locked: Serv
         {"oauth": v03_pb.StringList(list=["read"]), "tls": v03_pb.StringList()},
     ]
     assert old.capabilities.state_transition_history
-    assert [extension.uri for extension in old.capabilities.extensions] == [CITE, CITE + "/more"]
+    assert [extension.uri for extension in old.capabilities.extensions][:2] == [CITE, CITE + "/more"]
     assert (old.provider.organization, old.provider.url) == ("Acme", "https://acme.example")
     new = await locked.v1.GetExtendedAgentCard(pb.GetExtendedAgentCardRequest(), metadata=GRPC_BEARER)
     assert {name: MessageToDict(scheme) for name, scheme in new.security_schemes.items()} == MEMBERS
-    assert [extension.uri for extension in new.capabilities.extensions] == [CITE, CITE + "/more"]
+    assert [extension.uri for extension in new.capabilities.extensions][:2] == [CITE, CITE + "/more"]
 
 
 async def test_who_says_little_is_shown_with_little(server: Server) -> None:
     card = await server.card(f"/plain{OLD}")
     assert not {"securitySchemes", "security", "securityRequirements", "provider"} & set(card)
-    assert "extensions" not in card["capabilities"]
+    assert card["capabilities"]["extensions"] == OURS
 
 
 # Behind the token ------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ ALIASES: Final[Mapping[str, Sequence[Sequence[str]]]] = {
         ("TASK_STATE_UNSPECIFIED", "UNKNOWN", "unknown", "unspecified"),
         *((name, word, name.removeprefix("TASK_STATE_")) for name, word in STATES.items()),
     ],
-    "lf.a2a.v1.Role": list(ROLES.items()),
+    "lf.a2a.v1.Role": [(name, word, name.removeprefix("ROLE_")) for name, word in ROLES.items()],
 }
 """Groups of spellings that mean the same, by enum."""
 
