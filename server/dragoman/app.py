@@ -152,7 +152,9 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
             lossy_numbers=settings.lossy_numbers,
             openapi=openapi_files(),
         )
-        at_grpc = await _listen(stack, "--grpc", settings.grpc, grpc.serve(runtime.service, cards, over_grpc))
+        at_grpc = await _listen(
+            stack, "--grpc", settings.grpc, grpc.serve(runtime.service, cards, over_grpc, runtime.explainer)
+        )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
         lock.tell(http=_url(at_http), grpc=str(at_grpc))
         yield App(at_http, at_grpc, settings.public_url or _url(at_http), path, runtime, draining)

@@ -63,6 +63,10 @@ class Store(Protocol):
         """The task a client means by this id, or None when its owner's agent has none to show."""
         ...
 
+    async def locate(self, task_id: str) -> list[Head]:
+        """Every task that clients call so, whoever's it is. For operators."""
+        ...
+
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
         """The task as it is, with the last `history` messages (None: all). Reads only what it returns."""
         ...

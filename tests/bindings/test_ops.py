@@ -61,3 +61,22 @@ async def test_where_callers_can_show_who_they_are_operators_have_to(
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_explain_says_where_a_task_stands_and_what_is_not_there(tmp_path: Path) -> None:
+    async with (
+        open_app(settings(tmp_path), [ant]) as app,
+        grpc.aio.insecure_channel(str(app.grpc)) as channel,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+    ):
+        body = {"id": "mine", "message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]}}
+        async with http.post("/", json={"jsonrpc": "2.0", "id": 1, "method": "tasks/send", "params": body}) as answer:
+            assert (await answer.json())["result"]["id"] == "mine"
+        stub = rpc.OpsServiceStub(channel)
+        (one,) = (await stub.Explain(ops.ExplainRequest(task_id="mine"))).tasks
+        assert (one.agent, one.scope, one.principal, one.dialect) == ("ant", "default", "anonymous", "0.1")
+        assert (one.state, one.next) == ("TASK_STATE_COMPLETED", "Nothing: it has ended.")
+        for task, code in (("none", grpc.StatusCode.NOT_FOUND), ("", grpc.StatusCode.INVALID_ARGUMENT)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Explain(ops.ExplainRequest(task_id=task))
+            assert caught.value.code() is code

@@ -29,6 +29,7 @@ from dragoman.bindings.serving import Bound, Options
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.names import Caller
 from dragoman.runtime.call import Call
+from dragoman.runtime.explain import Explainer
 from dragoman.runtime.service import TaskService
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import Table, grpc_status
@@ -49,7 +50,9 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 @asynccontextmanager
-async def serve(service: TaskService, cards: Cards, options: Options) -> AsyncIterator[Bound]:
+async def serve(
+    service: TaskService, cards: Cards, options: Options, explainer: Explainer | None = None
+) -> AsyncIterator[Bound]:
     """Serves both packages, health and reflection over gRPC.
 
     On the way out streams end with UNAVAILABLE at once, other calls after `options.grace` seconds. Raises
@@ -74,7 +77,7 @@ async def serve(service: TaskService, cards: Cards, options: Options) -> AsyncIt
         names.append(descriptor.full_name)
         handlers = {name: _Method(row, service, cards, options, streams).handler() for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    server.add_generic_rpc_handlers((Operations(cards, options).handler(refusal(options.table)),))
+    server.add_generic_rpc_handlers((Operations(cards, explainer, options).handler(refusal(options.table)),))
     names.append(ops.SERVICE.full_name)
     health = await _add_health(server, names)
     address = str(Bound(options.host, options.port))

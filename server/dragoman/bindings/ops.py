@@ -17,13 +17,16 @@ from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.methods import parse
 from dragoman.bindings.serving import Options
-from dragoman.core.errors import Unauthenticated
+from dragoman.core import states
+from dragoman.core.errors import InvalidParams, TaskNotFound, Unauthenticated
 from dragoman.core.names import ANONYMOUS
+from dragoman.runtime.explain import Explainer, Explanation
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
+Operation = Callable[[Any], Coroutine[Any, Any, Message]]
 Refuse = Callable[[Context, Exception, Access], Coroutine[Any, Any, Any]]
 """Ends a call that failed. It does not return."""
 
@@ -31,21 +34,23 @@ Refuse = Callable[[Context, Exception, Access], Coroutine[Any, Any, Any]]
 class Operations:
     """The operations of OpsService."""
 
-    def __init__(self, cards: Cards, options: Options) -> None:
+    def __init__(self, cards: Cards, explainer: Explainer | None, options: Options) -> None:
         self._cards = cards
+        self._explainer = explainer
         self._options = options
 
     def handler(self, refuse: Refuse) -> grpc.GenericRpcHandler:
         """What grpc calls."""
 
         def unary(name: str, request: type[Message]) -> grpc.RpcMethodHandler[bytes, bytes]:
-            operation: Callable[[Any], Message] = {"ListAgents": self.list_agents}[name]
+            operations: dict[str, Operation] = {"ListAgents": self.list_agents, "Explain": self.explain}
+            operation = operations[name]
 
             async def call(data: bytes, context: Context) -> bytes:
                 access = Access(f"{SERVICE.full_name}/{name}", "ops")
                 try:
                     await self._check(context)
-                    answer = operation(parse(request, data)).SerializeToString()
+                    answer = (await operation(parse(request, data))).SerializeToString()
                 except Exception as error:
                     await refuse(context, error, access)
                 access.done("OK")
@@ -53,10 +58,22 @@ class Operations:
 
             return grpc.unary_unary_rpc_method_handler(call)
 
-        handlers = {"ListAgents": unary("ListAgents", ops.ListAgentsRequest)}
+        handlers = {
+            "ListAgents": unary("ListAgents", ops.ListAgentsRequest),
+            "Explain": unary("Explain", ops.ExplainRequest),
+        }
         return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
 
-    def list_agents(self, _: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
+    async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
+        """Where every task of an id stands. Raises TaskNotFound."""
+        if not request.task_id:
+            raise InvalidParams.field("task_id", "is required")
+        found = await self._explainer.explain(request.task_id) if self._explainer else []
+        if not found:
+            raise TaskNotFound
+        return ops.ExplainResponse(tasks=map(_explained, found))
+
+    async def list_agents(self, _: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
         """The agents of this server, the root agent first."""
         return ops.ListAgentsResponse(
             agents=[
@@ -80,3 +97,29 @@ class Operations:
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         if await callers.principal(metadata, self._options.authenticator) == ANONYMOUS:
             raise Unauthenticated("operations are for operators; show who you are")
+
+
+def _explained(one: Explanation) -> ops.Explanation:
+    head = one.head
+    return ops.Explanation(
+        task_id=head.id,
+        agent=head.agent,
+        scope=head.ref.owner.scope,
+        principal=head.ref.owner.principal,
+        context_id=head.context,
+        state=states.name(head.state),
+        since=head.updated,
+        dialect=head.dialect,
+        last_event=head.last,
+        queued_messages=max(head.inbox - head.taken, 0) if not states.is_terminal(head.state) else 0,
+        attempt=head.attempt,
+        attempts_allowed=one.attempts_allowed,
+        session=head.session,
+        session_expires=one.session_expires,
+        here=one.here,
+        stopping=one.stopping,
+        subscribers=one.subscribers,
+        ready=head.ready,
+        free_slots=one.free_slots,
+        next=one.next,
+    )

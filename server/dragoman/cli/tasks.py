@@ -52,6 +52,7 @@ def register(cli: typer.Typer) -> None:
         ("watch", watch),
         ("list", list_tasks),
         ("cancel", cancel),
+        ("explain", explain),
     ):
         cli.command(name)(command)
 
@@ -203,3 +204,13 @@ def cancel(task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc =
     from dragoman.cli import talk
 
     talk.run(grpc, talk.cancel(grpc, agent, task, json=json))
+
+
+def explain(task: TaskId, json: Json = False, grpc: Grpc = LOCAL) -> None:
+    """Say where a task stands: who holds it, what waits for it, and what happens next and when.
+
+    **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    """
+    from dragoman.cli import operate, talk
+
+    talk.run(grpc, operate.explain(grpc, task, json=json))

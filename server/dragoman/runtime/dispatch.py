@@ -78,6 +78,11 @@ class Dispatch:
     def draining(self) -> bool:
         return self._draining
 
+    @property
+    def session(self) -> int:
+        """The session under which this process claims tasks."""
+        return self._session
+
     def run_of(self, ref: TaskRef) -> Run | None:
         """The run of this task, if it is here."""
         return self._runs.get(ref)
@@ -158,19 +163,20 @@ class Dispatch:
         self._refill()
 
     def _refill(self) -> None:
-        if self._starved and not self._refilling and not self._draining and self._free > 0:
+        if self._starved and not self._refilling and not self._draining and self.free > 0:
             self._refilling = True
             self._keep(self._take_waiting(), "take waiting tasks")
 
     @property
-    def _free(self) -> int:
+    def free(self) -> int:
+        """Runs that may still be begun here."""
         return self._slots - len(self._runs) - self._reserved
 
     async def _take_waiting(self) -> None:
         try:
-            while self._starved and self._free > 0 and not self._draining:
+            while self._starved and self.free > 0 and not self._draining:
                 self._starved = False
-                heads = await self._store.waiting(self._agents, self._free)
+                heads = await self._store.waiting(self._agents, self.free)
                 for head in heads:
                     await self._claim(head)
                     self._starved = True
@@ -180,7 +186,7 @@ class Dispatch:
             self._refilling = False
 
     async def _claim(self, head: Head) -> None:
-        if self._free <= 0 or self._draining:
+        if self.free <= 0 or self._draining:
             return
         session = self.reserve()
         change = Append(task=head.ref, guard=Ready(), claim=session)

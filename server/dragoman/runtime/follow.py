@@ -169,6 +169,11 @@ class Followers:
                 if follower.stop is not None:
                     await follower.stop()
 
+    def count(self, ref: TaskRef) -> int:
+        """How many follow a task here."""
+        follower = self._live.get(ref)
+        return follower.subscribers if follower else 0
+
     async def keep_up(self) -> None:
         """Asks the store, every ROUND seconds, how far the followed tasks are. Runs until cancelled."""
         while True:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dragoman.ports import Agent, Bus, Store
 from dragoman.runtime.call import Limits
 from dragoman.runtime.dispatch import SLOTS, Dispatch
+from dragoman.runtime.explain import Explainer
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.log import Log
 from dragoman.runtime.service import TaskService
@@ -23,6 +24,7 @@ class Runtime:
 
     service: TaskService
     dispatch: Dispatch
+    explainer: Explainer
 
 
 @asynccontextmanager
@@ -66,7 +68,7 @@ async def open_runtime(
     watchdog = Watchdog(asyncio.get_running_loop())
     try:
         await dispatch.start()
-        yield Runtime(service, dispatch)
+        yield Runtime(service, dispatch, Explainer(store, dispatch, followers, specs))
     finally:
         await dispatch.stop()
         keeping_up.cancel()

@@ -23,6 +23,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {HEAD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
+ALIASES: Final = "SELECT task FROM tasks WHERE owner = ? AND id = ? AND alias"
 MESSAGE: Final = "SELECT data FROM messages WHERE owner = ? AND task = ? AND number = ?"
 HISTORY: Final = """
 SELECT data FROM messages WHERE owner = ? AND task = ? AND number != ? ORDER BY number DESC LIMIT ?
@@ -78,6 +79,19 @@ def _keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) 
         yield key
     if alias := connection.execute(ALIAS, (owner, agent, task_id)).fetchone():
         yield alias[0]
+
+
+def locate(connection: sqlite3.Connection, task_id: str) -> list[Head]:
+    found = []
+    for number, scope, principal in connection.execute("SELECT owner, scope, principal FROM owners").fetchall():
+        keys = {key} if (key := key_of(task_id)) else set()
+        keys |= {row[0] for row in connection.execute(ALIASES, (number, task_id))}
+        for one in sorted(keys):
+            row = connection.execute(TASK, (number, one)).fetchone()
+            head = head_of(TaskRef(Owner(scope, principal), one), row) if row else None
+            if head is not None and head.id == task_id:
+                found.append(head)
+    return found
 
 
 def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool) -> Snapshot | None:

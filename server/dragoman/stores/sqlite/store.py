@@ -69,6 +69,9 @@ class SqliteStore:
     async def find(self, owner: Owner, agent: str, task_id: str) -> Head | None:
         return await self._read(reads.find, owner, agent, task_id)
 
+    async def locate(self, task_id: str) -> list[Head]:
+        return await self._read(reads.locate, task_id)
+
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
         return await self._read(reads.read, task, history, artifacts)
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ragoman/ops/v1/ops.proto\x12\x0f\x64ragoman.ops.v1\"\x13\n\x11ListAgentsRequest\"D\n\x12ListAgentsResponse\x12.\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x16.dragoman.ops.v1.AgentR\x06\x61gents\"\xda\x01\n\x05\x41gent\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12 \n\x0b\x64\x65scription\x18\x03 \x01(\tR\x0b\x64\x65scription\x12\x18\n\x07version\x18\x04 \x01(\tR\x07version\x12\x12\n\x04root\x18\x05 \x01(\x08R\x04root\x12\x19\n\x08\x63\x61rd_url\x18\x06 \x01(\tR\x07\x63\x61rdUrl\x12\x1f\n\x0binput_modes\x18\x07 \x03(\tR\ninputModes\x12!\n\x0coutput_modes\x18\x08 \x03(\tR\x0boutputModes2c\n\nOpsService\x12U\n\nListAgents\x12\".dragoman.ops.v1.ListAgentsRequest\x1a#.dragoman.ops.v1.ListAgentsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ragoman/ops/v1/ops.proto\x12\x0f\x64ragoman.ops.v1\"\x13\n\x11ListAgentsRequest\"D\n\x12ListAgentsResponse\x12.\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x16.dragoman.ops.v1.AgentR\x06\x61gents\"\xda\x01\n\x05\x41gent\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12 \n\x0b\x64\x65scription\x18\x03 \x01(\tR\x0b\x64\x65scription\x12\x18\n\x07version\x18\x04 \x01(\tR\x07version\x12\x12\n\x04root\x18\x05 \x01(\x08R\x04root\x12\x19\n\x08\x63\x61rd_url\x18\x06 \x01(\tR\x07\x63\x61rdUrl\x12\x1f\n\x0binput_modes\x18\x07 \x03(\tR\ninputModes\x12!\n\x0coutput_modes\x18\x08 \x03(\tR\x0boutputModes\")\n\x0e\x45xplainRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\"E\n\x0f\x45xplainResponse\x12\x32\n\x05tasks\x18\x01 \x03(\x0b\x32\x1c.dragoman.ops.v1.ExplanationR\x05tasks\"\xc0\x04\n\x0b\x45xplanation\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x14\n\x05scope\x18\x03 \x01(\tR\x05scope\x12\x1c\n\tprincipal\x18\x04 \x01(\tR\tprincipal\x12\x1d\n\ncontext_id\x18\x05 \x01(\tR\tcontextId\x12\x14\n\x05state\x18\x06 \x01(\tR\x05state\x12\x14\n\x05since\x18\x07 \x01(\x03R\x05since\x12\x18\n\x07\x64ialect\x18\x08 \x01(\tR\x07\x64ialect\x12\x1d\n\nlast_event\x18\t \x01(\x03R\tlastEvent\x12\'\n\x0fqueued_messages\x18\n \x01(\x03R\x0equeuedMessages\x12\x18\n\x07\x61ttempt\x18\x0b \x01(\x03R\x07\x61ttempt\x12)\n\x10\x61ttempts_allowed\x18\x0c \x01(\x03R\x0f\x61ttemptsAllowed\x12\x18\n\x07session\x18\r \x01(\x03R\x07session\x12\'\n\x0fsession_expires\x18\x0e \x01(\x03R\x0esessionExpires\x12\x12\n\x04here\x18\x0f \x01(\x08R\x04here\x12\x1a\n\x08stopping\x18\x10 \x01(\x08R\x08stopping\x12 \n\x0bsubscribers\x18\x11 \x01(\x03R\x0bsubscribers\x12\x14\n\x05ready\x18\x12 \x01(\x08R\x05ready\x12\x1d\n\nfree_slots\x18\x13 \x01(\x03R\tfreeSlots\x12\x12\n\x04next\x18\x14 \x01(\tR\x04next2\xb1\x01\n\nOpsService\x12U\n\nListAgents\x12\".dragoman.ops.v1.ListAgentsRequest\x1a#.dragoman.ops.v1.ListAgentsResponse\x12L\n\x07\x45xplain\x12\x1f.dragoman.ops.v1.ExplainRequest\x1a .dragoman.ops.v1.ExplainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTAGENTSRESPONSE']._serialized_end=135
   _globals['_AGENT']._serialized_start=138
   _globals['_AGENT']._serialized_end=356
-  _globals['_OPSSERVICE']._serialized_start=358
-  _globals['_OPSSERVICE']._serialized_end=457
+  _globals['_EXPLAINREQUEST']._serialized_start=358
+  _globals['_EXPLAINREQUEST']._serialized_end=399
+  _globals['_EXPLAINRESPONSE']._serialized_start=401
+  _globals['_EXPLAINRESPONSE']._serialized_end=470
+  _globals['_EXPLANATION']._serialized_start=473
+  _globals['_EXPLANATION']._serialized_end=1049
+  _globals['_OPSSERVICE']._serialized_start=1052
+  _globals['_OPSSERVICE']._serialized_end=1229
 # @@protoc_insertion_point(module_scope)

@@ -41,6 +41,11 @@ class OpsServiceStub:
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/Explain',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainResponse.FromString,
+                _registered_method=True)
 
 
 class OpsServiceServicer:
@@ -55,6 +60,13 @@ class OpsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Says where a task stands, who holds it, and what happens next.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OpsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -62,6 +74,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.ListAgents,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -93,6 +110,33 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/ListAgents',
             dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/Explain',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

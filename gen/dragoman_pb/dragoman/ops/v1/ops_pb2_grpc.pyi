@@ -37,6 +37,8 @@ class OpsServiceStub:
     def __new__(cls, channel: _aio.Channel) -> OpsServiceAsyncStub: ...
     ListAgents: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ListAgentsRequest, _ops_pb2.ListAgentsResponse]
     """Lists the agents of this server, the root agent first."""
+    Explain: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]
+    """Says where a task stands, who holds it, and what happens next."""
 
 @_typing.type_check_only
 class OpsServiceAsyncStub(OpsServiceStub):
@@ -47,6 +49,8 @@ class OpsServiceAsyncStub(OpsServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListAgents: _aio.UnaryUnaryMultiCallable[_ops_pb2.ListAgentsRequest, _ops_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Lists the agents of this server, the root agent first."""
+    Explain: _aio.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Says where a task stands, who holds it, and what happens next."""
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Operations for those who run the server. Callers need the scope `operator`; on a server without
@@ -60,5 +64,13 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ops_pb2.ListAgentsResponse, _abc.Awaitable[_ops_pb2.ListAgentsResponse]]:
         """Lists the agents of this server, the root agent first."""
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _ops_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ops_pb2.ExplainResponse, _abc.Awaitable[_ops_pb2.ExplainResponse]]:
+        """Says where a task stands, who holds it, and what happens next."""
 
 def add_OpsServiceServicer_to_server(servicer: OpsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
