@@ -13,6 +13,7 @@ from dragoman import Turn
 from dragoman.bus.local import LocalBus
 from dragoman.core.errors import TaskNotFound, UnsupportedOperation
 from dragoman.core.log import Event, TaskRef
+from dragoman.core.names import Owner
 from dragoman.ports import Stop
 from dragoman.runtime import Call, follow
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -217,3 +218,16 @@ async def test_a_stream_that_is_left_leaves_the_task_running(tmp_path: Path) -> 
         await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
         here.at("go").set()
         assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+@pytest.mark.parametrize("news_first", [False, True])
+async def test_a_reader_that_leaves_as_news_arrives_just_leaves(news_first: bool) -> None:
+    follower = follow.Follower(TaskRef(Owner("default", "anonymous"), bytes(16)))
+    reader = asyncio.create_task(follower.more())
+    await asyncio.sleep(0)
+    if news_first:
+        follower.heard(1)
+    reader.cancel()
+    follower.heard(2)
+    with pytest.raises(asyncio.CancelledError):
+        await reader

@@ -79,9 +79,10 @@ class Follower:
         self._waiters.append(waiter)
         try:
             await waiter
-        finally:
-            if not waiter.done() or waiter.cancelled():
+        except asyncio.CancelledError:
+            if waiter in self._waiters:  # not if it was woken in the same moment
                 self._waiters.remove(waiter)
+            raise
 
     def _clear(self) -> None:
         self._window.clear()
