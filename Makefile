@@ -19,7 +19,7 @@ ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
 .PHONY: help env lock serve test check format lint format-check types layers googleapis proto proto-check \
-	baseline openapi fuzz foreign bench bench-smoke clean
+	baseline openapi fuzz chaos soak foreign bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -50,6 +50,13 @@ test: $(ENV) ## our tests, with coverage (ARGS="-k name" for some)
 
 fuzz: $(ENV) ## made-up requests against a server, and more examples for properties (FUZZ_SECONDS=60)
 	@python -m tests.fuzz.run
+
+chaos: $(ENV) ## kill and freeze a server under load, then judge what everybody saw (CHAOS_SECONDS=120 CHAOS_SEED=...)
+	@python -m tests.chaos.run
+	@SOAK_SECONDS=30 python -m tests.chaos.soak
+
+soak: $(ENV) ## steady load for an hour: do memory, files and handles stay flat? (SOAK_SECONDS=3600)
+	@python -m tests.chaos.soak
 
 foreign: $(ENV) ## the published clients against our server, each in its own environment
 	@python tests/foreign/run.py $(ARGS)

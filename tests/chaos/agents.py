@@ -1,0 +1,64 @@
+"""Agents that do what tears a server apart: stream, sleep, block the loop, ask, fail.
+
+The first words of a message say what; what follows `#` only makes it unique. Each call of an agent is noted in the
+file that CHAOS_TURNS names, so that the judge can count them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+from typing import Any, Final
+
+from dragoman import Turn, agent
+
+RETRIES: Final = 3
+OFFERED: Final = "on_crash" in inspect.signature(agent).parameters
+"""Whether this server can begin a turn again after a crash."""
+
+AGAIN: Final[dict[str, Any]] = {"on_crash": f"retry({RETRIES})"} if OFFERED else {}
+
+
+def _note(task: str) -> None:
+    file = os.open(os.environ["CHAOS_TURNS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, f"{task}\n".encode())
+    finally:
+        os.close(file)
+
+
+async def _work(turn: Turn) -> str | None:
+    _note(turn.task_id)
+    words = turn.text.partition("#")[0].split()
+    if turn.asked is not None:
+        return f"you said: {turn.text}"
+    match words:
+        case ["stream", count, pause]:
+            for number in range(int(count)):
+                await turn.chunk(f"{number} ")
+                await asyncio.sleep(int(pause) / 1000)
+            return None
+        case ["sleep", pause]:
+            turn.status("sleeping")
+            await asyncio.sleep(int(pause) / 1000)
+        case ["block", pause]:
+            time.sleep(int(pause) / 1000)  # noqa: ASYNC251  # blocking the loop is what it is for
+        case ["ask"]:
+            turn.ask("and then?")
+        case ["fail"]:
+            raise RuntimeError("failing, as asked")
+    return turn.text
+
+
+@agent(default=True, description="Does what the first word says; a crash ends it")
+async def once(turn: Turn) -> str | None:
+    """Does what the first word says."""
+    return await _work(turn)
+
+
+@agent(description="The same; a crash begins it again, where the server can do that", **AGAIN)
+async def again(turn: Turn) -> str | None:
+    """Does what the first word says."""
+    return await _work(turn)

@@ -1,0 +1,198 @@
+"""Followers: each watches one task to its end, over whatever binding and however often it is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import aclosing
+from typing import Final
+
+from tests.chaos.history import Closed, Got, Opened, Recorder, Seen, digest, shape
+from tests.chaos.roads import BINDINGS, Place, Request
+from tests.chaos.victim import Victim
+
+from dragoman.client import ClientError
+from dragoman.core import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+CUT: Final = 0.05
+"""The chance that a follower hangs up after an event."""
+
+
+class Stage:
+    """What everybody in a run shares: the server, the clock, the record, and who is connected now."""
+
+    def __init__(self, victim: Victim, recorder: Recorder, seed: int) -> None:
+        self.victim = victim
+        self.seed = seed
+        self.reading: set[asyncio.Task[bool]] = set()
+        self.following: set[asyncio.Task[None]] = set()
+        self.over = asyncio.Event()
+        self._recorder = recorder
+        self._began = time.monotonic()
+        self._numbers = 0
+
+    @property
+    def now(self) -> float:
+        return round(time.monotonic() - self._began, 3)
+
+    def number(self) -> int:
+        """A number that nothing else has."""
+        self._numbers += 1
+        return self._numbers
+
+    @property
+    def record(self) -> Recorder:
+        return self._recorder
+
+    def storm(self) -> int:
+        """Cuts every connection at once; gives how many."""
+        readers = tuple(self.reading)
+        for reader in readers:
+            reader.cancel()
+        return len(readers)
+
+    def follow(self, task: str, tenant: str, started: Start | None = None) -> None:
+        """Follows a task from now on; `started` is the stream of the send that made it."""
+        follower = Follower(self, task, tenant, started)
+        watching = asyncio.create_task(follower.watch(), name=f"follower {follower.number}")
+        self.following.add(watching)
+        watching.add_done_callback(self.following.discard)
+
+
+class Start:
+    """A send that streams: who follows it knows its task from the first event on."""
+
+    def __init__(self, request: pb.SendMessageRequest, binding: str, key: str = "") -> None:
+        self.request = request
+        self.binding = binding
+        self.key = key
+        self.task: asyncio.Future[pb.Task | None] = asyncio.get_running_loop().create_future()
+        """The Task that came first; None when the stream broke before it."""
+
+
+class Follower:
+    """One watcher of one task, over many connections."""
+
+    def __init__(self, stage: Stage, task: str, tenant: str, started: Start | None = None) -> None:
+        self.number = stage.number()
+        self._stage = stage
+        self._task = task
+        self._tenant = tenant
+        self._started = started
+        self._dice = random.Random(f"{stage.seed}/{self.number}")
+        self._cursor = ""
+        self._at: int | None = None
+
+    async def watch(self) -> None:
+        """Connects again and again until the task has ended."""
+        while True:
+            await self._stage.victim.up.wait()
+            reader = asyncio.create_task(self._read(), name=f"reader of {self.number}")
+            self._stage.reading.add(reader)
+            try:
+                await asyncio.wait([reader])
+            finally:
+                reader.cancel()
+                self._stage.reading.discard(reader)
+            if not reader.cancelled() and reader.result():
+                return
+            if self._started is not None and not self._task:
+                self._started.task.set_result(None)
+                return
+            self._started = None
+
+    async def _read(self) -> bool:
+        """One connection. True when there is nothing left to follow."""
+        binding = self._started.binding if self._started else self._dice.choice(BINDINGS)
+        if self._task:
+            self._open(binding)
+        try:
+            if await self._stream(binding):
+                return False
+        except ClientError as error:
+            if not self._task:
+                return False
+            if error.reason == "UNSUPPORTED_OPERATION" and not self._cursor:  # it has ended, and shows no more
+                return await self._look()
+            if error.reason and error.reason != "UNAVAILABLE":
+                self._close(f"refused: {error}")
+                return True
+            return False
+        except TimeoutError:
+            return False
+        if self._started is not None and not await self._ended():  # the stream of a turn, and the task goes on
+            return False
+        self._close("end")
+        return True
+
+    async def _stream(self, binding: str) -> bool:
+        """Reads events. True when this side hung up."""
+        roads = self._stage.victim.roads
+        assert roads is not None
+        rpc, request, key = "SubscribeToTask", pb.SubscribeToTaskRequest(tenant=self._tenant, id=self._task), ""
+        asked: Request = request
+        if self._started is not None:
+            rpc, asked, key = "SendStreamingMessage", self._started.request, self._started.key
+        async with aclosing(roads.stream(binding, rpc, asked, key, self._cursor)) as events:
+            async for place in events:
+                self._see(place, binding)
+                if self._dice.random() < CUT:
+                    return True
+        return False
+
+    def _see(self, place: Place, binding: str) -> None:
+        event = place.event
+        if event.HasField("task"):
+            if not self._task:
+                self._task = event.task.id
+                self._open(binding)
+            if self._started is not None and not self._started.task.done():
+                self._started.task.set_result(event.task)
+            state, form = event.task.status.state, shape(event.task)
+        else:
+            state, form = event.status_update.status.state, ""
+        self._cursor, self._at = place.cursor, place.sequence
+        seen = Seen(
+            at=self._stage.now,
+            follower=self.number,
+            sequence=place.sequence,
+            digest=digest(event),
+            state=state,
+            shape=form,
+        )
+        self._stage.record.add(seen)
+
+    async def _ended(self) -> bool:
+        """Whether the task has ended, and not only a turn of it."""
+        return await self._state() in states.TERMINAL
+
+    async def _look(self) -> bool:
+        """What becomes of a follower without cursor whose task ended meanwhile: it reads the end."""
+        state = await self._state()
+        if state in states.TERMINAL:
+            self._close("gone")
+        return state in states.TERMINAL
+
+    async def _state(self) -> int:
+        roads = self._stage.victim.roads
+        assert roads is not None
+        try:
+            request = pb.GetTaskRequest(tenant=self._tenant, id=self._task)
+            task = await roads.call(self._dice.choice(BINDINGS), "GetTask", request, pb.Task)
+        except (ClientError, TimeoutError) as error:
+            reason = error.reason if isinstance(error, ClientError) else ""
+            if reason:
+                self._stage.record.add(Got(at=self._stage.now, task=self._task, reason=reason))
+            return 0
+        self._stage.record.add(Got(at=self._stage.now, task=self._task, state=task.status.state))
+        return task.status.state
+
+    def _open(self, binding: str) -> None:
+        after = self._at if self._cursor else None
+        opened = Opened(at=self._stage.now, follower=self.number, task=self._task, binding=binding, after=after)
+        self._stage.record.add(opened)
+
+    def _close(self, why: str) -> None:
+        self._stage.record.add(Closed(at=self._stage.now, follower=self.number, why=why))

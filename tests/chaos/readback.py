@@ -1,0 +1,96 @@
+"""What the store holds: the log at the end, read through the store itself, and looks into it while a server runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+from tests.chaos.agents import OFFERED, RETRIES
+from tests.chaos.checker import Kept, KeptEvent
+from tests.chaos.history import Sampled, digest, shape
+
+from dragoman.core import states
+from dragoman.core.fold import fold
+from dragoman.core.names import Owner, id_of
+from dragoman.core.pages import Query
+from dragoman.ports import Store
+from dragoman.stores.sqlite import open_store
+from dragoman.stores.sqlite.schema import connect
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+OWNER = Owner("default", "anonymous")
+AGENTS = ("once", "again")
+ALL = 1_000_000
+CLAIMED_ELSEWHERE = "SELECT task FROM tasks WHERE session > 0 AND session != (SELECT max(session) FROM sessions)"
+STUCK = "SELECT task FROM tasks WHERE state = ? AND session = 0 AND NOT ready"
+COUNTS = "SELECT coalesce(sum(ready), 0), coalesce(sum(session > 0), 0) FROM tasks"
+
+
+async def read_all(path: Path, turns: Path) -> dict[str, Kept]:
+    """Every visible task with its log. `turns` is the file in which agents noted their calls."""
+    begun = Counter(turns.read_text().split()) if turns.exists() else Counter[str]()
+    store = open_store(path)
+    try:
+        found = {}
+        for agent in AGENTS:
+            async for task in _tasks(store, agent):
+                attempts = 1 + RETRIES if OFFERED and agent == "again" else 1
+                found[task.id] = await _kept(store, agent, task, attempts, begun[task.id])
+        return found
+    finally:
+        await store.close()
+
+
+async def _tasks(store: Store, agent: str) -> AsyncIterator[pb.Task]:
+    query = Query(OWNER, agent, size=100)
+    while True:
+        page = await store.page(query)
+        for data in page.tasks:
+            yield pb.Task.FromString(data)
+        if page.last is None:
+            return
+        query = Query(OWNER, agent, size=100, after=page.last)
+
+
+async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: int) -> Kept:
+    head = await store.find(OWNER, agent, task.id)
+    assert head is not None
+    folded, events = pb.Task(), []
+    for event in await store.events(head.ref, 0, ALL):
+        told = pb.StreamResponse.FromString(event.data)
+        fold(folded, told)
+        events.append(KeptEvent(event.sequence, digest(told), event.state, shape(folded)))
+    said = [message for message in task.history if message.role == pb.ROLE_USER]
+    return Kept(
+        task.id,
+        task.status.state,
+        head.last,
+        events,
+        [message.message_id for message in said],
+        said[0].parts[0].text if said else "",
+        attempts,
+        begun,
+    )
+
+
+def sample(path: Path, *, at: float, up: float, slots: int) -> Sampled:
+    """A look into the store of a running server, past it."""
+    with closing(connect(path, readonly=True)) as connection:
+        connection.execute("BEGIN")
+        waiting, running = connection.execute(COUNTS).fetchone()
+        return Sampled(
+            at=at,
+            up=up,
+            orphans=_ids(connection.execute(CLAIMED_ELSEWHERE)),
+            stuck=_ids(connection.execute(STUCK, (states.SUBMITTED,))),
+            waiting=waiting,
+            running=running,
+            slots=slots,
+        )
+
+
+def _ids(rows: sqlite3.Cursor) -> list[str]:
+    return [id_of(key) for (key,) in rows]

@@ -1,0 +1,218 @@
+"""`make chaos`: a server under load is killed and held still at random, and what everybody saw is judged afterwards.
+
+CHAOS_SECONDS (120) is how long; CHAOS_SEED, printed at the beginning, throws the same dice again. Ends with counts and
+with exit code 1 when a promise was broken; then the folder with the store, the history and the server's log is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.chaos import history
+from tests.chaos.checker import GRACE, judge
+from tests.chaos.customers import Customer
+from tests.chaos.followers import Stage
+from tests.chaos.history import Acknowledged, Canceled, Left, Opened, Recorder, Refused, Sampled, Seen, Sent, Struck
+from tests.chaos.readback import read_all, sample
+from tests.chaos.victim import SLOTS, running
+
+from dragoman.core import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+CUSTOMERS: Final = 10
+LONG: Final = 11.5
+"""Seconds of one pause in a long run: longer than a session lives without a sign of life."""
+SILENCE: Final = 4.0
+MOST_SHOWN: Final = 30
+
+
+def say(text: str) -> None:
+    print(f"chaos: {text}", flush=True)
+
+
+async def strike(stage: Stage, until: float) -> None:
+    """Kills the server, or holds it still, every few seconds."""
+    dice = random.Random(f"{stage.seed}/strikes")
+    victim, long_pause = stage.victim, until - time.monotonic() > 60
+    while (left := until - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, dice.uniform(0.8, 4)))
+        if time.monotonic() >= until:
+            return
+        if dice.random() < 0.6:
+            stage.record.add(Struck(at=stage.now, how="kill"))
+            await victim.kill()
+            await victim.start()
+        else:
+            seconds = dice.uniform(0.1, 3)
+            if long_pause and until - time.monotonic() > 2 * LONG and dice.random() < 0.3:
+                seconds, long_pause = LONG, False
+            stage.record.add(Struck(at=stage.now, how="pause", seconds=round(seconds, 3)))
+            await victim.hold(seconds)
+
+
+async def storms(stage: Stage) -> None:
+    """Cuts all connections of all followers, now and then, for ever."""
+    dice = random.Random(f"{stage.seed}/storms")
+    while True:
+        await asyncio.sleep(dice.uniform(0.5, 4))
+        stage.storm()
+
+
+async def looks(stage: Stage) -> None:
+    """Looks into the store once a second, for ever."""
+    while True:
+        look(stage)
+        await asyncio.sleep(1)
+
+
+def look(stage: Stage) -> Sampled:
+    """One look into the store."""
+    found = sample(stage.victim.store, at=stage.now, up=round(stage.victim.up_for, 1), slots=SLOTS)
+    stage.record.add(found)
+    return found
+
+
+async def offers_keys(stage: Stage) -> bool:
+    """Whether the server knows idempotency keys."""
+    customer = Customer(Stage(stage.victim, Recorder(io.StringIO()), stage.seed), 0, keys=True)
+    message = pb.Message(message_id="probe", role=pb.ROLE_USER, parts=[pb.Part(text="echo #probe")])
+    tasks = [await customer.send(message, "", "blocking", "probe") for _ in range(2)]
+    return len({task.id for task in tasks if task is not None}) == 1
+
+
+async def quiet(stage: Stage, seconds: float) -> bool:
+    """Waits until nothing runs or waits, by looking into the store; False when that took too long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look(stage)
+        if not found.running and not found.waiting:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.25)
+
+
+async def answer_the_left(stage: Stage) -> None:
+    """Answers every task that was left asking."""
+    customer = Customer(stage, -1, keys=False)
+    for entry in [entry for entry in stage.record.entries if isinstance(entry, Left)]:
+        number = stage.number()
+        message = pb.Message(message_id=f"m-{number}", role=pb.ROLE_USER, task_id=entry.task)
+        message.parts.add(text=f"at last #{number}")
+        for tenant in ("", "again"):  # the other agent does not know it
+            if await customer.send(message, tenant, "blocking", quietly=tenant == ""):
+                break
+
+
+async def scene(stage: Stage, seconds: float) -> bool:
+    """The whole run. Gives whether the server knows idempotency keys."""
+    keys = await offers_keys(stage)
+    background = [asyncio.create_task(storms(stage)), asyncio.create_task(looks(stage))]
+    customers = [asyncio.create_task(Customer(stage, number, keys=keys).serve()) for number in range(1, CUSTOMERS + 1)]
+    try:
+        await strike(stage, time.monotonic() + seconds)
+        stage.over.set()
+        await asyncio.wait(customers, timeout=30)
+        for customer in customers:
+            if customer.done():
+                customer.result()
+        await quiet(stage, GRACE + 15)
+        # Once more, with nothing running: what asks is still there afterwards, and can be answered.
+        stage.record.add(Struck(at=stage.now, how="kill"))
+        await stage.victim.kill()
+        await stage.victim.start()
+        await answer_the_left(stage)
+        await quiet(stage, GRACE)
+    finally:
+        for task in (*background, *customers):
+            task.cancel()
+        await asyncio.gather(*background, *customers, return_exceptions=True)
+    await followers_end(stage)
+    return keys
+
+
+async def followers_end(stage: Stage) -> None:
+    """Gives followers of tasks that ended the time to hear of it: until nobody heard anything for SILENCE seconds."""
+    heard = -1
+    while stage.following and heard != len(stage.record.entries):
+        heard = len(stage.record.entries)
+        await asyncio.wait(tuple(stage.following), timeout=SILENCE)
+    left = tuple(stage.following)
+    for follower in left:
+        follower.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def counts(entries: list[history.Entry], tasks: int) -> str:
+    """What happened, in numbers."""
+    opened: dict[int, int] = {}
+    for entry in entries:
+        if isinstance(entry, Opened):
+            opened[entry.follower] = opened.get(entry.follower, 0) + 1
+    numbered = sum(isinstance(entry, Seen) and entry.sequence is not None for entry in entries)
+    numbers = {
+        "kills": sum(isinstance(entry, Struck) and entry.how == "kill" for entry in entries),
+        "pauses": sum(isinstance(entry, Struck) and entry.how == "pause" for entry in entries),
+        "sends": history.of_kind(entries, Sent),
+        "acknowledged": history.of_kind(entries, Acknowledged),
+        "refused": history.of_kind(entries, Refused),
+        "tasks": tasks,
+        "followers": len(opened),
+        "reconnects": sum(opened.values()) - len(opened),
+        "events": history.of_kind(entries, Seen),
+        "with cursor": numbered,
+        "cancels": history.of_kind(entries, Canceled),
+        "canceled": sum(isinstance(entry, Canceled) and entry.state == states.CANCELED for entry in entries),
+        "left asking": history.of_kind(entries, Left),
+        "keys": len({entry.key for entry in entries if isinstance(entry, Sent) and entry.key}),
+    }
+    return ", ".join(f"{number} {name}" for name, number in numbers.items())
+
+
+async def play(folder: Path, seconds: float, seed: int) -> tuple[str, list[str]]:
+    """One run: its counts, and what was wrong."""
+    with (folder / "history.jsonl").open("w", encoding="utf-8") as file:
+        recorder = Recorder(file)
+        async with running(folder, "--blocking-wait", "20") as victim:
+            stage = Stage(victim, recorder, seed)
+            keys = await scene(stage, seconds)
+    kept = await read_all(victim.store, victim.turns)
+    problems = judge(recorder.entries, kept)
+    problems += [f"the server logged, {times} times: {text}" for text, times in victim.errors.items()]
+    if not keys:
+        say("this server knows no idempotency keys")
+    return counts(recorder.entries, len(kept)), problems
+
+
+def main() -> int:
+    """Plays one run."""
+    seconds = max(5, int(os.environ.get("CHAOS_SECONDS", "120")))
+    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**9))
+    say(f"{seconds} s, CHAOS_SEED={seed}")
+    began, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="chaos-"))
+    numbers, problems = asyncio.run(play(folder, seconds, seed))
+    for problem in problems[:MOST_SHOWN]:
+        say(problem)
+    if len(problems) > MOST_SHOWN:
+        say(f"and {len(problems) - MOST_SHOWN} more")
+    if problems:
+        say(f"what happened is in {folder}")
+    else:
+        shutil.rmtree(folder)
+    verdict = f"{len(problems)} PROBLEMS" if problems else "ok"
+    say(f"{numbers} in {time.monotonic() - began:.1f}s: {verdict}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
