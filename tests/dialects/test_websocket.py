@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import aiohttp
+import aiohttp.web
 import pytest
 from tests.dialects.speakers import Road
 
@@ -90,3 +91,16 @@ async def test_the_path_without_an_upgrade_says_what_it_speaks(road: Road) -> No
     async with road.http.get("/ws") as answer:
         assert answer.status == 400
         assert "WebSocket" in (await answer.json())["error"]["message"]
+
+
+async def test_a_client_that_hangs_up_during_the_handshake_is_no_error(
+    road: Road, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def too_late(*_: object) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(aiohttp.web.WebSocketResponse, "prepare", too_late)
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="499"):
+            await road.http.ws_connect("/ws")
+    assert [line for line in caplog.records if line.levelname == "ERROR"] == []

@@ -29,6 +29,9 @@ from dragoman.wire.dialects import Dialect
 AT_ONCE: Final = 64
 """Calls of one connection that are answered at the same time; the next is refused until one is done."""
 
+GONE: Final = 499
+"""Of a client that did not wait for its answer, for the log alone."""
+
 COMPLETE: Final = b'{"status":"stream_complete"}'
 
 
@@ -51,7 +54,10 @@ class WebSocket:
         except Unauthenticated as error:
             return web.Response(status=401, text=error.message, headers=callers.CHALLENGE)
         socket.headers.update(told(request))
-        await socket.prepare(request)
+        try:
+            await socket.prepare(request)
+        except ConnectionError:  # it hung up before it was answered; this goes nowhere either
+            return web.Response(status=GONE)
         try:
             with self._streams.open():
                 await self._serve(socket, peer, request_id(request))
