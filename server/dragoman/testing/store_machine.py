@@ -1,0 +1,301 @@
+"""A state machine for stores: whatever is done in whatever order, a store and a plain model agree.
+
+Subclass `StoreMachine`, say how your store is opened, and give pytest its `TestCase`:
+
+    class Machine(StoreMachine):
+        def opened(self, folder, clock):
+            return open_my_store(folder / "tasks", clock=clock)
+
+    TestMachine = Machine.TestCase
+
+hypothesis then makes up changes of tasks, many at a time, with crashes between them. hypothesis is yours to install.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dragoman.core import states
+from dragoman.core.log import (
+    Append,
+    Appended,
+    ArtifactChange,
+    Key,
+    NotRunning,
+    NotTerminal,
+    Ready,
+    Refused,
+    Runner,
+    StatusChange,
+    TaskRef,
+    Version,
+)
+from dragoman.core.pages import Query
+from dragoman.ports import Store
+from dragoman.testing.changes import OWNER, artifact, cancel, chunk, created, follow_up, new_ref, status
+from dragoman.testing.store_model import ModelTask, Outcome, StoreModel
+from dragoman.testing.store_writes import Clock
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+AGENTS: Final = ("echo", "other")
+ENDS: Final = (states.COMPLETED, states.FAILED, states.REJECTED, states.CANCELED)
+ALL: Final = 1_000_000
+
+T = TypeVar("T")
+
+texts = st.text("abc\u00e9 ", min_size=1, max_size=8)
+names = st.sampled_from(("out", "notes"))
+changes = st.one_of(
+    st.builds(lambda text: status(states.WORKING, text), st.one_of(st.just(""), texts)),
+    st.builds(lambda name, text, append: chunk(name, text, append=append), names, texts, st.booleans()),
+    st.builds(lambda name, text, append: artifact(name, text, append=append), names, texts, st.booleans()),
+)
+which = st.integers(0, 30)
+"""Picks one of the tasks there are."""
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Changes pile up and are written together by `write`; the model is told of each at once."""
+
+    def opened(self, folder: Path, clock: Clock) -> Store:
+        """Opens the store in a folder: the same tasks whenever the folder is the same."""
+        raise NotImplementedError
+
+    @initialize()
+    def begin(self) -> None:
+        """An empty store and its first session."""
+        self.folder = tempfile.TemporaryDirectory(prefix="store-")
+        self.runner = asyncio.Runner()
+        self.clock = Clock()
+        self.model = StoreModel()
+        self.pending: list[tuple[Append, Outcome]] = []
+        self.touched: set[TaskRef] = set()
+        self.store = self._open()
+        self.session = self._run(self.store.open_session())
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            try:
+                self.write()
+                self.agrees()
+            finally:
+                self._run(self.store.close())
+                self.runner.close()
+                self.folder.cleanup()
+
+    # Changes --------------------------------------------------------------------------------------------------------
+
+    @rule(text=texts, agent=st.sampled_from(AGENTS), claim=st.booleans(), visible=st.booleans(), key=st.integers(0, 9))
+    def create(self, text: str, agent: str, claim: bool, visible: bool, key: int) -> None:
+        """A new task, now and then with one of a few keys, or one that nobody sees yet."""
+        self.clock.now += 1
+        session = self.session if claim or not visible else 0
+        change = created(new_ref(), text=text, agent=agent, claim=session, visible=visible)
+        if key < 4:
+            change = replace(change, key=Key(agent, f"key-{key}", b"digest"))
+        self._do(change)
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=which)
+    def create_again(self, number: int) -> None:
+        """A key of a task is used once."""
+        task = self._task(number)
+        change = created(task.ref, text="again", agent=task.agent)
+        self._do(change)
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=which)
+    def claim(self, number: int) -> None:
+        """A worker takes a task, if it waits."""
+        self._do(Append(task=self._task(number).ref, guard=Ready(), claim=self.session))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=which, text=texts, claim=st.booleans(), alone=st.booleans())
+    def message(self, number: int, text: str, claim: bool, alone: bool) -> None:
+        """The user says more; `alone`: to an agent that refuses that while it works."""
+        change = follow_up(self._task(number).ref, text, claim=self.session if claim else 0)
+        self._do(replace(change, guard=NotRunning() if alone else NotTerminal()))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=which, events=st.lists(changes, min_size=1, max_size=5), late=st.integers(0, 5), memory=texts)
+    def put(self, number: int, events: list[StatusChange | ArtifactChange], late: int, memory: str) -> None:
+        """A run writes; now and then one that lost its claim."""
+        task = self._task(number)
+        change = Append(task=task.ref, guard=self._guard(task, late), events=events, taken=task.inbox)
+        self._do(replace(change, memory=memory.encode()) if late == 1 else change)
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(
+        number=which,
+        events=st.lists(changes, max_size=2),
+        state=st.sampled_from((*ENDS, states.INPUT_REQUIRED, states.AUTH_REQUIRED)),
+        text=texts,
+        late=st.integers(0, 5),
+        all_read=st.booleans(),
+    )
+    def end_turn(
+        self,
+        number: int,
+        events: list[StatusChange | ArtifactChange],
+        state: int,
+        text: str,
+        late: int,
+        all_read: bool,
+    ) -> None:
+        """A run completes, fails or asks; perhaps with messages unread."""
+        task = self._task(number)
+        taken = task.inbox if all_read else 1
+        guard = self._guard(task, late)
+        self._do(Append(task=task.ref, guard=guard, events=[*events, status(state, text)], taken=taken, release=True))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=which)
+    def cancel(self, number: int) -> None:
+        """Somebody cancels, or fences a run."""
+        self._do(cancel(self._task(number).ref))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=which, off=st.integers(0, 1))
+    def read_decide_write(self, number: int, off: int) -> None:
+        """A change that holds for one version only."""
+        task = self._task(number)
+        guard = Version(len(task.events) - off)
+        self._do(Append(task=task.ref, guard=guard, events=[status(states.WORKING)]))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=which)
+    def take_away(self, number: int) -> None:
+        """A run answers without a task: what nobody saw goes."""
+        task = self._task(number)
+        if not task.visible:
+            self._do(Append(task=task.ref, guard=self._guard(task, 1), discard=True))
+
+    # Commits and crashes --------------------------------------------------------------------------------------------
+
+    @rule()
+    def write(self) -> None:
+        """What piled up is written together; each is refused or written as the model said."""
+        pending, self.pending = self.pending, []
+
+        async def together() -> list[Appended | BaseException]:
+            return await asyncio.gather(*(self.store.append(change) for change, _ in pending), return_exceptions=True)
+
+        for (change, outcome), result in zip(pending, self._run(together()), strict=True):
+            assert _outcome(result) == outcome, change
+            if isinstance(result, Appended):
+                first = result.head.last - len(result.events)
+                assert [event.sequence for event in result.events] == list(range(first + 1, result.head.last + 1))
+
+    @rule(retry=st.booleans())
+    def crash(self, retry: bool) -> None:
+        """The process goes; the next one finds what it left, and ends it or begins it again."""
+        self.write()
+        self._run(self.store.close())
+        self.store = self._open()
+        before, self.session = self.session, self._run(self.store.open_session())
+        assert self.session > before
+        orphans = {head.ref for head in self._run(self.store.orphans(self.session, ALL))}
+        left = [task for task in self.model.tasks.values() if task.session]
+        assert orphans == {task.ref for task in left}
+        for task in left:
+            guard = Runner(task.session, task.token)
+            if not task.visible:
+                self._do(Append(task=task.ref, guard=guard, discard=True))
+            elif retry:
+                self._do(Append(task=task.ref, guard=guard, retry=True))
+            else:
+                self._do(Append(task=task.ref, guard=guard, events=[status(states.FAILED, "gone")], release=True))
+        self.touched.update(task.ref for task in self.model.tasks.values())
+
+    @invariant()
+    def agrees(self) -> None:
+        """Once everything is written, the store shows what the model has."""
+        if not hasattr(self, "store") or self.pending:
+            return
+        touched, self.touched = self.touched, set()
+        for ref in touched:
+            self._compare(ref)
+        tasks = list(self.model.tasks.values())
+        waiting = self._run(self.store.waiting(AGENTS, ALL))
+        assert {head.ref for head in waiting} == {task.ref for task in tasks if task.ready}
+        assert self._run(self.store.orphans(self.session, 1)) == []
+        versions = self._run(self.store.versions([task.ref for task in tasks]))
+        assert versions == {task.ref.key: len(task.events) for task in tasks}
+        seen = Counter((task.agent, task.state) for task in tasks if task.visible)
+        for agent in AGENTS:
+            for state in states.STORED:
+                page = self._run(self.store.page(Query(OWNER, agent, state=state, size=1)))
+                assert page.total == seen[agent, state]
+
+    # How ------------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Store:
+        async def inside_the_loop() -> Store:
+            return self.opened(Path(self.folder.name), self.clock)
+
+        return self._run(inside_the_loop())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    def _do(self, change: Append) -> None:
+        self.pending.append((change, self.model.apply(change)))
+        self.touched.add(change.task)
+
+    def _task(self, number: int) -> ModelTask:
+        tasks = list(self.model.tasks.values())
+        return tasks[-1 - number % len(tasks)]  # small numbers are new tasks: there is more to do with them
+
+    def _guard(self, task: ModelTask, late: int) -> Runner:
+        """The claim of whoever runs the task, or of one who did."""
+        return Runner(task.session or self.session, task.token - (late == 0))
+
+    def _compare(self, ref: TaskRef) -> None:
+        task = self.model.tasks.get(ref.key)
+        snapshot = self._run(self.store.read(ref))
+        events = self._run(self.store.events(ref, 0, ALL))
+        if task is None:
+            assert snapshot is None
+            assert events == []
+            return
+        assert [(one.sequence, one.state, one.ends) for one in events] == [
+            (number, one.state, one.ends) for number, one in enumerate(task.events, 1)
+        ]
+        assert snapshot is not None
+        head, shown = snapshot.head, pb.Task.FromString(snapshot.task)
+        assert (head.state, head.last, head.session, head.token) == (
+            task.state, len(task.events), task.session, task.token,
+        )  # fmt: skip
+        assert (head.ready, head.visible, head.inbox, head.taken, head.attempt) == (
+            task.ready, task.visible, task.inbox, task.taken, task.attempt,
+        )  # fmt: skip
+        assert shown.status.state == task.state
+        assert [message.parts[0].text for message in shown.history] == task.history
+        assert {one.artifact_id: _text(one.parts) for one in shown.artifacts} == task.artifacts
+        kept = self._run(self.store.conversation(ref))
+        assert kept is not None
+        assert kept.memory == task.memory
+        assert [pb.Message.FromString(one.message).parts[0].text for one in kept.messages] == task.messages
+        found = self._run(self.store.find(OWNER, task.agent, head.id))
+        assert (found is not None) == task.visible
+
+
+def _outcome(result: Appended | BaseException) -> Outcome:
+    if isinstance(result, Refused):
+        return Outcome(result.reason)
+    if isinstance(result, BaseException):
+        raise result
+    return Outcome("", result.head.last, result.again, result.claimed)
+
+
+def _text(parts: Any) -> str:
+    return "".join(part.text for part in parts)

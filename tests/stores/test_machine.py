@@ -1,0 +1,25 @@
+"""Every store against the model: the same changes, the same crashes, the same tasks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+from dragoman.ports import Store
+from dragoman.stores.sqlite import open_store
+from dragoman.testing.store_machine import StoreMachine
+from dragoman.testing.store_writes import Clock
+
+
+class OnSqlite(StoreMachine):
+    def opened(self, folder: Path, clock: Clock) -> Store:
+        return open_store(folder / "tasks.db", clock=clock)
+
+
+TestOnSqlite = OnSqlite.TestCase
+if not os.environ.get("HYPOTHESIS_PROFILE"):  # each example opens a store, so fewer of them, and longer ones
+    TestOnSqlite.settings = settings(
+        max_examples=25, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
