@@ -18,8 +18,10 @@ class OnSqlite(StoreMachine):
         return open_store(folder / "tasks.db", clock=clock)
 
 
+EXAMPLES = 200 if os.environ.get("HYPOTHESIS_PROFILE") else 40
+"""Each one opens a store several times: less of them than of other properties, and longer ones."""
+
 TestOnSqlite = OnSqlite.TestCase
-if not os.environ.get("HYPOTHESIS_PROFILE"):  # each example opens a store, so fewer of them, and longer ones
-    TestOnSqlite.settings = settings(
-        max_examples=25, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+TestOnSqlite.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -42,9 +42,16 @@ class Checkpointer:
             return
         self._commits = 0
         if self._wal.exists() and self._wal.stat().st_size > LIMIT:
-            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.empty(writer)
         else:
             self._due.set()
+
+    def empty(self, writer: sqlite3.Connection) -> None:
+        """Moves everything, on the writer's connection. What fails is tried again; commits do not depend on it."""
+        try:
+            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error:
+            log.warning("the write-ahead log could not be emptied", exc_info=True)
 
     def close(self) -> None:
         """Ends the thread. Blocks; may be called twice."""

@@ -115,7 +115,7 @@ class Writer:
                 self._deliver(self._commit(work))
                 self._checkpointer.committed(self._connection)
         self._serve_urgent()
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._checkpointer.empty(self._connection)
         self._connection.close()
 
     def _serve_urgent(self) -> None:
@@ -158,6 +158,8 @@ class Writer:
 
     def _together(self, batch: list[Waiting]) -> list[Done]:
         connection = self._connection
+        if connection.in_transaction:  # the rollback of an earlier batch failed, as its commit had
+            connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
         try:
             transaction = Transaction(connection, self._clock, self._owners)
