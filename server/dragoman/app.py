@@ -26,7 +26,7 @@ from dragoman.ports import Agent, Store
 from dragoman.runtime import Limits, Runtime, open_runtime
 from dragoman.security.static import StaticToken
 from dragoman.settings import Address, Settings, SettingsError
-from dragoman.stores.sqlite import SchemaTooNew, open_store
+from dragoman.stores.sqlite import SchemaTooNew, Sizes, open_store
 
 LAST_WORDS: Final = 0.2
 """Seconds for the end of a turn to reach those who follow it, before their streams are closed."""
@@ -161,7 +161,8 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
 
 
 def _open_sqlite(settings: Settings) -> Store:
-    return open_store(settings.store_path, synchronous=settings.sqlite_synchronous)
+    sizes = Sizes(settings.fold_rows, settings.cut_after)
+    return open_store(settings.store_path, synchronous=settings.sqlite_synchronous, sizes=sizes)
 
 
 STORES: Final[Mapping[str, Callable[[Settings], Store]]] = {"sqlite": _open_sqlite}

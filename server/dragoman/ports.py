@@ -48,6 +48,23 @@ class Conversation:
     memory: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Tidied:
+    """What there is less of: rows that were joined to others, events of finished tasks, files nobody refers to."""
+
+    rows: int = 0
+    events: int = 0
+    files: int = 0
+
+    def __str__(self) -> str:
+        counts = (
+            (self.rows, "rows joined to others"),
+            (self.events, "old events dropped"),
+            (self.files, "files removed"),
+        )
+        return ", ".join(f"{count} {what}" for count, what in counts if count)
+
+
 class Store(Protocol):
     """Tasks on disk. What it acknowledges is durable; what it refuses leaves no trace."""
 
@@ -72,7 +89,14 @@ class Store(Protocol):
         ...
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        """Up to about `limit` events with sequences after `after`, in order (whole appends, so a few more)."""
+        """Up to about `limit` events with sequences after `after`, in order (whole appends, so a few more).
+
+        Raises core.log.Cut when the log was cut after `after`: rather that than a gap.
+        """
+        ...
+
+    async def oldest(self, task: TaskRef) -> int:
+        """The first sequence that the log of a task still has: 1 unless it was cut; 0 when there is no such task."""
         ...
 
     async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
@@ -120,6 +144,13 @@ class Store(Protocol):
 
     async def orphans(self, session: int, limit: int) -> list[Head]:
         """Tasks claimed by sessions that have expired; never this one's own."""
+        ...
+
+    async def tidy(self) -> Tidied:
+        """Takes less room where no answer needs it, and only while no append waits.
+
+        A task that is read is the same before and after, to the byte. Events of tasks that have not ended stay.
+        """
         ...
 
     async def close(self) -> None:

@@ -128,6 +128,10 @@ class Settings(BaseSettings):
     store: str = "sqlite:///dragoman.db"
     sqlite_synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits when the machine loses power, not when the process dies."""
+    fold_rows: int = Field(default=256, ge=0)
+    """Rows by which a task's artifacts grew, after which the store joins them; 0: never. No answer changes."""
+    cut_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
+    """Seconds after the end of a task when only the last 64 events are kept to be followed again; 0: never."""
     log_format: Literal["text", "json"] = "text"
     message_bytes: ByteSize = Field(default=ByteSize(MESSAGE_BYTES), ge=1024)
     """Decoded size of the largest message accepted."""

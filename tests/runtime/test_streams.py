@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.runtime.world import World, collect, gone, kinds, state, world
+from google.protobuf import json_format
+from tests.runtime.test_sessions import Shifted
+from tests.runtime.world import World, collect, gone, kinds, state, texts, world
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
 from dragoman.core.errors import TaskNotFound, UnsupportedOperation
+from dragoman.core.extensions import RESUME
 from dragoman.core.log import Event, TaskRef
 from dragoman.core.names import Owner
 from dragoman.ports import Stop
 from dragoman.runtime import Call, follow
+from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -231,3 +236,25 @@ async def test_a_reader_that_leaves_as_news_arrives_just_leaves(news_first: bool
     follower.heard(2)
     with pytest.raises(asyncio.CancelledError):
         await reader
+
+
+async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_path: Path) -> None:
+    async def talks(turn: Turn) -> None:
+        for number in range(200):
+            turn.chunk(f"{number} ")
+            await turn.flush()
+
+    clock = Shifted()
+    store = open_store(tmp_path / "tasks.db", clock=clock)
+    async with world(tmp_path, talks, store=store) as here:
+        task = await here.send()
+        clock.ahead += 7 * 86_400_000
+        await store.tidy()
+        assert await store.oldest(next(iter(await store.locate(task.id))).ref) > 3
+        after = replace(here.call, after="2")
+        subscription = pb.SubscribeToTaskRequest(id=task.id)
+        events = await collect(here.runtime.service.subscribe_to_task(after, subscription))
+    (event,) = [pb.StreamResponse.FromString(event.data) for event in events]
+    told = json_format.MessageToDict(event.task.metadata)[RESUME.uri]
+    assert told == {"gap": True, "from": 2, "sequence": events[0].sequence}
+    assert texts(event.task) == texts(task)

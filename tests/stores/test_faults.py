@@ -18,6 +18,7 @@ from dragoman.core.log import Append, Appended, TaskRef
 from dragoman.ports import Store
 from dragoman.stores.sqlite import SqliteStore, checkpoint, open_store
 from dragoman.stores.sqlite.schema import connect, migrate
+from dragoman.stores.sqlite.sizes import Sizes
 from dragoman.stores.sqlite.store import milliseconds
 from dragoman.testing.changes import by_runner, chunk, created, new_ref, running
 
@@ -58,7 +59,7 @@ class Disk:
         connection = connect(path)
         migrate(connection)
         self.faults = FaultyConnection(connection)
-        self.store = SqliteStore(path, cast(sqlite3.Connection, self.faults), milliseconds)
+        self.store = SqliteStore(path, cast(sqlite3.Connection, self.faults), milliseconds, Sizes())
 
     async def append(self, *changes: Append) -> list[Appended | BaseException]:
         return await asyncio.gather(*map(self.store.append, changes), return_exceptions=True)

@@ -107,6 +107,21 @@ def serve(
             help="A messageId is its send's idempotency key.",
         ),
     ] = None,
+    fold_rows: Annotated[
+        str | None,
+        _option(
+            "--fold-rows", metavar="N", panel=_LIMITS, help="Chunks of a task that the store joins; 0: never. [256]"
+        ),
+    ] = None,
+    cut_after: Annotated[
+        str | None,
+        _option(
+            "--cut-after",
+            metavar="S",
+            panel=_LIMITS,
+            help="Seconds after its end when a task keeps its last 64 events only; 0: never. [86400]",
+        ),
+    ] = None,
     cors: Annotated[
         str | None,
         _option("--cors", metavar="ORIGIN,...", panel=_PROTOCOL, help="Web pages that may call; * for all. [none]"),

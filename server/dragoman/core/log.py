@@ -161,6 +161,14 @@ class Repeated(Refused):
         self.earlier = earlier
 
 
+class Cut(Exception):
+    """The log of a finished task no longer has the events asked for. `oldest` is the first sequence that it has."""
+
+    def __init__(self, oldest: int) -> None:
+        super().__init__(f"the log begins at {oldest}")
+        self.oldest = oldest
+
+
 ABSENT: Final = "absent"
 ENDED: Final = "ended"
 EXISTS: Final = "exists"

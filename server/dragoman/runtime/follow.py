@@ -95,10 +95,6 @@ class Follower:
                 waiter.set_result(None)
 
 
-class Missing(Exception):
-    """The next event is not kept any more."""
-
-
 class Subscriber:
     """A cursor over one task's events. `at` is the last sequence seen."""
 
@@ -112,7 +108,7 @@ class Subscriber:
     async def next(self) -> Event:
         """The next event, waiting for it if need be.
 
-        Raises TaskNotFound when the task is no more, Missing when the log no longer goes back so far.
+        Raises TaskNotFound when the task is no more, core.log.Cut when the log no longer goes back so far.
         """
         follower = self._follower
         while True:
@@ -123,12 +119,7 @@ class Subscriber:
             elif follower.last > self.at:
                 self._read.extend(await self._store.events(follower.ref, self.at))
                 if not self._read:
-                    if await self._store.read(follower.ref, history=0, artifacts=False) is None:
-                        raise TaskNotFound
-                    raise Missing
-                if self._read[0].sequence != self.at + 1:
-                    self._read.clear()
-                    raise Missing
+                    raise TaskNotFound
                 continue
             else:
                 await follower.more()

@@ -15,6 +15,7 @@ from dragoman.runtime.follow import Followers
 from dragoman.runtime.log import Log
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
+from dragoman.runtime.upkeep import keep_tidy
 from dragoman.runtime.watchdog import Watchdog
 
 
@@ -66,6 +67,7 @@ async def open_runtime(
     reaping = asyncio.create_task(reaper.watch(), name="reaper")
     heartbeat = Heartbeat(store, session, lease=lease)
     watchdog = Watchdog(asyncio.get_running_loop())
+    tidying = asyncio.create_task(keep_tidy(store), name="the store is kept tidy")
     try:
         await dispatch.start()
         yield Runtime(service, dispatch, Explainer(store, dispatch, followers, specs))
@@ -75,6 +77,7 @@ async def open_runtime(
         reaping.cancel()
         watchdog.stop()
         await asyncio.to_thread(heartbeat.stop)
+        tidying.cancel()
 
 
 def root_of(agents: Sequence[Agent]) -> str:

@@ -24,6 +24,7 @@ from dragoman.core.errors import (
 from dragoman.core.extensions import overlay
 from dragoman.core.log import (
     Append,
+    Cut,
     Event,
     Head,
     NotTerminal,
@@ -35,7 +36,7 @@ from dragoman.core.names import AGENT_ID, Caller, Owner, resolve
 from dragoman.ports import Bus, Signal, Snapshot, Store
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
-from dragoman.runtime.follow import Followers, Missing, Subscriber
+from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.log import Log
 from dragoman.runtime.sending import Sending, new_context_id, new_task_key, reply
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -246,7 +247,7 @@ class TaskService:
         while not ended:
             try:
                 event = await subscriber.next()
-            except Missing:
+            except Cut:
                 snapshot = await self._snapshot(ref, None)
                 head, known = snapshot.head, snapshot.head.last
                 subscriber.at = known

@@ -80,7 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.pending: list[tuple[Append, Outcome]] = []
         self.touched: set[TaskRef] = set()
         self.store = self._open()
-        self.session = self._run(self.store.open_session())
+        self.session = self._run(self.store.open_session(10, alone=True))
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -201,7 +201,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.write()
         self._run(self.store.close())
         self.store = self._open()
-        before, self.session = self.session, self._run(self.store.open_session())
+        before, self.session = self.session, self._run(self.store.open_session(10, alone=True))
         assert self.session > before
         orphans = {head.ref for head in self._run(self.store.orphans(self.session, ALL))}
         left = [task for task in self.model.tasks.values() if task.session]

@@ -16,6 +16,7 @@ from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, 
 from dragoman.core.names import Owner
 from dragoman.core.plan import Plan, plan
 from dragoman.stores.sqlite import contexts, keys
+from dragoman.stores.sqlite.folding import Growth
 
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
@@ -41,10 +42,10 @@ INSERT_LOG: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)"
 INSERT_MESSAGE: Final = "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)"
 DROP_CHUNKS: Final = "DELETE FROM chunks WHERE owner = ? AND task = ? AND artifact = ?"
 PUT_ARTIFACT: Final = """
-INSERT INTO artifacts VALUES (?, ?, ?, ?, ?)
+INSERT INTO artifacts (owner, task, artifact, position, head) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (owner, task, artifact) DO UPDATE SET head = excluded.head
 """
-ADD_ARTIFACT: Final = "INSERT OR IGNORE INTO artifacts VALUES (?, ?, ?, ?, ?)"
+ADD_ARTIFACT: Final = "INSERT OR IGNORE INTO artifacts (owner, task, artifact, position, head) VALUES (?, ?, ?, ?, ?)"
 INSERT_CHUNK: Final = "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)"
 ADD_TOTAL: Final = """
 INSERT INTO totals VALUES (?, ?, ?, ?)
@@ -79,6 +80,7 @@ class Transaction:
     connection: sqlite3.Connection
     clock: Callable[[], int]
     owners: dict[Owner, int]
+    growth: Growth
     totals: defaultdict[tuple[int, str, int], int] = field(default_factory=lambda: defaultdict(int))
 
     def apply(self, change: Append) -> Appended:
@@ -146,6 +148,7 @@ class Transaction:
             put = PUT_ARTIFACT if row.fresh else ADD_ARTIFACT
             execute(put, (owner, key, row.artifact_id, row.sequence, row.head))
             execute(INSERT_CHUNK, (owner, key, row.artifact_id, row.sequence, row.text, row.data))
+        self.growth.note(self.connection, owner, made)
         if before is not None and before.visible:
             self.totals[owner, head.agent, before.state] -= 1
         if head.visible:

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from dragoman.core import frames
-from dragoman.core.log import ContextState, Event, Head, TaskRef
+from dragoman.core.log import ContextState, Cut, Event, Head, TaskRef
 from dragoman.core.names import Owner, key_of
 from dragoman.core.pages import Page, Query, sort_key
 from dragoman.core.plan import status_bytes
@@ -35,6 +35,7 @@ WHERE a.owner = ? AND a.task = ?
 ORDER BY a.position, a.artifact, c.sequence
 """
 EVENTS_FROM: Final = "SELECT max(first) FROM log WHERE owner = ? AND task = ? AND first <= ?"
+OLDEST: Final = "SELECT min(first) FROM log WHERE owner = ? AND task = ?"
 EVENTS: Final = "SELECT first, count, ends, data FROM log WHERE owner = ? AND task = ? AND first >= ? ORDER BY first"
 MESSAGES: Final = """
 SELECT number, role, data, envelope FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
@@ -136,6 +137,8 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
     found: list[Event] = []
     if start is None:
+        if begins := oldest(connection, ref):
+            raise Cut(begins)
         return found
     for first, count, ends, data in connection.execute(EVENTS, (number, ref.key, start)):
         if first + count - 1 > after:
@@ -146,6 +149,12 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
         if len(found) >= limit:
             break
     return found
+
+
+def oldest(connection: sqlite3.Connection, ref: TaskRef) -> int:
+    number = owner_number(connection, ref.owner)
+    (first,) = connection.execute(OLDEST, (number, ref.key)).fetchone()
+    return first or 0
 
 
 def _state(payload: bytes) -> int:

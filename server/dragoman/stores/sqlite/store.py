@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 import time
@@ -15,11 +16,15 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
-from dragoman.ports import Conversation, Snapshot
+from dragoman.ports import Conversation, Snapshot, Tidied
 from dragoman.stores.sqlite import reads, sessions
 from dragoman.stores.sqlite.checkpoint import Checkpointer
+from dragoman.stores.sqlite.folding import Folder
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
+from dragoman.stores.sqlite.sizes import DEFAULT, Sizes
 from dragoman.stores.sqlite.writer import Writer
+
+log = logging.getLogger("dragoman.store")
 
 READERS: Final = 2
 """Threads that read. SQLite reads hold the interpreter for most of their time, so more would only take turns."""
@@ -34,7 +39,11 @@ def milliseconds() -> int:
 
 
 def open_store(
-    path: Path, *, clock: Callable[[], int] = milliseconds, synchronous: Synchronous = "full"
+    path: Path,
+    *,
+    clock: Callable[[], int] = milliseconds,
+    synchronous: Synchronous = "full",
+    sizes: Sizes = DEFAULT,
 ) -> SqliteStore:
     """Opens the database, making or migrating it first.
 
@@ -47,13 +56,13 @@ def open_store(
     except BaseException:
         connection.close()
         raise
-    return SqliteStore(path, connection, clock)
+    return SqliteStore(path, connection, clock, sizes)
 
 
 class SqliteStore:
     """Implements `dragoman.ports.Store` on one SQLite file."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int], sizes: Sizes) -> None:
         self._path = path
         self._clock = clock
         (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
@@ -62,6 +71,7 @@ class SqliteStore:
         self._local = threading.local()
         self._reading: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, "dragoman-reader", self._open_reader)
+        self._folder = Folder(self._read, partial(self._writer.submit, low=True), clock, sizes)
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         return self._writer.submit(change)
@@ -77,6 +87,9 @@ class SqliteStore:
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self._read(reads.events, task, after, limit)
+
+    async def oldest(self, task: TaskRef) -> int:
+        return await self._read(reads.oldest, task)
 
     async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
         return await self._read(reads.conversation, task, after)
@@ -109,6 +122,12 @@ class SqliteStore:
 
     async def sessions(self) -> dict[int, int]:
         return await self._read(sessions.alive, self._clock())
+
+    async def tidy(self) -> Tidied:
+        done = Tidied(rows=await self._folder.join(), events=await self._folder.cut())
+        if done != Tidied():
+            log.info("tidied the store: %s", done)
+        return done
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)

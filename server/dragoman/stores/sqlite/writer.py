@@ -4,6 +4,9 @@ It takes whatever waits, applies it in one transaction, commits once and wakes a
 call into their loop. A change whose guard does not hold is refused alone. Should the database itself refuse an
 item (which no guard foresaw), the batch is rolled back and each item tried on its own, so that its neighbours
 never pay for it; nobody was told of the batch before.
+
+Work that may wait (`low`) has a slot of its own: one piece at a time, each in its own transaction, while no change
+waits; after `PATIENCE` commits it gets one turn all the same.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -22,13 +26,24 @@ from dragoman.core.log import Append, Appended, Refused
 from dragoman.core.names import Owner
 from dragoman.stores.sqlite.apply import Transaction
 from dragoman.stores.sqlite.checkpoint import Checkpointer
+from dragoman.stores.sqlite.folding import Growth
 
 log = logging.getLogger("dragoman.store")
 
 BATCH: Final = 512
 """Most changes in one commit: bounds how long the first of them waits for the last."""
 
+PATIENCE: Final = 64
+"""Commits that waiting low work lets pass, so that a store without a pause is kept in order too."""
+
 Job = Append | Callable[[sqlite3.Connection], Any]
+
+
+class Nudge(Enum):
+    """Wakes the writer for something else than a change."""
+
+    LOW = "low"
+    CLOSE = "close"
 
 
 @dataclass(slots=True)
@@ -71,17 +86,26 @@ class Writer:
         self._clock = clock
         self._checkpointer = checkpointer
         self._owners: dict[Owner, int] = {}
-        self._queue: SimpleQueue[Waiting | Urgent | None] = SimpleQueue()
+        self._growth = Growth()
+        self._queue: SimpleQueue[Waiting | Urgent | Nudge] = SimpleQueue()
         self._urgent: deque[Urgent] = deque()
+        self._low: deque[Waiting] = deque()
+        self._passed = 0
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="dragoman-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> asyncio.Future[Any]:
-        """Queues a write for the next commit. The future belongs to the running loop."""
+    def submit(self, job: Job, *, low: bool = False) -> asyncio.Future[Any]:
+        """Queues a write for the next commit, or for when nothing else waits (`low`).
+
+        The future belongs to the running loop.
+        """
         future = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(RuntimeError("the store is closed"))
+        elif low:
+            self._low.append(Waiting(job, future))
+            self._queue.put(Nudge.LOW)
         else:
             self._queue.put(Waiting(job, future))
         return future
@@ -101,7 +125,7 @@ class Writer:
         """Commits what waits and ends the thread. Blocks; may be called twice."""
         if not self._closed:
             self._closed = True
-            self._queue.put(None)
+            self._queue.put(Nudge.CLOSE)
         self._thread.join()
 
     def _run(self) -> None:
@@ -109,12 +133,15 @@ class Writer:
         while open_for_more:
             batch = self._take()
             self._serve_urgent()
-            open_for_more = None not in batch
-            work = [item for item in batch if isinstance(item, Waiting)]
-            if work:
-                self._deliver(self._commit(work))
-                self._checkpointer.committed(self._connection)
+            open_for_more = Nudge.CLOSE not in batch
+            self._write([item for item in batch if isinstance(item, Waiting)])
+            self._passed += 1
+            while open_for_more and self._low and (self._queue.empty() or self._passed > PATIENCE):
+                self._passed = 0
+                self._write([self._low.popleft()])
         self._serve_urgent()
+        closed = RuntimeError("the store is closed")
+        self._deliver([Done(item.future, error=closed) for item in self._low])
         self._checkpointer.empty(self._connection)
         self._connection.close()
 
@@ -132,7 +159,12 @@ class Writer:
             finally:
                 urgent.done.set()
 
-    def _take(self) -> list[Waiting | Urgent | None]:
+    def _write(self, work: list[Waiting]) -> None:
+        if work:
+            self._deliver(self._commit(work))
+            self._checkpointer.committed(self._connection)
+
+    def _take(self) -> list[Waiting | Urgent | Nudge]:
         batch = [self._queue.get()]
         try:
             while len(batch) < BATCH:
@@ -162,7 +194,7 @@ class Writer:
             connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            transaction = Transaction(connection, self._clock, self._owners)
+            transaction = Transaction(connection, self._clock, self._owners, self._growth)
             done = [self._one(transaction, item) for item in batch]
             transaction.finish()
             connection.execute("COMMIT")

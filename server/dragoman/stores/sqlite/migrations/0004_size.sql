@@ -1,0 +1,25 @@
+-- Folding (folding.py). What is here may speak of tasks that are no more: the next step then takes the row away.
+
+-- The rows of an artifact before this sequence are as few as they get.
+ALTER TABLE artifacts ADD COLUMN folded INTEGER NOT NULL DEFAULT 0;
+
+-- Tasks whose artifacts grew, and by how many rows since they were last looked at.
+CREATE TABLE grown (
+    owner INTEGER NOT NULL,
+    task  BLOB    NOT NULL,
+    rows  INTEGER NOT NULL,
+    PRIMARY KEY (owner, task)
+) WITHOUT ROWID;
+
+-- Tasks that ended with more events than are kept for ever.
+CREATE TABLE long (
+    ended INTEGER NOT NULL,
+    owner INTEGER NOT NULL,
+    task  BLOB    NOT NULL,
+    PRIMARY KEY (ended, owner, task)
+) WITHOUT ROWID;
+
+INSERT INTO grown
+    SELECT owner, task, count(*) FROM chunks GROUP BY owner, task HAVING count(*) >= 64;
+INSERT INTO long
+    SELECT updated, owner, task FROM tasks WHERE last > 64 AND state IN (3, 4, 5, 7);
