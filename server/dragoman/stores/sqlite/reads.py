@@ -217,7 +217,9 @@ def _filters(owner: int, query: Query) -> tuple[str, tuple[Any, ...]]:
 
 def _total(connection: sqlite3.Connection, owner: int, query: Query, where: str, values: tuple[Any, ...]) -> int:
     if query.context or query.since:
-        count: int = connection.execute(f"SELECT count(*) FROM tasks WHERE {where}", values).fetchone()[0]
+        # Without being told, SQLite counts one conversation by walking through all tasks of its owner.
+        index = "INDEXED BY tasks_by_context" if query.context else ""
+        count: int = connection.execute(f"SELECT count(*) FROM tasks {index} WHERE {where}", values).fetchone()[0]
         return count
     sql, given = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
     if query.state:
