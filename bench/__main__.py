@@ -1,7 +1,8 @@
 """`python -m bench`: the bare transports and us, side by side, in one run.
 
 Rounds are interleaved, and ratios are taken inside a round: the machine drifts, the ratio does not. The server
-has the first core, the load the second. One JSON row per measurement goes to the file given with --rows.
+has the first core, the load the second. One JSON row per measurement goes to the file given with --rows. A section
+of its own shows what the size of a task costs (bench.size).
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def main() -> None:
     if arguments.rows:
         arguments.rows.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     report(rows)
+    command = [sys.executable, "-m", "bench.size", *(["--short"] if short else [])]
+    subprocess.run(command, cwd=ROOT, check=True)  # in a process of its own: it weighs itself
 
 
 def report(rows: list[dict[str, Any]]) -> None:
