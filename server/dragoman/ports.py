@@ -7,12 +7,13 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 from dragoman.core.card import AgentSpec
+from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.log import Append, Appended, ArtifactChange, ContextState, Event, Head, StatusChange, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
@@ -151,6 +152,44 @@ class Store(Protocol):
 
         A task that is read is the same before and after, to the byte. Events of tasks that have not ended stay.
         """
+        ...
+
+    # Upkeep: never in the way of an append. Times are the store's own.
+
+    def select(self, selection: Selection) -> AsyncGenerator[list[Head], None]:
+        """The tasks of a selection, some at a time; each lot is a look of its own."""
+        ...
+
+    async def measure(self, selection: Selection) -> Counts:
+        """What an erasure of the selection would remove now."""
+        ...
+
+    async def erase(
+        self,
+        selection: Selection,
+        *,
+        reason: str = PURGE,
+        limit: int | None = None,
+        gone: Callable[[list[Head]], None] | None = None,
+    ) -> Receipt:
+        """Removes the tasks of a selection (`limit`: so many at most) with everything that belongs to them.
+
+        A task is first not there any more, whoever runs it refused as ABSENT (`gone` is told then, on the loop, with
+        the last head of each); then its content goes, in steps. Returns when all is gone. An erasure that is cut
+        short has removed what it had begun with, once `resume_erasures` was called; so does the next erasure.
+        """
+        ...
+
+    async def resume_erasures(self) -> list[Receipt]:
+        """Completes erasures that were cut short."""
+        ...
+
+    async def receipts(self, limit: int = 100) -> list[Receipt]:
+        """The last receipts, newest first."""
+        ...
+
+    async def resting(self) -> list[tuple[str, int]]:
+        """The pairs of agent and state of tasks that have ended or wait for their caller."""
         ...
 
     async def close(self) -> None:

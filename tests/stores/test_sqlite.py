@@ -18,6 +18,7 @@ from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_reads import StoreReads
 from dragoman.testing.store_sessions import StoreSessions
+from dragoman.testing.store_upkeep import StoreUpkeep
 from dragoman.testing.store_writes import Clock, StoreWrites
 
 
@@ -37,6 +38,10 @@ class TestSessions(StoreSessions):
 
 
 class TestReads(StoreReads):
+    pass
+
+
+class TestUpkeep(StoreUpkeep):
     pass
 
 

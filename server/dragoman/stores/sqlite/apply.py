@@ -86,7 +86,7 @@ class Transaction:
     def apply(self, change: Append) -> Appended:
         """Writes one change. Raises Refused before anything of it is written."""
         ref = change.task
-        owner = self._owner(ref.owner)
+        owner = self._owner(ref.owner, change.create is not None)
         now = self.clock()
         if change.key is not None:
             keys.check(self.connection, owner, ref.owner, change.key, now)
@@ -116,14 +116,18 @@ class Transaction:
         if self.connection.execute(ALIAS, (owner, new.agent, new.id)).fetchone():
             raise Refused(EXISTS, None)
 
-    def _owner(self, owner: Owner) -> int:
+    def _owner(self, owner: Owner, create: bool) -> int:
+        """The owner's number; -1, which nobody has, for one that is not there and is not to be."""
         number = self.owners.get(owner)
         if number is None:
             values = (owner.scope, owner.principal)
-            self.connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
+            if create:
+                self.connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
             query = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-            (number,) = self.connection.execute(query, values).fetchone()
-            self.owners[owner] = number
+            row = self.connection.execute(query, values).fetchone()
+            if row is None:
+                return -1
+            number = self.owners[owner] = row[0]
         return number
 
     def _write(self, owner: int, made: Plan) -> None:

@@ -34,7 +34,10 @@ FROM artifacts a JOIN chunks c USING (owner, task, artifact)
 WHERE a.owner = ? AND a.task = ?
 ORDER BY a.position, a.artifact, c.sequence
 """
-EVENTS_FROM: Final = "SELECT max(first) FROM log WHERE owner = ? AND task = ? AND first <= ?"
+EVENTS_FROM: Final = """
+SELECT max(first) FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3
+    AND EXISTS (SELECT 1 FROM tasks WHERE owner = ?1 AND task = ?2)
+"""
 OLDEST: Final = "SELECT min(first) FROM log WHERE owner = ? AND task = ?"
 EVENTS: Final = "SELECT first, count, ends, data FROM log WHERE owner = ? AND task = ? AND first >= ? ORDER BY first"
 MESSAGES: Final = """

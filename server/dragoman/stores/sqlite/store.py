@@ -7,12 +7,13 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
@@ -20,6 +21,7 @@ from dragoman.ports import Conversation, Snapshot, Tidied
 from dragoman.stores.sqlite import reads, sessions
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.folding import Folder
+from dragoman.stores.sqlite.erasures import Erasures
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.sizes import DEFAULT, Sizes
 from dragoman.stores.sqlite.writer import Writer
@@ -72,6 +74,7 @@ class SqliteStore:
         self._reading: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, "dragoman-reader", self._open_reader)
         self._folder = Folder(self._read, partial(self._writer.submit, low=True), clock, sizes)
+        self._erasures = Erasures(self._read, self._writer, clock)
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         return self._writer.submit(change)
@@ -128,6 +131,31 @@ class SqliteStore:
         if done != Tidied():
             log.info("tidied the store: %s", done)
         return done
+
+    def select(self, selection: Selection) -> AsyncGenerator[list[Head], None]:
+        return self._erasures.select(selection)
+
+    async def measure(self, selection: Selection) -> Counts:
+        return await self._erasures.measure(selection)
+
+    async def erase(
+        self,
+        selection: Selection,
+        *,
+        reason: str = PURGE,
+        limit: int | None = None,
+        gone: Callable[[list[Head]], None] | None = None,
+    ) -> Receipt:
+        return await self._erasures.erase(selection, reason=reason, limit=limit, gone=gone)
+
+    async def resume_erasures(self) -> list[Receipt]:
+        return await self._erasures.resume()
+
+    async def receipts(self, limit: int = 100) -> list[Receipt]:
+        return await self._erasures.receipts(limit)
+
+    async def resting(self) -> list[tuple[str, int]]:
+        return await self._erasures.resting()
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)

@@ -30,6 +30,9 @@ from dragoman.stores.sqlite.folding import Growth
 
 log = logging.getLogger("dragoman.store")
 
+PATIENCE: Final = 16
+"""Batches that a background job lets pass while more is waiting."""
+
 BATCH: Final = 512
 """Most changes in one commit: bounds how long the first of them waits for the last."""
 
@@ -96,7 +99,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, job: Job, *, low: bool = False) -> asyncio.Future[Any]:
-        """Queues a write for the next commit, or for when nothing else waits (`low`).
+        """Queues a write for the next commit, or one of its own when nothing else waits (`low`).
 
         The future belongs to the running loop.
         """
@@ -120,6 +123,10 @@ class Writer:
         urgent.done.wait()
         if urgent.error is not None:
             raise urgent.error
+
+    def forget_owners(self) -> None:
+        """For a job that took owners away: their numbers are looked up again."""
+        self._owners.clear()
 
     def close(self) -> None:
         """Commits what waits and ends the thread. Blocks; may be called twice."""

@@ -1,0 +1,202 @@
+"""What is SQLite's own about erasing: the rows and bytes of the file, the indexes, and the writer's spare time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.core import states
+from dragoman.core.erasing import Selection, digest
+from dragoman.core.log import Head
+from dragoman.core.names import Owner
+from dragoman.stores.sqlite import SqliteStore, erasing, open_store, selecting
+from dragoman.testing.changes import (
+    OWNER,
+    SESSION,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    finished,
+    follow_up,
+    new_ref,
+    running,
+)
+from dragoman.testing.store_writes import Clock
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tasks.db"
+
+
+@pytest.fixture
+async def store(path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
+    store = open_store(path, clock=clock)
+    yield store
+    await store.close()
+
+
+def query(path: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(sql, values).fetchall()
+    finally:
+        connection.close()
+
+
+def rows_by_table(path: Path) -> dict[str, int]:
+    tables = [name for (name,) in query(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {name: query(path, f'SELECT count(*) FROM "{name}"')[0][0] for name in tables}
+
+
+async def test_no_table_holds_anything_of_an_erased_principal(store: SqliteStore, path: Path) -> None:
+    await finished(store)
+    before = rows_by_table(path)
+    alice = Owner("default", "alice@example.com")
+    for _ in range(3):
+        claimed = await store.append(created(new_ref(alice), claim=SESSION, context="hers"))
+        await store.append(by_runner(claimed, artifact("a", "x"), chunk("b", "y")))
+    await store.erase(Selection(principal="alice@example.com"))
+    after = rows_by_table(path)
+    assert (after.pop("receipts"), before.pop("receipts")) == (1, 0)
+    assert after.pop("sqlite_sequence") >= before.pop("sqlite_sequence")
+    assert after == before
+
+
+async def test_erased_bytes_are_not_in_the_file_any_more(path: Path) -> None:
+    store = open_store(path)
+    claimed = await running(store)
+    for _ in range(50):
+        await store.append(by_runner(claimed, artifact("a", "a very private sentence " * 40, append=True)))
+    await store.append(created(new_ref(), text="harmless"))
+    await store.close()
+    assert b"very private" in path.read_bytes()
+    store = open_store(path)
+    await store.erase(Selection(task=claimed.head.id))
+    await store.close()
+    assert b"very private" not in path.read_bytes()
+    assert b"harmless" in path.read_bytes()
+    assert not path.with_name("tasks.db-wal").exists()
+
+
+async def test_a_task_that_changed_since_it_was_found_stays(store: SqliteStore, path: Path, clock: Clock) -> None:
+    asking = (await finished(store, state=states.INPUT_REQUIRED)).head
+    clock.now += DAY
+    meant = Selection(older=DAY, state=states.INPUT_REQUIRED)
+    stale = [head async for heads in store.select(meant) for head in heads]
+    assert [head.ref for head in stale] == [asking.ref]
+    await store.append(created(new_ref()))
+    await store.append(by_runner(await _answered(store, asking), artifact("a", "x")))
+    number, taken = await store._writer.submit(
+        lambda connection: erasing.fence(connection, 0, meant, stale, clock.now, "purge")
+    )
+    assert (number, taken) == (0, [])
+    assert await store.read(asking.ref) is not None
+
+
+async def _answered(store: SqliteStore, asking: Head) -> Any:
+    return await store.append(follow_up(asking.ref, "blue", claim=SESSION))
+
+
+async def test_an_erasure_that_a_crash_cut_short_goes_on_after_it(path: Path, clock: Clock) -> None:
+    store = open_store(path, clock=clock)
+    made = [(await finished(store, artifact("a", "x"))).head for _ in range(5)]
+    await store._writer.submit(
+        lambda connection: erasing.fence(connection, 0, Selection(context="context"), made, clock.now, "purge")
+    )
+    await store.close()
+    assert rows_by_table(path)["log"] == 10
+    store = open_store(path, clock=clock)
+    assert await store.read(made[0].ref) is None  # gone since the first commit
+    (receipt,) = await store.resume_erasures()
+    await store.close()
+    assert receipt.digest == digest(sorted(head.id for head in made))
+    assert (receipt.counts.tasks, receipt.counts.events, receipt.counts.artifacts) == (5, 15, 5)
+    rows = rows_by_table(path)
+    assert {rows[name] for name in ("tasks", "log", "messages", "artifacts", "chunks", "leaving")} == {0}
+
+
+async def test_what_is_selected_by_age_comes_from_an_index(store: SqliteStore, path: Path, clock: Clock) -> None:
+    await finished(store)
+    connection = sqlite3.connect(path)
+    for selection, index in (
+        (Selection(older=1), "tasks_resting"),
+        (Selection(context="context"), "tasks_by_context"),
+        (Selection(principal=OWNER.principal), "PRIMARY KEY"),
+    ):
+        place = selecting.ranges(connection, selection, clock.now)[-1]
+        statements: list[str] = []
+        connection.set_trace_callback(statements.append)
+        selecting.page(connection, place, (clock.now, 1, b"") if place.by_time else (1, b""))
+        connection.set_trace_callback(None)
+        plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
+        assert f"SEARCH t USING {'PRIMARY KEY' if index == 'PRIMARY KEY' else f'INDEX {index}'}" in plan.replace(
+            "COVERING ", ""
+        )
+        assert "TEMP B-TREE" not in plan or index == "tasks_by_context"
+    connection.close()
+
+
+async def test_one_step_takes_no_more_than_it_may(store: SqliteStore, path: Path, clock: Clock) -> None:
+    claimed = await running(store)
+    for _ in range(4):
+        await store.append(by_runner(claimed, *[artifact("a", "x", append=True) for _ in range(500)]))
+    meant = Selection(task=claimed.head.id)
+    number, _ = await store._writer.submit(
+        lambda connection: erasing.fence(connection, 0, meant, [claimed.head], clock.now, "purge")
+    )
+    place: erasing.Left | None = erasing.START
+    left = rows_by_table(path)["chunks"]
+    while place is not None:
+        place = await store._writer.submit(partial(_sweep, number=number, after=place))
+        now = rows_by_table(path)["chunks"]
+        assert left - now <= erasing.ROWS
+        left = now
+    assert left == 0
+
+
+def _sweep(connection: sqlite3.Connection, number: int, after: erasing.Left) -> erasing.Left | None:
+    return erasing.sweep(connection, number, after)
+
+
+async def test_background_work_waits_for_what_waits(store: SqliteStore) -> None:
+    done: list[str] = []
+
+    def work(name: str) -> Any:
+        return lambda connection: done.append(name)
+
+    writer = store._writer
+    await asyncio.gather(
+        writer.submit(work("background 1"), background=True),
+        writer.submit(work("background 2"), background=True),
+        *(writer.submit(work("urgent")) for _ in range(10)),
+    )
+    assert done[-1] == "background 2"
+    assert sorted(done) == ["background 1", "background 2", *["urgent"] * 10]
+
+
+async def test_background_work_is_done_before_the_store_closes(path: Path) -> None:
+    store = open_store(path)
+    done: list[int] = []
+
+    def job(number: int) -> Any:
+        return lambda connection: done.append(number)
+
+    futures = [store._writer.submit(job(number), background=True) for number in range(3)]
+    await store.close()
+    await asyncio.gather(*futures)
+    assert done == [0, 1, 2]
