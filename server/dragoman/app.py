@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -17,16 +17,22 @@ from typing import Final
 
 from dragoman.bindings import grpc, http
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.ops_upkeep import Upkeeping
 from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.bus.local import LocalBus
 from dragoman.core.card import AgentSpec
 from dragoman.loading import load_agents
-from dragoman.lock import StoreInUseError, hold
-from dragoman.ports import Agent, Store
+from dragoman.lock import StoreInUseError, StoreLock, hold
+from dragoman.ports import Agent, Copied, Store
 from dragoman.runtime import Limits, Runtime, open_runtime
+from dragoman.runtime.follow import Followers
+from dragoman.runtime.upkeep import Upkeep
 from dragoman.security.static import StaticToken
 from dragoman.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite import SchemaTooNew, Sizes, open_store
+from dragoman.stores.sqlite.backup import Damaged, Restored, backup, restore
+from dragoman.stores.sqlite.store import milliseconds
+from dragoman.stores.sqlite.trouble import explain
 
 LAST_WORDS: Final = 0.2
 """Seconds for the end of a turn to reach those who follow it, before their streams are closed."""
@@ -90,16 +96,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
     if agents is None:
         agents = load_agents(settings.app)
     async with AsyncExitStack() as stack:
-        path = settings.store_path
-        try:
-            lock = stack.enter_context(hold(path))
-            store = STORES[settings.store.partition(":")[0]](settings)
-        except FileNotFoundError as error:
-            raise StartError(f"--store: there is no folder {path.parent}") from error
-        except StoreInUseError as error:
-            raise StartError(f"{error}\nstop it, or name another store with --store sqlite:///other.db") from error
-        except (OSError, sqlite3.Error, SchemaTooNew) as error:
-            raise StartError(f"the store {path} cannot be opened: {error}") from error
+        lock, store = _open_store(stack, settings)
         stack.push_async_callback(store.close)
         bus = LocalBus()
         stack.push_async_callback(bus.close)
@@ -153,11 +150,74 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
             openapi=openapi_files(),
         )
         at_grpc = await _listen(
-            stack, "--grpc", settings.grpc, grpc.serve(runtime.service, cards, over_grpc, runtime.explainer)
+            stack,
+            "--grpc",
+            settings.grpc,
+            grpc.serve(runtime.service, cards, over_grpc, runtime.explainer, runtime.upkeep),
         )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
         lock.tell(http=_url(at_http), grpc=str(at_grpc))
-        yield App(at_http, at_grpc, settings.public_url or _url(at_http), path, runtime, draining)
+        yield App(at_http, at_grpc, settings.public_url or _url(at_http), settings.store_path, runtime, draining)
+
+
+@asynccontextmanager
+async def open_operations(settings: Settings) -> AsyncIterator[Upkeeping]:
+    """The operators' verbs on a store that no server holds. Raises StartError."""
+    async with AsyncExitStack() as stack:
+        _check_is_there(settings)
+        _, store = _open_store(stack, settings)
+        stack.push_async_callback(store.close)
+        bus = LocalBus()
+        yield Upkeeping(Upkeep(store, bus, Followers(store, bus)))
+
+
+async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Copied, None]:
+    """Copies a store to a folder, whether or not a server holds it. Raises StartError, InvalidParams."""
+    _check_is_there(settings)
+    try:
+        async with aclosing(backup(settings.store_path, destination, milliseconds)) as steps:
+            async for step in steps:
+                yield step
+    except TROUBLE as error:
+        raise _trouble(settings.store_path, error) from error
+
+
+def restore_store(settings: Settings, source: Path) -> Restored:
+    """Makes a store of a copy. Raises StartError, InvalidParams."""
+    path = settings.store_path
+    try:
+        with hold(path):
+            return restore(source, path)
+    except StoreInUseError as error:
+        raise StartError(str(error)) from error
+    except TROUBLE as error:
+        raise _trouble(source, error) from error
+
+
+def _open_store(stack: AsyncExitStack, settings: Settings) -> tuple[StoreLock, Store]:
+    """Holds and opens the store. Raises StartError."""
+    path = settings.store_path
+    try:
+        lock = stack.enter_context(hold(path))
+        return lock, STORES[settings.store.partition(":")[0]](settings)
+    except FileNotFoundError as error:
+        raise StartError(f"--store: there is no folder {path.parent}") from error
+    except StoreInUseError as error:
+        raise StartError(f"{error}\nstop it, or name another store with --store sqlite:///other.db") from error
+    except TROUBLE as error:
+        raise _trouble(path, error) from error
+
+
+TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, Damaged)
+
+
+def _trouble(path: Path, error: Exception) -> StartError:
+    return StartError(f"the store {path} cannot be opened: {explain(error)}")
+
+
+def _check_is_there(settings: Settings) -> None:
+    if not settings.store_path.is_file():
+        raise StartError(f"--store: there is no store {settings.store_path}")
 
 
 def _open_sqlite(settings: Settings) -> Store:

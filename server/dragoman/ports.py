@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Protocol
 
 from dragoman.core.card import AgentSpec
@@ -64,6 +65,15 @@ class Tidied:
             (self.files, "files removed"),
         )
         return ", ".join(f"{count} {what}" for count, what in counts if count)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """How far a copy of the store is: bytes done of about so many; `done` once it was found to be good."""
+
+    bytes: int
+    total: int
+    done: bool = False
 
 
 class Store(Protocol):
@@ -190,6 +200,14 @@ class Store(Protocol):
 
     async def resting(self) -> list[tuple[str, int]]:
         """The pairs of agent and state of tasks that have ended or wait for their caller."""
+        ...
+
+    def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
+        """Copies the store as it is at one moment to a folder that is not there yet, and checks the copy.
+
+        Nobody waits for it. What was left of a copy that failed is removed. Raises core.errors.InvalidParams for a
+        destination that cannot be used, and OSError.
+        """
         ...
 
     async def close(self) -> None:

@@ -181,8 +181,8 @@ async def test_background_work_waits_for_what_waits(store: SqliteStore) -> None:
 
     writer = store._writer
     await asyncio.gather(
-        writer.submit(work("background 1"), background=True),
-        writer.submit(work("background 2"), background=True),
+        writer.submit(work("background 1"), low=True),
+        writer.submit(work("background 2"), low=True),
         *(writer.submit(work("urgent")) for _ in range(10)),
     )
     assert done[-1] == "background 2"
@@ -196,7 +196,7 @@ async def test_background_work_is_done_before_the_store_closes(path: Path) -> No
     def job(number: int) -> Any:
         return lambda connection: done.append(number)
 
-    futures = [store._writer.submit(job(number), background=True) for number in range(3)]
+    futures = [store._writer.submit(job(number), low=True) for number in range(3)]
     await store.close()
     await asyncio.gather(*futures)
     assert done == [0, 1, 2]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.stores.test_fold import STEPS
 
 from dragoman.core import states
 from dragoman.core.log import Appended
@@ -202,42 +200,6 @@ async def test_what_may_wait_gets_a_turn_under_a_load_without_pause(
     held.set()
     await asyncio.gather(blocked, low, *appends)
     assert 0 < order.index("low") < 10
-
-
-async def test_what_may_wait_is_refused_when_the_store_closes(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "tasks.db")
-    held = threading.Event()
-    blocked = store._writer.submit(lambda connection: held.wait(10))
-    low = store._writer.submit(lambda connection: None, low=True)
-    store._writer._closed = True
-    store._writer._queue.put(writer.Nudge.CLOSE)
-    held.set()
-    await blocked
-    await store.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        await low
-
-
-# Whatever is appended ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def tiny() -> Iterator[None]:
-    """Folding at every occasion, in the smallest steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LEAST", 1), ("ROWS", 6), ("BYTES", 80), ("JOINED", 40), ("KEPT", 2)):
-            patch.setattr(folding, name, value)
-        yield
-
-
-@pytest.mark.usefixtures("tiny")
-def test_a_task_is_the_same_before_and_after_folding() -> None:
-    settings(max_examples=60, deadline=None)(given(STEPS, st.booleans())(folded))()
-
-
-def folded(steps: list[object], ends: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(asyncio.wait_for(fold_often(Path(folder), steps, ends), 20))
 
 
 async def fold_often(folder: Path, steps: list[object], ends: bool) -> None:

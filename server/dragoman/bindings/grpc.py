@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings import callers, extensions, methods, ops, versions
+from dragoman.bindings import callers, extensions, methods, ops, ops_upkeep, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
@@ -31,6 +31,7 @@ from dragoman.core.names import Caller
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.service import TaskService
+from dragoman.runtime.upkeep import Upkeep
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import Table, grpc_status
 from dragoman_pb import _pool
@@ -51,7 +52,11 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 @asynccontextmanager
 async def serve(
-    service: TaskService, cards: Cards, options: Options, explainer: Explainer | None = None
+    service: TaskService,
+    cards: Cards,
+    options: Options,
+    explainer: Explainer | None = None,
+    upkeep: Upkeep | None = None,
 ) -> AsyncIterator[Bound]:
     """Serves both packages, health and reflection over gRPC.
 
@@ -77,7 +82,12 @@ async def serve(
         names.append(descriptor.full_name)
         handlers = {name: _Method(row, service, cards, options, streams).handler() for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    server.add_generic_rpc_handlers((Operations(cards, explainer, options).handler(refusal(options.table)),))
+    operations, refuse = Operations(cards, explainer, options), refusal(options.table)
+    server.add_generic_rpc_handlers((operations.handler(refuse),))
+    if upkeep is not None:
+        only_here = options.authenticator is None
+        upkeeping = ops_upkeep.handler(upkeep, operations.check, refuse, streams, only_here=only_here)
+        server.add_generic_rpc_handlers((upkeeping,))
     names.append(ops.SERVICE.full_name)
     health = await _add_health(server, names)
     address = str(Bound(options.host, options.port))

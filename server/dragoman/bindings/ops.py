@@ -49,7 +49,7 @@ class Operations:
             async def call(data: bytes, context: Context) -> bytes:
                 access = Access(f"{SERVICE.full_name}/{name}", "ops")
                 try:
-                    await self._check(context)
+                    await self.check(context)
                     answer = (await operation(parse(request, data))).SerializeToString()
                 except Exception as error:
                     await refuse(context, error, access)
@@ -91,7 +91,8 @@ class Operations:
             ]
         )
 
-    async def _check(self, context: Context) -> None:
+    async def check(self, context: Context) -> None:
+        """Raises Unauthenticated for who is no operator."""
         if self._options.authenticator is None:
             return
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}

@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import serve, tasks
+from dragoman.cli import serve, tasks, upkeep
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
 Start a server:  `dragoman serve`  (a playground agent)  or  `dragoman serve agents.py`
 
 Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `cancel`
+
+Look after its store:  `purge`,  `export`,  `backup`,  `restore`
 """
 
 _EXITS = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the
@@ -50,6 +52,7 @@ def _dragoman(
 
 serve.register(cli)
 tasks.register(cli)
+upkeep.register(cli)
 
 
 def main() -> None:

@@ -211,6 +211,7 @@ def explain(task: TaskId, json: Json = False, grpc: Grpc = LOCAL) -> None:
 
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    from dragoman.cli import operate, talk
+    from dragoman.cli import explain as explaining
+    from dragoman.cli import talk
 
-    talk.run(grpc, operate.explain(grpc, task, json=json))
+    talk.run(grpc, explaining.explain(grpc, task, json=json))

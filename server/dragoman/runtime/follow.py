@@ -41,6 +41,8 @@ class Follower:
         self.subscribers = 0
         self.stop: Stop | None = None
         self.listening = asyncio.Lock()
+        self.gone = False
+        """The task was erased."""
         self._window: deque[Event] = deque()
         self._bytes = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -65,6 +67,17 @@ class Follower:
             self._clear()
             self.last = version
             self._wake()
+
+    def vanish(self) -> None:
+        """Takes the word that the task is no more: all who wait for its next event hear that."""
+        self.gone = True
+        self._clear()
+        self._wake()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody who has seen the task waits for its next event."""
+        return bool(self._waiters)
 
     def at(self, sequence: int) -> Event | None:
         """The event of this sequence, if the window still holds it."""
@@ -121,6 +134,8 @@ class Subscriber:
                 if not self._read:
                     raise TaskNotFound
                 continue
+            elif follower.gone:
+                raise TaskNotFound
             else:
                 await follower.more()
                 continue
@@ -166,6 +181,11 @@ class Followers:
         follower = self._live.get(ref)
         return follower.subscribers if follower else 0
 
+    def gone(self, ref: TaskRef) -> None:
+        """Tells who follows the task here that it was erased."""
+        if follower := self._live.get(ref):
+            follower.vanish()
+
     async def keep_up(self) -> None:
         """Asks the store, every ROUND seconds, how far the followed tasks are. Runs until cancelled."""
         while True:
@@ -178,9 +198,14 @@ class Followers:
     async def look(self) -> None:
         """One such round."""
         if self._live:
-            for ref, version in (await self._versions()).items():
+            waiting = [ref for ref, follower in self._live.items() if follower.waiting]
+            found = await self._versions()
+            for ref, version in found.items():
                 if follower := self._live.get(ref):
                     follower.heard(version)
+            for ref in waiting:  # they had seen it, so it was erased, by whoever it was
+                if ref not in found:
+                    self.gone(ref)
 
     async def _versions(self) -> dict[TaskRef, int]:
         refs = list(self._live)

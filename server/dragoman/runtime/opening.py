@@ -15,7 +15,8 @@ from dragoman.runtime.follow import Followers
 from dragoman.runtime.log import Log
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
-from dragoman.runtime.upkeep import keep_tidy
+from dragoman.runtime.tidying import keep_tidy
+from dragoman.runtime.upkeep import Upkeep
 from dragoman.runtime.watchdog import Watchdog
 
 
@@ -26,6 +27,7 @@ class Runtime:
     service: TaskService
     dispatch: Dispatch
     explainer: Explainer
+    upkeep: Upkeep
 
 
 @asynccontextmanager
@@ -70,7 +72,8 @@ async def open_runtime(
     tidying = asyncio.create_task(keep_tidy(store), name="the store is kept tidy")
     try:
         await dispatch.start()
-        yield Runtime(service, dispatch, Explainer(store, dispatch, followers, specs))
+        explainer = Explainer(store, dispatch, followers, specs)
+        yield Runtime(service, dispatch, explainer, Upkeep(store, bus, followers))
     finally:
         await dispatch.stop()
         keeping_up.cancel()

@@ -23,6 +23,10 @@ LIMIT: Final = 64 * 1024 * 1024
 """Bytes of write-ahead log that the writer no longer adds to without emptying it."""
 
 
+READERS_MS: Final = 100
+"""Milliseconds that the writer then waits for those who read."""
+
+
 class Checkpointer:
     """Counts commits and keeps the write-ahead log short. `connect` makes its connection."""
 
@@ -49,7 +53,11 @@ class Checkpointer:
     def empty(self, writer: sqlite3.Connection) -> None:
         """Moves everything, on the writer's connection. What fails is tried again; commits do not depend on it."""
         try:
-            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            # A backup holds its snapshot for long; nobody may wait for that, and the next time comes soon.
+            (patience,) = writer.execute("PRAGMA busy_timeout").fetchone()
+            writer.execute(f"PRAGMA busy_timeout = {READERS_MS}")
+            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            writer.execute(f"PRAGMA busy_timeout = {patience}")
         except sqlite3.Error:
             log.warning("the write-ahead log could not be emptied", exc_info=True)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from dragoman.core.erasing import Counts, Receipt, Selection, digest
 from dragoman.core.log import Head
+from dragoman.stores.sqlite import keys
 from dragoman.stores.sqlite.apply import ADD_TOTAL, HEAD, head_of
 from dragoman.stores.sqlite.reads import owner_number
 from dragoman.stores.sqlite.selecting import owners
@@ -28,14 +29,14 @@ MENTIONS: Final[tuple[tuple[str, str], ...]] = ()
 For a table of idempotency keys: a key whose task was erased has to answer NOT_FOUND until it expires, so its row
 stays there, without what it holds of an answer."""
 
-CONTEXTS: Final[tuple[tuple[str, str], ...]] = ()
+CONTEXTS: Final[tuple[tuple[str, str], ...]] = (("context_state", "owner = ? AND context = ?"),)
 """(table, where) for rows of a conversation; `?` are its owner's number and the context. They go with the context's
 last task, or when the context is erased: ("context_state", "owner = ? AND context = ?")."""
 
-OWNED: Final[tuple[tuple[str, str], ...]] = (("totals", "owner = ?"),)
+OWNED: Final[tuple[tuple[str, str], ...]] = (("totals", "owner = ?"), ("idempotency", "owner = ?"))
 """(table, where) for rows of a principal; `?` is its number. They go when all of a principal is erased."""
 
-RELEASES: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = ()
+RELEASES: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (keys.forget_task,)
 """Called for each task with the connection, its owner's number and its key: `blobs.release_blobs`."""
 
 # -------------------------------------------------------------------------------------------------------------------

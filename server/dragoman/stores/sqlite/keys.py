@@ -30,6 +30,11 @@ def use(connection: sqlite3.Connection, number: int, key: Key, task: bytes, firs
     connection.execute(USE, (number, key.agent, key.text, key.digest, task, first, now))
 
 
+def forget_task(connection: sqlite3.Connection, number: int, task: bytes) -> None:
+    """Leaves a key of a task that was erased to answer NOT_FOUND until it expires, with nothing of an answer."""
+    connection.execute("UPDATE idempotency SET task = NULL, reply = NULL WHERE owner = ? AND task = ?", (number, task))
+
+
 def keep_reply(connection: sqlite3.Connection, number: int, task: bytes, reply: bytes) -> None:
     """Notes the Message that came instead of a task. Without one the key is free again: nothing came of it."""
     if reply:

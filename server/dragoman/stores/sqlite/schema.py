@@ -31,12 +31,19 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
     return connection
 
 
+def check_version(connection: sqlite3.Connection) -> int:
+    """The version of the database's schema. Raises SchemaTooNew when it is past this version's."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    known = max(number for number, _ in _steps())
+    if version > known:
+        raise SchemaTooNew(f"the store has schema {version}; this version of Dragoman knows up to {known}")
+    return version
+
+
 def migrate(connection: sqlite3.Connection) -> None:
     """Brings the database to this version's schema. Raises SchemaTooNew when it is past it."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = check_version(connection)
     steps = dict(_steps())
-    if version > max(steps):
-        raise SchemaTooNew(f"the store has schema {version}; this version of Dragoman knows up to {max(steps)}")
     for number in range(version + 1, max(steps) + 1):
         script = steps[number]
         connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")

@@ -17,11 +17,11 @@ from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
-from dragoman.ports import Conversation, Snapshot, Tidied
-from dragoman.stores.sqlite import reads, sessions
+from dragoman.ports import Conversation, Copied, Snapshot, Tidied
+from dragoman.stores.sqlite import backup, reads, sessions
 from dragoman.stores.sqlite.checkpoint import Checkpointer
-from dragoman.stores.sqlite.folding import Folder
 from dragoman.stores.sqlite.erasures import Erasures
+from dragoman.stores.sqlite.folding import Folder
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.sizes import DEFAULT, Sizes
 from dragoman.stores.sqlite.writer import Writer
@@ -156,6 +156,9 @@ class SqliteStore:
 
     async def resting(self) -> list[tuple[str, int]]:
         return await self._erasures.resting()
+
+    def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
+        return backup.backup(self._path, destination, self._clock)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)

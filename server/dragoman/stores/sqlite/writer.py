@@ -30,9 +30,6 @@ from dragoman.stores.sqlite.folding import Growth
 
 log = logging.getLogger("dragoman.store")
 
-PATIENCE: Final = 16
-"""Batches that a background job lets pass while more is waiting."""
-
 BATCH: Final = 512
 """Most changes in one commit: bounds how long the first of them waits for the last."""
 
@@ -146,9 +143,9 @@ class Writer:
             while open_for_more and self._low and (self._queue.empty() or self._passed > PATIENCE):
                 self._passed = 0
                 self._write([self._low.popleft()])
+        while self._low:
+            self._write([self._low.popleft()])
         self._serve_urgent()
-        closed = RuntimeError("the store is closed")
-        self._deliver([Done(item.future, error=closed) for item in self._low])
         self._checkpointer.empty(self._connection)
         self._connection.close()
 

@@ -1,3 +1,9 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import struct_pb2 as _struct_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from ....lf.a2a.v1 import a2a_pb2 as _a2a_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -91,3 +97,157 @@ class Explanation(_message.Message):
     free_slots: int
     next: str
     def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: _Optional[bool] = ..., stopping: _Optional[bool] = ..., subscribers: _Optional[int] = ..., ready: _Optional[bool] = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ...) -> None: ...
+
+class Selection(_message.Message):
+    __slots__ = ("task_id", "context_id", "principal", "older_than", "scope", "agent", "state")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    OLDER_THAN_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    context_id: str
+    principal: str
+    older_than: _duration_pb2.Duration
+    scope: str
+    agent: str
+    state: _a2a_pb2.TaskState
+    def __init__(self, task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., older_than: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ...) -> None: ...
+
+class PurgeRequest(_message.Message):
+    __slots__ = ("selection", "dry_run")
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    selection: Selection
+    dry_run: bool
+    def __init__(self, selection: _Optional[_Union[Selection, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class PurgeResponse(_message.Message):
+    __slots__ = ("receipt", "dry_run")
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    receipt: Receipt
+    dry_run: bool
+    def __init__(self, receipt: _Optional[_Union[Receipt, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("number", "reason", "selection", "began", "ended", "tasks", "events", "messages", "artifacts", "chunks", "bytes", "digest")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    reason: str
+    selection: str
+    began: _timestamp_pb2.Timestamp
+    ended: _timestamp_pb2.Timestamp
+    tasks: int
+    events: int
+    messages: int
+    artifacts: int
+    chunks: int
+    bytes: int
+    digest: str
+    def __init__(self, number: _Optional[int] = ..., reason: _Optional[str] = ..., selection: _Optional[str] = ..., began: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tasks: _Optional[int] = ..., events: _Optional[int] = ..., messages: _Optional[int] = ..., artifacts: _Optional[int] = ..., chunks: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class ExportTaskRequest(_message.Message):
+    __slots__ = ("task_id", "agent", "principal", "scope")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    agent: str
+    principal: str
+    scope: str
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
+
+class ExportTaskResponse(_message.Message):
+    __slots__ = ("header", "task", "event", "message", "end")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    header: ExportHeader
+    task: _a2a_pb2.Task
+    event: ExportedEvent
+    message: ExportedMessage
+    end: ExportEnd
+    def __init__(self, header: _Optional[_Union[ExportHeader, _Mapping]] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., event: _Optional[_Union[ExportedEvent, _Mapping]] = ..., message: _Optional[_Union[ExportedMessage, _Mapping]] = ..., end: _Optional[_Union[ExportEnd, _Mapping]] = ...) -> None: ...
+
+class ExportHeader(_message.Message):
+    __slots__ = ("version", "dragoman", "exported", "task_id", "agent", "principal", "scope", "dialect")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DRAGOMAN_FIELD_NUMBER: _ClassVar[int]
+    EXPORTED_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    DIALECT_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    dragoman: str
+    exported: _timestamp_pb2.Timestamp
+    task_id: str
+    agent: str
+    principal: str
+    scope: str
+    dialect: str
+    def __init__(self, version: _Optional[int] = ..., dragoman: _Optional[str] = ..., exported: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ..., dialect: _Optional[str] = ...) -> None: ...
+
+class ExportedEvent(_message.Message):
+    __slots__ = ("sequence", "time", "event")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    time: _timestamp_pb2.Timestamp
+    event: _a2a_pb2.StreamResponse
+    def __init__(self, sequence: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event: _Optional[_Union[_a2a_pb2.StreamResponse, _Mapping]] = ...) -> None: ...
+
+class ExportedMessage(_message.Message):
+    __slots__ = ("number", "message", "metadata", "accepted_output_modes")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_OUTPUT_MODES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    message: _a2a_pb2.Message
+    metadata: _struct_pb2.Struct
+    accepted_output_modes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, number: _Optional[int] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., accepted_output_modes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ExportEnd(_message.Message):
+    __slots__ = ("events", "messages")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    events: int
+    messages: int
+    def __init__(self, events: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+
+class BackupRequest(_message.Message):
+    __slots__ = ("destination",)
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    destination: str
+    def __init__(self, destination: _Optional[str] = ...) -> None: ...
+
+class BackupResponse(_message.Message):
+    __slots__ = ("bytes", "total_bytes", "done")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    total_bytes: int
+    done: bool
+    def __init__(self, bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., done: _Optional[bool] = ...) -> None: ...

@@ -46,6 +46,21 @@ class OpsServiceStub:
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.Purge = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/Purge',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.PurgeRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.PurgeResponse.FromString,
+                _registered_method=True)
+        self.ExportTask = channel.unary_stream(
+                '/dragoman.ops.v1.OpsService/ExportTask',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportTaskRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportTaskResponse.FromString,
+                _registered_method=True)
+        self.Backup = channel.unary_stream(
+                '/dragoman.ops.v1.OpsService/Backup',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.FromString,
+                _registered_method=True)
 
 
 class OpsServiceServicer:
@@ -67,6 +82,33 @@ class OpsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Purge(self, request, context):
+        """Erases tasks with all that belongs to them, running ones too: whoever runs one is asked to stop, and whoever
+        follows one gets NOT_FOUND. Answers when all is gone. A call that is cut short leaves no task half there: what
+        it had begun to remove is removed by the server, the rest stays. Answers INVALID_ARGUMENT when the selection is
+        empty, or when an id or a context is that of several owners.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportTask(self, request, context):
+        """Writes out everything that is kept of one task: a header, the task, its events, its messages, and an end, in
+        this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Backup(self, request, context):
+        """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
+        for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
+        for a destination that is there already or cannot be used.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OpsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -79,6 +121,21 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Purge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Purge,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.PurgeRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.PurgeResponse.SerializeToString,
+            ),
+            'ExportTask': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportTask,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportTaskRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportTaskResponse.SerializeToString,
+            ),
+            'Backup': grpc.unary_stream_rpc_method_handler(
+                    servicer.Backup,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -137,6 +194,87 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/Explain',
             dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Purge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/Purge',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.PurgeRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.PurgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ExportTask',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportTaskRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Backup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/Backup',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,21 @@ class OpsServiceStub:
     """Lists the agents of this server, the root agent first."""
     Explain: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]
     """Says where a task stands, who holds it, and what happens next."""
+    Purge: _grpc.UnaryUnaryMultiCallable[_ops_pb2.PurgeRequest, _ops_pb2.PurgeResponse]
+    """Erases tasks with all that belongs to them, running ones too: whoever runs one is asked to stop, and whoever
+    follows one gets NOT_FOUND. Answers when all is gone. A call that is cut short leaves no task half there: what
+    it had begun to remove is removed by the server, the rest stays. Answers INVALID_ARGUMENT when the selection is
+    empty, or when an id or a context is that of several owners.
+    """
+    ExportTask: _grpc.UnaryStreamMultiCallable[_ops_pb2.ExportTaskRequest, _ops_pb2.ExportTaskResponse]
+    """Writes out everything that is kept of one task: a header, the task, its events, its messages, and an end, in
+    this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+    """
+    Backup: _grpc.UnaryStreamMultiCallable[_ops_pb2.BackupRequest, _ops_pb2.BackupResponse]
+    """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
+    for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
+    for a destination that is there already or cannot be used.
+    """
 
 @_typing.type_check_only
 class OpsServiceAsyncStub(OpsServiceStub):
@@ -51,6 +66,21 @@ class OpsServiceAsyncStub(OpsServiceStub):
     """Lists the agents of this server, the root agent first."""
     Explain: _aio.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]  # type: ignore[assignment]
     """Says where a task stands, who holds it, and what happens next."""
+    Purge: _aio.UnaryUnaryMultiCallable[_ops_pb2.PurgeRequest, _ops_pb2.PurgeResponse]  # type: ignore[assignment]
+    """Erases tasks with all that belongs to them, running ones too: whoever runs one is asked to stop, and whoever
+    follows one gets NOT_FOUND. Answers when all is gone. A call that is cut short leaves no task half there: what
+    it had begun to remove is removed by the server, the rest stays. Answers INVALID_ARGUMENT when the selection is
+    empty, or when an id or a context is that of several owners.
+    """
+    ExportTask: _aio.UnaryStreamMultiCallable[_ops_pb2.ExportTaskRequest, _ops_pb2.ExportTaskResponse]  # type: ignore[assignment]
+    """Writes out everything that is kept of one task: a header, the task, its events, its messages, and an end, in
+    this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+    """
+    Backup: _aio.UnaryStreamMultiCallable[_ops_pb2.BackupRequest, _ops_pb2.BackupResponse]  # type: ignore[assignment]
+    """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
+    for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
+    for a destination that is there already or cannot be used.
+    """
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Operations for those who run the server. Callers need the scope `operator`; on a server without
@@ -72,5 +102,38 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ops_pb2.ExplainResponse, _abc.Awaitable[_ops_pb2.ExplainResponse]]:
         """Says where a task stands, who holds it, and what happens next."""
+
+    @_abc_1.abstractmethod
+    def Purge(
+        self,
+        request: _ops_pb2.PurgeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ops_pb2.PurgeResponse, _abc.Awaitable[_ops_pb2.PurgeResponse]]:
+        """Erases tasks with all that belongs to them, running ones too: whoever runs one is asked to stop, and whoever
+        follows one gets NOT_FOUND. Answers when all is gone. A call that is cut short leaves no task half there: what
+        it had begun to remove is removed by the server, the rest stays. Answers INVALID_ARGUMENT when the selection is
+        empty, or when an id or a context is that of several owners.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportTask(
+        self,
+        request: _ops_pb2.ExportTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_ops_pb2.ExportTaskResponse], _abc.AsyncIterator[_ops_pb2.ExportTaskResponse]]:
+        """Writes out everything that is kept of one task: a header, the task, its events, its messages, and an end, in
+        this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+        """
+
+    @_abc_1.abstractmethod
+    def Backup(
+        self,
+        request: _ops_pb2.BackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_ops_pb2.BackupResponse], _abc.AsyncIterator[_ops_pb2.BackupResponse]]:
+        """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
+        for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
+        for a destination that is there already or cannot be used.
+        """
 
 def add_OpsServiceServicer_to_server(servicer: OpsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

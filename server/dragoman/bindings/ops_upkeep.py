@@ -1,0 +1,222 @@
+"""`dragoman.ops.v1` over gRPC, second part: erasing, exporting and copying what is stored.
+
+`Upkeeping` speaks the messages of the service and nothing of gRPC, so that the command line can do the same to a store
+that no server holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from dragoman.bindings.access import Access
+from dragoman.bindings.closing import Streams
+from dragoman.bindings.methods import parse
+from dragoman.bindings.ops import SERVICE, Context, Refuse
+from dragoman.core import states
+from dragoman.core.erasing import Receipt, Selection
+from dragoman.core.errors import InvalidParams, Unauthenticated, Unavailable
+from dragoman.runtime.upkeep import Exported, Upkeep
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+FORM: Final = 1
+"""Version of the form of an export."""
+
+Check = Callable[[Context], Coroutine[Any, Any, None]]
+"""Raises Unauthenticated for who is no operator."""
+
+
+class Upkeeping:
+    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+
+    def __init__(self, upkeep: Upkeep, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._upkeep = upkeep
+        self._now = now
+
+    async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
+        """Erases a selection, or tells what that would remove."""
+        selection = selection_of(request.selection)
+        if request.dry_run:
+            counts = await self._upkeep.measure(selection)
+            receipt = Receipt(0, "", str(selection), 0, 0, counts, "")
+        else:
+            receipt = await self._upkeep.purge(selection)
+        return ops.PurgeResponse(receipt=_receipt(receipt), dry_run=request.dry_run)
+
+    async def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
+        """Everything that is kept of one task."""
+        if not request.task_id:
+            raise InvalidParams.field("taskId", "is required")
+        selection = Selection(
+            task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope
+        )
+        end = ops.ExportEnd()
+        async with aclosing(self._upkeep.export(selection)) as pieces:
+            async for piece in pieces:
+                if piece.event is not None:
+                    end.events += 1
+                elif piece.message is not None:
+                    end.messages += 1
+                else:
+                    yield ops.ExportTaskResponse(header=self._header(piece))
+                yield _entry(piece)
+        yield ops.ExportTaskResponse(end=end)
+
+    async def backup(self, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
+        """Copies the store, and tells how far it is."""
+        async with aclosing(self._upkeep.backup(Path(request.destination))) as steps:
+            async for step in steps:
+                yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
+
+    def _header(self, piece: Exported) -> ops.ExportHeader:
+        head = piece.head
+        header = ops.ExportHeader(
+            version=FORM,
+            dragoman=version("dragoman"),
+            task_id=head.id,
+            agent=head.agent,
+            principal=head.ref.owner.principal,
+            scope=head.ref.owner.scope,
+            dialect=head.dialect,
+        )
+        header.exported.FromDatetime(self._now())
+        return header
+
+
+def handler(
+    upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams, *, only_here: bool
+) -> grpc.GenericRpcHandler:
+    """What grpc calls for these operations; the service's other ones have a handler of their own.
+
+    only_here: callers on other machines are refused. For a server that asks nobody who they are: `--insecure` opens the
+    agents to others, not what is everybody's.
+    """
+    operations = Upkeeping(upkeep)
+
+    async def allow(context: Context) -> None:
+        await check(context)
+        if only_here and not _here(context):
+            raise Unauthenticated("operations on the store are for operators, on this machine only")
+
+    async def purge(data: bytes, context: Context) -> bytes:
+        access = Access(f"{SERVICE.full_name}/Purge", "ops")
+        try:
+            await allow(context)
+            request: Any = parse(ops.PurgeRequest, data)
+            answer = await operations.purge(request)
+        except Exception as error:
+            await refuse(context, error, access)
+        access.done("OK")
+        return answer.SerializeToString()
+
+    def streaming(
+        name: str, request: type[Message], operation: Callable[[Any], AsyncGenerator[Message, None]]
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        async def call(data: bytes, context: Context) -> AsyncIterator[bytes]:
+            access = Access(f"{SERVICE.full_name}/{name}", "ops")
+            try:
+                with streams.open():
+                    await allow(context)
+                    async with aclosing(operation(parse(request, data))) as answers:
+                        async for answer in answers:
+                            yield answer.SerializeToString()
+            except Exception as error:
+                await refuse(context, error, access)
+            except asyncio.CancelledError:
+                if streams.ended_here():
+                    await refuse(context, Unavailable(), access)
+                access.done("CANCELLED")
+                raise
+            access.done("OK")
+
+        return grpc.unary_stream_rpc_method_handler(call)
+
+    handlers = {
+        "Purge": grpc.unary_unary_rpc_method_handler(purge),
+        "ExportTask": streaming("ExportTask", ops.ExportTaskRequest, operations.export_task),
+        "Backup": streaming("Backup", ops.BackupRequest, operations.backup),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+
+def _here(context: Context) -> bool:
+    """Whether the caller is on this machine."""
+    peer: str = context.peer()
+    return peer.startswith(("ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]", "unix:"))
+
+
+def selection_of(said: ops.Selection) -> Selection:
+    """The selection in a request. Raises InvalidParams."""
+    if said.state and said.state not in states.STORED:
+        raise InvalidParams.field("selection.state", "is no state of a task")
+    older = said.older_than.ToMilliseconds()
+    if said.HasField("older_than") and older <= 0:
+        raise InvalidParams.field("selection.olderThan", "must be more than nothing")
+    try:
+        return Selection(
+            task=said.task_id,
+            context=said.context_id,
+            principal=said.principal,
+            older=older,
+            scope=said.scope,
+            agent=said.agent,
+            state=said.state,
+        )
+    except ValueError as error:
+        raise InvalidParams.field("selection", str(error)) from error
+
+
+def _receipt(receipt: Receipt) -> ops.Receipt:
+    counts = receipt.counts
+    made = ops.Receipt(
+        number=receipt.number,
+        reason=receipt.reason,
+        selection=receipt.selection,
+        tasks=counts.tasks,
+        events=counts.events,
+        messages=counts.messages,
+        artifacts=counts.artifacts,
+        chunks=counts.chunks,
+        bytes=counts.bytes,
+        digest=receipt.digest,
+    )
+    if receipt.ended:
+        made.began.FromMilliseconds(receipt.began)
+        made.ended.FromMilliseconds(receipt.ended)
+    return made
+
+
+def _entry(piece: Exported) -> ops.ExportTaskResponse:
+    if piece.event is not None:
+        event = pb.StreamResponse.FromString(piece.event.data)
+        return ops.ExportTaskResponse(
+            event=ops.ExportedEvent(sequence=piece.event.sequence, time=_time(event), event=event)
+        )
+    if piece.message is not None:
+        sent = pb.SendMessageRequest.FromString(piece.message.envelope)
+        return ops.ExportTaskResponse(
+            message=ops.ExportedMessage(
+                number=piece.message.number,
+                message=pb.Message.FromString(piece.message.message),
+                metadata=sent.metadata if sent.HasField("metadata") else None,
+                accepted_output_modes=sent.configuration.accepted_output_modes,
+            )
+        )
+    return ops.ExportTaskResponse(task=pb.Task.FromString(piece.task))
+
+
+def _time(event: pb.StreamResponse) -> Timestamp | None:
+    for status in (event.task.status, event.status_update.status):
+        if status.HasField("timestamp"):
+            return status.timestamp
+    return None

@@ -1,0 +1,52 @@
+"""Commands for those who run a server: calls of `dragoman.ops.v1`, answers on stdout."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import grpc
+from google.protobuf.json_format import MessageToJson
+
+from dragoman.cli.render import Output
+from dragoman.client import ClientError
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+
+async def explain(address: str, task_id: str, *, json: bool) -> int:
+    """Shows where a task stands, who holds it, and what happens next."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        try:
+            answer = await rpc.OpsServiceStub(channel).Explain(ops.ExplainRequest(task_id=task_id))
+        except grpc.aio.AioRpcError as error:
+            raise ClientError.of(error) from error
+    out = Output()
+    for one in answer.tasks:
+        if json:
+            out.line(MessageToJson(one, indent=None))
+            continue
+        out.line(f"task         {one.task_id}")
+        out.line(f"agent        {one.agent}  (scope {one.scope}, principal {one.principal})")
+        out.line(f"state        {one.state.removeprefix('TASK_STATE_')} since {_when(one.since)}")
+        out.line(f"made in      A2A {one.dialect or '?'}, context {one.context_id}")
+        out.line(f"last event   {one.last_event}; {one.subscribers} following here")
+        out.line(f"messages     {one.queued_messages} not seen by the agent yet")
+        out.line(f"attempt      {one.attempt} of {one.attempts_allowed}")
+        out.line(f"held by      {_holder(one)}")
+        out.line(f"next         {one.next}")
+    return 0
+
+
+def _holder(one: ops.Explanation) -> str:
+    if not one.session:
+        return "nobody" + (f"; it waits, and {one.free_slots} slots are free here" if one.ready else "")
+    where = "this server" if one.here else "another process"
+    if not one.session_expires:
+        return f"session {one.session}, which has expired"
+    left = one.session_expires / 1000 - time.time()
+    return f"session {one.session} of {where}, good for {left:.0f} s more"
+
+
+def _when(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,72 @@
+"""Operators' calls: `dragoman.ops.v1` over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+from google.protobuf.message import Message
+
+from dragoman.client.failure import ClientError
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+
+_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"].full_name
+_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
+
+
+class Operator:
+    """One server at HOST:PORT, for those who run it. An asynchronous context manager; all calls raise ClientError."""
+
+    def __init__(self, address: str, *, token: str = "") -> None:
+        """token: shown as bearer token, where the server asks who calls."""
+        self._address = address
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._channel: grpc.aio.Channel | None = None
+
+    async def __aenter__(self) -> Self:
+        self._channel = grpc.aio.insecure_channel(self._address, options=_OPTIONS)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+        self._channel = None
+
+    async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
+        """Erases tasks. Waits as long as it takes."""
+        try:
+            answer: ops.PurgeResponse = await self._open.unary_unary(
+                f"/{_SERVICE}/Purge", ops.PurgeRequest.SerializeToString, ops.PurgeResponse.FromString
+            )(request, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise ClientError.of(error) from error
+        return answer
+
+    def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
+        """Everything that is kept of a task."""
+        return self._stream("ExportTask", request, ops.ExportTaskResponse)
+
+    def backup(self, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
+        """Copies the server's store, on its machine."""
+        return self._stream("Backup", request, ops.BackupResponse)
+
+    async def _stream(self, name: str, request: Message, answer: type[Any]) -> AsyncGenerator[Any, None]:
+        method = self._open.unary_stream(f"/{_SERVICE}/{name}", type(request).SerializeToString, answer.FromString)
+        answers = method(request, metadata=self._metadata)
+        try:
+            async for one in answers:
+                yield one
+        except grpc.aio.AioRpcError as error:
+            raise ClientError.of(error) from error
+        finally:
+            answers.cancel()
+
+    @property
+    def _open(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            raise RuntimeError("use an Operator inside `async with`")
+        return self._channel

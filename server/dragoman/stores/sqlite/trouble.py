@@ -1,0 +1,32 @@
+"""What is wrong with a database, in words that say what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Final
+
+_SAID: Final[Mapping[int, str]] = {
+    sqlite3.SQLITE_NOTADB: "it is no SQLite database, or its beginning is damaged; move it away, and restore a backup",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; keep the file, and restore a backup (dragoman restore)",
+    sqlite3.SQLITE_READONLY: "it cannot be written; see who owns the file and its folder, and how they are mounted",
+    sqlite3.SQLITE_PERM: "this user may not open it; see who owns the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; see whether it and its folder are there and may be written",
+    sqlite3.SQLITE_FULL: "there is no room left; free some on its disk, nothing that was acknowledged is lost",
+    sqlite3.SQLITE_IOERR: "its disk fails to read or write; see the system's log",
+    sqlite3.SQLITE_BUSY: "another program has locked the file; see what else opens it",
+    sqlite3.SQLITE_LOCKED: "another program has locked the file; see what else opens it",
+}
+"""By primary result code."""
+
+
+def explain(error: BaseException) -> str:
+    """What the trouble is and what helps, with SQLite's own words."""
+    said = _SAID.get(code_of(error))
+    return f"{error}: {said}" if said else str(error)
+
+
+def code_of(error: BaseException) -> int:
+    """The primary result code of an error of SQLite; -1 for anything else."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else -1
