@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from dragoman.core import states
 from dragoman.settings import Address, Settings, SettingsError, load
 
 
@@ -51,6 +52,7 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
+    values |= {"retention": "completed=30d"}
     value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4096")
     monkeypatch.setenv(f"DRAGOMAN_{name.upper()}", value)
     said = getattr(load({}), name)
@@ -156,3 +158,40 @@ def test_proxies_are_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sizes_may_have_a_unit() -> None:
     assert load({"message_bytes": "2MiB"}).message_bytes == 2 * 1024 * 1024
+
+
+def test_how_long_tasks_are_kept_may_be_a_table_with_tables_of_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dragoman.toml").write_text(
+        '[retention]\ncompleted = "30d"\ninput-required = "7d"\n[retention.echo]\ncompleted = 0\n'
+    )
+    rules = load({"retain_failed": "2h"}).rules
+    day = 86_400_000
+    assert rules.age("other", states.COMPLETED) == 30 * day
+    assert rules.age("other", states.FAILED) == 2 * 3_600_000
+    assert rules.age("echo", states.INPUT_REQUIRED) == 7 * day
+    assert rules.age("echo", states.COMPLETED) == 0
+    monkeypatch.setenv("DRAGOMAN_RETENTION", "completed=1d, echo.completed=2d")
+    rules = load({}).rules
+    assert (rules.age("other", states.COMPLETED), rules.age("echo", states.COMPLETED)) == (day, 2 * day)
+    assert load({"retain_completed": "0"}).rules.age("other", states.COMPLETED) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"retain_completed": "soon"}, '--retain-completed (command line): "soon" is no age: '),
+        ({"retention": "working=1d"}, '--retention (command line): "working" is no state in which time counts'),
+        ({"retention": "completed"}, '--retention (command line): "completed" is not STATE=AGE'),
+        ({"retention": "echo.completed=1y"}, '--retention (command line): "1y" is no age: '),
+    ],
+)
+def test_a_wrong_age_is_named_with_its_form(arguments: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(arguments)
+    assert str(caught.value).startswith(said)
+
+
+def test_a_wrong_age_in_the_file_is_named_with_the_file() -> None:
+    Path("dragoman.toml").write_text("[retention]\ncompleted = true\n")
+    with pytest.raises(SettingsError, match=r"^retention \(dragoman.toml\): completed: True is no age"):
+        load({})

@@ -114,6 +114,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
                     ),
                     slots=settings.slots,
                     strict=settings.strict_transitions,
+                    retention=settings.rules,
                 )
             )
         except ValueError as error:

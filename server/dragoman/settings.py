@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -34,8 +34,10 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from dragoman.core.ages import parse_age
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
+from dragoman.core.retention import NAMES, Rules, parse_ages
 from dragoman.runtime.dispatch import SLOTS
 
 PREFIX: Final = "DRAGOMAN_"
@@ -97,6 +99,29 @@ def _names(value: object) -> object:
     return tuple(item.strip().rstrip("/") for item in value.split(",") if item.strip())
 
 
+def _age(value: object) -> object:
+    return parse_age(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else value
+
+
+def _rules(value: object) -> object:
+    """A TOML table of states, with tables of agents in it; or `completed=30d,echo.completed=1d`."""
+    if isinstance(value, str):
+        table: dict[str, Any] = {}
+        for item in filter(None, map(str.strip, value.split(","))):
+            name, equals, age = item.partition("=")
+            agent, _, state = name.strip().rpartition(".")
+            if not equals:
+                raise ValueError(f'"{item}" is not STATE=AGE or AGENT.STATE=AGE, such as completed=30d')
+            (table.setdefault(agent, {}) if agent else table)[state] = age.strip()
+        value = table
+    if not isinstance(value, Mapping):
+        return value
+    agents = {name: parse_ages(said) for name, said in value.items() if isinstance(said, Mapping)}
+    return Rules(parse_ages({name: said for name, said in value.items() if name not in agents}), particular=agents)
+
+
+Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]
+Retention = Annotated[Rules, NoDecode, BeforeValidator(_rules)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
@@ -145,6 +170,16 @@ class Settings(BaseSettings):
     """Seconds between signs of life on a silent stream."""
     idempotent_message_ids: bool = False
     """A message's id is the idempotency key of its send, when it has no other."""
+    retain_completed: Age = None
+    """How long tasks are kept after they have ended in this state: `30d`, `12h`, `90m`; 0 for ever."""
+    retain_failed: Age = None
+    retain_canceled: Age = None
+    retain_rejected: Age = None
+    retain_input_required: Age = None
+    """How long tasks wait for their caller before they end as FAILED (EXPIRED)."""
+    retain_auth_required: Age = None
+    retention: Retention = Rules()
+    """The same as a table by state, and tables by agent in it."""
     cors: Names = ()
     """Origins of web pages that may call, such as `https://app.example.com`; `*` for all."""
     token: SecretStr = SecretStr("")
@@ -200,6 +235,13 @@ class Settings(BaseSettings):
     def store_path(self) -> Path:
         """The file of an SQLite store, made absolute from the working directory."""
         return Path(self.store.removeprefix("sqlite:///")).expanduser().absolute()
+
+    @property
+    def rules(self) -> Rules:
+        """How long tasks are kept: of what is said of a state, `retain_STATE` counts more than the table."""
+        said = {state: getattr(self, f"retain_{name.replace('-', '_')}") for name, state in NAMES.items()}
+        simple = {state: age for state, age in said.items() if age is not None}
+        return replace(self.retention, general={**self.retention.general, **simple})
 
     @classmethod
     def settings_customise_sources(

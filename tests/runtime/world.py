@@ -103,7 +103,7 @@ class World:
         return await self.get(task_id)
 
 
-ABOUT = ("direct", "cancelable", "while_working", "on_crash", "idle_limit", "time_limit", "id")
+ABOUT = ("keep", "direct", "cancelable", "while_working", "on_crash", "idle_limit", "time_limit", "id")
 
 
 @asynccontextmanager
@@ -115,7 +115,9 @@ async def world(
     **options: Any,
 ) -> AsyncIterator[World]:
     """Runs these functions as agents, the first as root. `options` are those of open_runtime and of `@agent`."""
-    about = {name: options.pop(name) for name in ABOUT if name in options}
+    about: dict[str, Any] = {name: options.pop(name) for name in ABOUT if name in options}
+    if "keep" in about:
+        about["retention"] = about.pop("keep")
     agents = [declare(**about)(function) for function in functions]
     opened = store or open_store(tmp_path / "tasks.db")
     try:

@@ -113,7 +113,7 @@ async def test_a_restored_store_has_its_tasks_and_another_epoch(tmp_path: Path) 
     assert restored.epoch != restored.former
     store = open_store(tmp_path / "new.db")
     assert await store.read(done.head.ref) == before
-    assert [head.ref for head in await store.orphans(await store.open_session(), 9)] == [left.head.ref]
+    assert [head.ref for head in await store.orphans(await store.open_session(10), 9)] == [left.head.ref]
     await store.close()
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
-from dragoman.agents.describe import ExtensionLike, ProviderLike, Retry, SkillLike, spec_of
+from dragoman.agents.describe import ExtensionLike, ProviderLike, RetentionLike, Retry, SkillLike, spec_of
 from dragoman.agents.function import take_turn
 from dragoman.agents.threads import Threads
 from dragoman.agents.values import NewId
@@ -89,6 +89,7 @@ def agent(
     on_crash: Literal["fail"] | Retry = "fail",
     idle_limit: float = 0.0,
     time_limit: float = 0.0,
+    retention: RetentionLike | None = None,
 ) -> Callable[[Callable[P, R]], DeclaredAgent[P, R]]: ...
 def agent(
     function: Callable[..., Any] | None = None,
@@ -116,6 +117,7 @@ def agent(
     on_crash: Literal["fail"] | Retry = "fail",
     idle_limit: float = 0.0,
     time_limit: float = 0.0,
+    retention: RetentionLike | None = None,
 ) -> Any:
     """Declares a function of one argument, the `Turn`, as an agent: `@agent` or `@agent(name="Echo", ...)`.
 
@@ -137,6 +139,8 @@ def agent(
     on_crash: "fail" ends a task whose process died as FAILED, retry(n) begins its turn again, n times at most.
     idle_limit, time_limit: seconds without an event, and seconds in all, after which a turn is ended as FAILED.
     while_working: "queue" gives messages for a running task to the agent, "refuse" refuses them.
+    retention: how long its tasks are kept: "30d" for all that have ended, or {"completed": "1d", "input-required":
+    "7d"}; 0 is for ever. What the operator says of this agent counts more, what is said of all agents less.
 
     Raises TypeError or ValueError, naming the argument, where the agent is declared.
     """
@@ -167,6 +171,7 @@ def agent(
             on_crash=on_crash,
             idle_limit=idle_limit,
             time_limit=time_limit,
+            retention=retention,
         )
         return DeclaredAgent(function, spec)
 

@@ -12,12 +12,14 @@ from dragoman.agents import schemes
 from dragoman.agents.arguments import fields, text, texts
 from dragoman.core.card import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
 from dragoman.core.names import check_agent_id
+from dragoman.core.retention import parse_ages
 
 T = TypeVar("T")
 
 ExtensionLike = Extension | Mapping[str, Any] | str
 SkillLike = Skill | Mapping[str, Any] | str
 ProviderLike = Provider | Mapping[str, str]
+RetentionLike = str | int | Mapping[str, str | int]
 
 URI: Final = re.compile(r"[!-+\--~]+")
 """What callers can name in a list that a header carries: printable ASCII but the comma."""
@@ -50,6 +52,7 @@ def spec_of(
     on_crash: Any,
     idle_limit: float,
     time_limit: float,
+    retention: RetentionLike | None,
 ) -> AgentSpec:
     """The spec of `function` under these arguments. Raises TypeError or ValueError, naming the argument."""
     for argument, said in {"id": id, "name": name, "description": description}.items():
@@ -92,6 +95,7 @@ def spec_of(
         retries=_retries(on_crash),
         idle_limit=_seconds("idle_limit", idle_limit),
         time_limit=_seconds("time_limit", time_limit),
+        retention=_retention(retention),
     )
 
 
@@ -121,6 +125,13 @@ def _seconds(argument: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
         raise ValueError(f"@agent: {argument}={value!r} must be seconds, 0 for no limit")
     return float(value)
+
+
+def _retention(said: RetentionLike | None) -> dict[int, int]:
+    try:
+        return {} if said is None else parse_ages(said)
+    except ValueError as error:
+        raise ValueError(f"@agent: retention: {error}") from error
 
 
 def _id_of(function: Callable[..., object]) -> str:

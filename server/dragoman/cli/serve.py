@@ -13,6 +13,7 @@ import typer
 
 _PROXY: Final = "Behind a proxy"
 _LIMITS: Final = "Limits"
+_KEEPING: Final = "How long tasks are kept"
 _PROTOCOL: Final = "Protocol"
 
 
@@ -121,6 +122,46 @@ def serve(
             panel=_LIMITS,
             help="Seconds after its end when a task keeps its last 64 events only; 0: never. [86400]",
         ),
+    ] = None,
+    retain_completed: Annotated[
+        str | None,
+        _option(
+            "--retain-completed",
+            metavar="AGE",
+            panel=_KEEPING,
+            help="Erase completed tasks after 30d, 12h, ... [for ever]",
+        ),
+    ] = None,
+    retain_failed: Annotated[
+        str | None, _option("--retain-failed", metavar="AGE", panel=_KEEPING, help="Erase failed tasks. [for ever]")
+    ] = None,
+    retain_canceled: Annotated[
+        str | None, _option("--retain-canceled", metavar="AGE", panel=_KEEPING, help="Erase canceled tasks. [for ever]")
+    ] = None,
+    retain_rejected: Annotated[
+        str | None, _option("--retain-rejected", metavar="AGE", panel=_KEEPING, help="Erase rejected tasks. [for ever]")
+    ] = None,
+    retain_input_required: Annotated[
+        str | None,
+        _option(
+            "--retain-input-required",
+            metavar="AGE",
+            panel=_KEEPING,
+            help="End tasks that wait for an answer as FAILED. [for ever]",
+        ),
+    ] = None,
+    retain_auth_required: Annotated[
+        str | None,
+        _option(
+            "--retain-auth-required",
+            metavar="AGE",
+            panel=_KEEPING,
+            help="End tasks that wait for credentials as FAILED. [for ever]",
+        ),
+    ] = None,
+    retention: Annotated[
+        str | None,
+        _option("--retention", metavar="STATE=AGE,...", panel=_KEEPING, help="The same at once; also AGENT.STATE=AGE."),
     ] = None,
     cors: Annotated[
         str | None,

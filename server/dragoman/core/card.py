@@ -77,3 +77,5 @@ class AgentSpec:
     """Seconds after which a turn is ended in any case; 0 for none."""
     while_working: Literal["queue", "refuse"] = "queue"
     """What happens to a message for a task that is running."""
+    retention: Mapping[int, int] = field(default_factory=dict)
+    """Milliseconds that its tasks are kept, by state, where it says so itself (core.retention)."""

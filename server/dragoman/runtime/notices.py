@@ -31,6 +31,7 @@ IDLE: Final = Notice(states.FAILED, "IDLE", "The agent said nothing for longer t
 OUTDATED: Final = Notice(
     states.FAILED, "CONTEXT_CHANGED", "Another task of this conversation changed its state while this one worked on it."
 )
+EXPIRED: Final = Notice(states.FAILED, "EXPIRED", "Nobody answered this task in the time it is kept waiting.")
 
 BROKEN: Final = Notice(states.FAILED, "INVALID_AGENT_RESPONSE", "The agent broke the order of states:")
 

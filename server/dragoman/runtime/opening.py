@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dragoman.core.retention import Rules
 from dragoman.ports import Agent, Bus, Store
 from dragoman.runtime.call import Limits
 from dragoman.runtime.dispatch import SLOTS, Dispatch
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.log import Log
+from dragoman.runtime.retention import Retention
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
 from dragoman.runtime.tidying import keep_tidy
@@ -28,6 +30,7 @@ class Runtime:
     dispatch: Dispatch
     explainer: Explainer
     upkeep: Upkeep
+    retention: Retention
 
 
 @asynccontextmanager
@@ -42,6 +45,7 @@ async def open_runtime(
     strict: bool = False,
     alone: bool = True,
     lease: float = LEASE,
+    retention: Rules | None = None,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -49,8 +53,8 @@ async def open_runtime(
     after which others may take this one for dead when it is not renewed.
 
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
-    else the first. On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes
-    store and bus. Raises ValueError for agents that cannot be served together.
+    else the first. `retention` says how long tasks are kept. On leaving, runs that are left end as FAILED. The caller
+    holds the store's lock and closes store and bus. Raises ValueError for agents that cannot be served together.
     """
     by_id = {agent.spec.id: agent for agent in agents}
     root = root or root_of(agents)
@@ -64,23 +68,28 @@ async def open_runtime(
     followers = Followers(store, bus)
     dispatch = Dispatch(store, bus, appends, by_id, session, slots=slots, strict=strict)
     service = TaskService(store, bus, appends, followers, dispatch, specs, root, limits or Limits())
+    upkeep = Upkeep(store, bus, followers)
+    declared = {name: spec.retention for name, spec in specs.items()}
+    kept = Retention(store, appends, upkeep, replace(retention or Rules(), declared=declared))
     # Not a TaskGroup: it would wrap whatever the caller's block raises.
     keeping_up = asyncio.create_task(followers.keep_up(), name="followers keep up")
     reaping = asyncio.create_task(reaper.watch(), name="reaper")
     heartbeat = Heartbeat(store, session, lease=lease)
     watchdog = Watchdog(asyncio.get_running_loop())
     tidying = asyncio.create_task(keep_tidy(store), name="the store is kept tidy")
+    keeping = asyncio.create_task(kept.keep_on(), name="retention")
     try:
         await dispatch.start()
-        explainer = Explainer(store, dispatch, followers, specs)
-        yield Runtime(service, dispatch, explainer, Upkeep(store, bus, followers))
+        yield Runtime(service, dispatch, Explainer(store, dispatch, followers, specs), upkeep, kept)
     finally:
+        keeping.cancel()
         await dispatch.stop()
         keeping_up.cancel()
         reaping.cancel()
         watchdog.stop()
         await asyncio.to_thread(heartbeat.stop)
         tidying.cancel()
+        await asyncio.wait((keeping, reaping, tidying))  # they must not find the store closed
 
 
 def root_of(agents: Sequence[Agent]) -> str:
