@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.core import states
+from dragoman.core.errors import Unavailable
 from dragoman.core.log import (
     CHANGED,
     USER,
@@ -29,16 +30,14 @@ from dragoman.core.log import (
 from dragoman.core.names import id_of
 from dragoman.ports import NOTHING, Agent, Conversation, Ending, Notes, Store, StoredMessage, TurnOver
 from dragoman.runtime.batch import Batch, Change
+from dragoman.runtime.deadlines import Deadlines
 from dragoman.runtime.log import Log
 from dragoman.runtime.notices import (
     BROKEN,
     DRAINED,
-    IDLE,
     LOST,
     OUTDATED,
     OVERTAKEN,
-    TIMED_OUT,
-    Notice,
     again,
     notice,
 )
@@ -55,6 +54,9 @@ HELD_FOR: Final = 2.0
 FENCED_AFTER: Final = 10.0
 """Seconds a cancelled agent has to stop before its task ends without it."""
 
+
+INSIST: Final = (0.5, 30.0)
+"""Seconds between two tries to write the end of a turn: at first, and at most."""
 
 REFERENCES: Final = 16
 """Referenced tasks that an agent is given; further ones it has to do without."""
@@ -87,9 +89,7 @@ class Run:
         self._timers: list[asyncio.TimerHandle] = []
         self._ending = False
         self._reason = ""
-        self._overdue = TIMED_OUT
-        self._limit = 0.0
-        self._heard = False
+        self._deadlines = Deadlines(agent.spec, lambda: self.cancel("deadline"))
         self._said_working = False
         self.message = pb.Message()
         self.envelope = pb.SendMessageRequest()
@@ -121,11 +121,7 @@ class Run:
         """Turn after turn, until the task ends, waits for its caller, or is lost."""
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(WORKING_AFTER if self.head.visible else HELD_FOR, self._show_working))
-        limits = self._agent.spec
-        if limits.time_limit:
-            self._timers.append(loop.call_later(limits.time_limit, self._too_late, TIMED_OUT, limits.time_limit))
-        if limits.idle_limit:
-            self._watch_idle(limits.idle_limit)
+        self._deadlines.start()
         try:
             while await self._end(await self._turn()):
                 self.message = pb.Message()
@@ -136,6 +132,7 @@ class Run:
         finally:
             for timer in self._timers:
                 timer.cancel()
+            self._deadlines.stop()
             self._batch.close()
             if not self.first.done():
                 self.first.set_result(None)
@@ -193,7 +190,7 @@ class Run:
         self.refusal = why
 
     def put(self, change: Change, *, notes: Notes = NOTHING) -> Awaitable[None]:
-        self._heard = True
+        self._deadlines.heard()
         if isinstance(change, StatusChange):
             self._step(change.state)
         else:
@@ -263,23 +260,31 @@ class Run:
         if self._reason == "drain" and self._retries_left and ending.status.state == states.FAILED:
             await self._leave(changes, notes)
             return False
-        changes += [*map(self._artifact, ending.artifacts), ending.status]
+        changes += [*map(self._anew, ending.artifacts), ending.status]
         notes = notes.then(ending.notes)
         if self._strict:
             changes = self._strictly(changes)
         try:
-            appended = await self._log.append(self._change(changes, notes, release=True), self._written)
+            appended = await self._insist(self._change(changes, notes, release=True))
         except Refused as refused:
             if refused.reason != CHANGED:
                 raise
             # Another task of the conversation was faster; what this one would undo is not its to undo.
             lost = [*changes[:-1], notice(OUTDATED)]
-            appended = await self._log.append(self._change(lost, Notes(notes.task), release=True), self._written)
+            appended = await self._insist(self._change(lost, Notes(notes.task), release=True))
         self._ending = appended.again
         return appended.again
 
-    def _artifact(self, change: ArtifactChange) -> ArtifactChange:
-        return self._anew(change)
+    async def _insist(self, change: Append) -> Appended:
+        """Writes the end of a turn, as soon as the store can: the result is there, and a full disk may be emptied."""
+        wait = INSIST[0]
+        while True:
+            try:
+                return await self._log.append(change, self._written)
+            except Unavailable as error:
+                log.error("the end of a turn waits for the store: %s", error, extra=self._fields)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, INSIST[1])
 
     @property
     def _retries_left(self) -> bool:
@@ -298,25 +303,9 @@ class Run:
             case "drain":
                 return notice(DRAINED)
             case "deadline":
-                return notice(self._overdue, f"The limit is {self._limit:g} s.")
+                return self._deadlines.end()
             case _:
                 return StatusChange(states.CANCELED)
-
-    def _too_late(self, what: Notice, limit: float) -> None:
-        self._overdue, self._limit = what, limit
-        self.cancel("deadline")
-
-    def _watch_idle(self, limit: float) -> None:
-        self._heard = False
-        loop = asyncio.get_running_loop()
-
-        def look() -> None:
-            if self._heard:
-                self._watch_idle(limit)
-            else:
-                self._too_late(IDLE, limit)
-
-        self._timers.append(loop.call_later(limit, look))
 
     async def _reply(self, message: pb.Message) -> bool:
         """Answers with a Message instead of a task, if nobody has seen the task. Takes it away then."""

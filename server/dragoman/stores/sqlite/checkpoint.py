@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from dragoman.stores.sqlite.trouble import explain
+
 log = logging.getLogger("dragoman.store")
 
 COMMITS: Final = 512
@@ -52,14 +54,15 @@ class Checkpointer:
 
     def empty(self, writer: sqlite3.Connection) -> None:
         """Moves everything, on the writer's connection. What fails is tried again; commits do not depend on it."""
+        # A backup holds its snapshot for long; nobody may wait for that, and the next time comes soon.
+        (patience,) = writer.execute("PRAGMA busy_timeout").fetchone()
+        writer.execute(f"PRAGMA busy_timeout = {READERS_MS}")
         try:
-            # A backup holds its snapshot for long; nobody may wait for that, and the next time comes soon.
-            (patience,) = writer.execute("PRAGMA busy_timeout").fetchone()
-            writer.execute(f"PRAGMA busy_timeout = {READERS_MS}")
             writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:  # the commit itself is safe, and this thread has to live
+            log.warning("a checkpoint failed; a later one tries again: %s", explain(error))
+        finally:
             writer.execute(f"PRAGMA busy_timeout = {patience}")
-        except sqlite3.Error:
-            log.warning("the write-ahead log could not be emptied", exc_info=True)
 
     def close(self) -> None:
         """Ends the thread. Blocks; may be called twice."""

@@ -22,12 +22,16 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
     """A connection with this store's settings. Transactions are begun and ended by hand."""
     uri = f"{path.absolute().as_uri()}{'?mode=ro' if readonly else ''}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
-    if not readonly:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute("PRAGMA cache_size = -16384")
-    connection.execute("PRAGMA temp_store = MEMORY")
+    try:
+        if not readonly:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA cache_size = -16384")
+        connection.execute("PRAGMA temp_store = MEMORY")
+    except BaseException:  # what is no database shows itself here
+        connection.close()
+        raise
     return connection
 
 

@@ -24,6 +24,7 @@ from dragoman.stores.sqlite.erasures import Erasures
 from dragoman.stores.sqlite.folding import Folder
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.sizes import DEFAULT, Sizes
+from dragoman.stores.sqlite.trouble import outage
 from dragoman.stores.sqlite.writer import Writer
 
 log = logging.getLogger("dragoman.store")
@@ -179,10 +180,14 @@ class SqliteStore:
     ) -> T:
         def run() -> T:
             connection: sqlite3.Connection = self._local.connection
-            connection.execute("BEGIN")  # one snapshot, however many statements
             try:
-                return look(connection, *args, **kwargs)
-            finally:
-                connection.execute("ROLLBACK")
+                connection.execute("BEGIN")  # one snapshot, however many statements
+                try:
+                    return look(connection, *args, **kwargs)
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                raise outage(error) from error
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, run)

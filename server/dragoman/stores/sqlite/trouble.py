@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Final
 
+from dragoman.core.errors import Unavailable
+
 _SAID: Final[Mapping[int, str]] = {
     sqlite3.SQLITE_NOTADB: "it is no SQLite database, or its beginning is damaged; move it away, and restore a backup",
     sqlite3.SQLITE_CORRUPT: "it is damaged; keep the file, and restore a backup (dragoman restore)",
@@ -20,8 +22,34 @@ _SAID: Final[Mapping[int, str]] = {
 """By primary result code."""
 
 
+_OUTAGES: Final[Mapping[int, str]] = {
+    sqlite3.SQLITE_NOTADB: "is damaged",
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_READONLY: "cannot be written",
+    sqlite3.SQLITE_PERM: "cannot be opened",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
+    sqlite3.SQLITE_FULL: "is full",
+    sqlite3.SQLITE_IOERR: "does not answer",
+    sqlite3.SQLITE_BUSY: "is locked",
+    sqlite3.SQLITE_LOCKED: "is locked",
+}
+"""What callers are told: that it is not their fault, and nothing of our files."""
+
+
+def outage(error: Exception) -> Exception:
+    """What to raise for an error of SQLite: Unavailable when it is about the file, otherwise the error itself."""
+    said = _OUTAGES.get(code_of(error))
+    if said is None:
+        return error
+    unavailable = Unavailable(f"the store {said}; what it has acknowledged is safe, this request is not done")
+    unavailable.__cause__ = error
+    return unavailable
+
+
 def explain(error: BaseException) -> str:
     """What the trouble is and what helps, with SQLite's own words."""
+    if isinstance(error, PermissionError):
+        return f"{error}: {_SAID[sqlite3.SQLITE_PERM]}"
     said = _SAID.get(code_of(error))
     return f"{error}: {said}" if said else str(error)
 

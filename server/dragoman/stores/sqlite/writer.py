@@ -27,6 +27,7 @@ from dragoman.core.names import Owner
 from dragoman.stores.sqlite.apply import Transaction
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.folding import Growth
+from dragoman.stores.sqlite.trouble import explain, outage
 
 log = logging.getLogger("dragoman.store")
 
@@ -182,14 +183,18 @@ class Writer:
             return self._together(batch)
         except Exception:
             if len(batch) > 1:
-                log.warning("a batch of %d writes was rolled back; trying each alone", len(batch), exc_info=True)
+                log.warning("a batch of %d writes was rolled back; trying each alone", len(batch))
         done = []
         for item in batch:
             try:
                 done += self._together([item])
             except Exception as error:
-                log.exception("a write failed")
-                done.append(Done(item.future, error=error))
+                trouble = outage(error)
+                if trouble is error:
+                    log.exception("a write failed")
+                else:
+                    log.error("a write failed: %s", explain(error))
+                done.append(Done(item.future, error=trouble))
         return done
 
     def _together(self, batch: list[Waiting]) -> list[Done]:

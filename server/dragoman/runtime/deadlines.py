@@ -1,0 +1,58 @@
+"""How long a turn may take, in all and without a word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dragoman.core.card import AgentSpec
+from dragoman.core.log import StatusChange
+from dragoman.runtime.notices import IDLE, TIMED_OUT, Notice, notice
+
+
+class Deadlines:
+    """The limits of one run. `late` is called once when one of them is passed."""
+
+    def __init__(self, spec: AgentSpec, late: Callable[[], None]) -> None:
+        self._spec = spec
+        self._late = late
+        self._timers: list[asyncio.TimerHandle] = []
+        self._heard = False
+        self._passed: tuple[Notice, float] = (TIMED_OUT, 0.0)
+
+    def start(self) -> None:
+        """Begins to count."""
+        if limit := self._spec.time_limit:
+            self._timers.append(asyncio.get_running_loop().call_later(limit, self._pass, TIMED_OUT, limit))
+        if self._spec.idle_limit:
+            self._watch()
+
+    def heard(self) -> None:
+        """The agent said something. Safe from any thread."""
+        self._heard = True
+
+    def stop(self) -> None:
+        """Counts no more."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def end(self) -> StatusChange:
+        """How the turn ends that was late."""
+        what, limit = self._passed
+        return notice(what, f"The limit is {limit:g} s.")
+
+    def _watch(self) -> None:
+        self._heard = False
+        limit = self._spec.idle_limit
+        self._timers = [timer for timer in self._timers if not timer.cancelled()]
+        self._timers.append(asyncio.get_running_loop().call_later(limit, self._look))
+
+    def _look(self) -> None:
+        if self._heard:
+            self._watch()
+        else:
+            self._pass(IDLE, self._spec.idle_limit)
+
+    def _pass(self, what: Notice, limit: float) -> None:
+        self._passed = (what, limit)
+        self._late()
