@@ -21,6 +21,7 @@ from dragoman.bindings.ops_upkeep import Upkeeping
 from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.bus.local import LocalBus
 from dragoman.core.card import AgentSpec
+from dragoman.core.errors import Unavailable
 from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, StoreLock, hold
 from dragoman.ports import Agent, Copied, Store
@@ -119,6 +120,8 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
             )
         except ValueError as error:
             raise SettingsError(f"--root: {error}") from error
+        except Unavailable as error:  # the store can be opened, but takes nothing
+            raise _trouble(settings.store_path, error.__cause__ or error) from error
         token = settings.token.get_secret_value()
         authenticator = StaticToken(token) if token else None
         cards = Cards(
@@ -212,7 +215,7 @@ def _open_store(stack: AsyncExitStack, settings: Settings) -> tuple[StoreLock, S
 TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, Damaged)
 
 
-def _trouble(path: Path, error: Exception) -> StartError:
+def _trouble(path: Path, error: BaseException) -> StartError:
     return StartError(f"the store {path} cannot be opened: {explain(error)}")
 
 

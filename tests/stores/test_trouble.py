@@ -19,7 +19,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.log import Appended
 from dragoman.runtime import run
 from dragoman.settings import Settings
-from dragoman.stores.sqlite import SqliteStore, checkpoint, open_store
+from dragoman.stores.sqlite import SqliteStore, checkpoint, open_store, schema
 from dragoman.stores.sqlite.trouble import explain
 from dragoman.testing.changes import artifact, created, finished, new_ref
 
@@ -91,6 +91,18 @@ async def test_a_file_that_another_program_has_locked_is_named(filled: Path, mon
     assert "another program has locked the file" in await refusal(filled)
     other.close()
     await open_store(filled).close()
+
+
+async def test_a_store_that_opens_but_takes_nothing_is_named(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    migrate = schema.migrate
+
+    def then_full(connection: sqlite3.Connection) -> None:
+        migrate(connection)
+        connection.execute("PRAGMA query_only = ON")
+
+    monkeypatch.setattr("dragoman.stores.sqlite.store.migrate", then_full)
+    told = await refusal(filled)
+    assert told.startswith(f"the store {filled} cannot be opened: attempt to write a readonly database: ")
 
 
 @pytest.fixture
