@@ -146,6 +146,17 @@ async def test_a_rollback_that_fails_does_not_stop_the_store(disk: Disk) -> None
     assert await disk.reopened() == keys_of(changes)
 
 
+async def test_a_session_that_cannot_be_renewed_is_told_and_stops_no_writer(disk: Disk) -> None:
+    session = await disk.store.open_session(10)
+    disk.faults.fail("COMMIT", FSYNC, 1)
+    disk.faults.fail("ROLLBACK", FSYNC, 1)
+    with pytest.raises(sqlite3.OperationalError, match="I/O"):
+        await asyncio.to_thread(disk.store.renew, session, 10)
+    await asyncio.to_thread(disk.store.renew, session, 10)
+    async with asyncio.timeout(10):
+        assert isinstance((await disk.append(*several(1)))[0], Appended)
+
+
 async def test_a_run_goes_on_where_the_last_good_commit_left_it(disk: Disk) -> None:
     claimed = await running(disk.store)
     disk.faults.fail("COMMIT", FSYNC)

@@ -17,6 +17,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from queue import Empty, SimpleQueue
@@ -154,13 +155,12 @@ class Writer:
         while self._urgent:
             urgent = self._urgent.popleft()
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
+                self._begin()
                 urgent.job(self._connection)
                 self._connection.execute("COMMIT")
             except Exception as error:
                 urgent.error = error
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                self._roll_back()
             finally:
                 urgent.done.set()
 
@@ -199,9 +199,7 @@ class Writer:
 
     def _together(self, batch: list[Waiting]) -> list[Done]:
         connection = self._connection
-        if connection.in_transaction:  # the rollback of an earlier batch failed, as its commit had
-            connection.execute("ROLLBACK")
-        connection.execute("BEGIN IMMEDIATE")
+        self._begin()
         try:
             transaction = Transaction(connection, self._clock, self._owners, self._growth)
             done = [self._one(transaction, item) for item in batch]
@@ -209,10 +207,20 @@ class Writer:
             connection.execute("COMMIT")
         except BaseException:
             self._owners.clear()  # numbers given inside the transaction went with it
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._roll_back()
             raise
         return done
+
+    def _begin(self) -> None:
+        if self._connection.in_transaction:  # the rollback of an earlier one failed, as its commit had
+            self._connection.execute("ROLLBACK")
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        """Undoes what was begun. When that fails too, the next to begin tries again: what failed first is told."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
 
     def _one(self, transaction: Transaction, item: Waiting) -> Done:
         if not isinstance(item.job, Append):
