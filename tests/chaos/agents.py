@@ -7,18 +7,13 @@ file that CHAOS_TURNS names, so that the judge can count them.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import time
-from typing import Any, Final
+from typing import Final
 
-from dragoman import Turn, agent
+from dragoman import Turn, agent, retry
 
 RETRIES: Final = 3
-OFFERED: Final = "on_crash" in inspect.signature(agent).parameters
-"""Whether this server can begin a turn again after a crash."""
-
-AGAIN: Final[dict[str, Any]] = {"on_crash": f"retry({RETRIES})"} if OFFERED else {}
 
 
 def _note(task: str) -> None:
@@ -58,7 +53,7 @@ async def once(turn: Turn) -> str | None:
     return await _work(turn)
 
 
-@agent(description="The same; a crash begins it again, where the server can do that", **AGAIN)
+@agent(description="The same; a crash begins it again", on_crash=retry(RETRIES))
 async def again(turn: Turn) -> str | None:
     """Does what the first word says."""
     return await _work(turn)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
-from tests.chaos.agents import OFFERED, RETRIES
+from tests.chaos.agents import RETRIES
 from tests.chaos.checker import Kept, KeptEvent
 from tests.chaos.history import Sampled, digest, shape
 
@@ -37,7 +37,7 @@ async def read_all(path: Path, turns: Path) -> dict[str, Kept]:
         found = {}
         for agent in AGENTS:
             async for task in _tasks(store, agent):
-                attempts = 1 + RETRIES if OFFERED and agent == "again" else 1
+                attempts = 1 + RETRIES if agent == "again" else 1
                 found[task.id] = await _kept(store, agent, task, attempts, begun[task.id])
         return found
     finally:

@@ -49,6 +49,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 AGENTS: Final = ("echo", "other")
 ENDS: Final = (states.COMPLETED, states.FAILED, states.REJECTED, states.CANCELED)
 ALL: Final = 1_000_000
+LEASE: Final = 10.0
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.pending: list[tuple[Append, Outcome]] = []
         self.touched: set[TaskRef] = set()
         self.store = self._open()
-        self.session = self._run(self.store.open_session(10, alone=True))
+        self.session = self._run(self.store.open_session(LEASE, alone=True))
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -201,7 +202,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.write()
         self._run(self.store.close())
         self.store = self._open()
-        before, self.session = self.session, self._run(self.store.open_session(10, alone=True))
+        before, self.session = self.session, self._run(self.store.open_session(LEASE, alone=True))
         assert self.session > before
         orphans = {head.ref for head in self._run(self.store.orphans(self.session, ALL))}
         left = [task for task in self.model.tasks.values() if task.session]
