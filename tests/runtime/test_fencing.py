@@ -1,0 +1,117 @@
+"""Two runtimes on one store: whoever was paused for too long finds its task gone, whatever it does next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.world import state, texts, world
+
+from dragoman import Turn, retry
+from dragoman.core import states
+from dragoman.runtime import Runtime
+from dragoman.runtime.sessions import LEASE, Reaper
+from dragoman.stores.sqlite import open_store
+from dragoman.testing.store_writes import Clock
+
+
+async def chunks(turn: Turn) -> str:
+    turn.chunk("late chunk")
+    await turn.flush()
+    return "late"
+
+
+async def finishes(turn: Turn) -> str:
+    return "late"
+
+
+async def asks(turn: Turn) -> None:
+    turn.ask("late?")
+
+
+async def breaks(turn: Turn) -> None:
+    raise RuntimeError("late")
+
+
+async def speaks(turn: Turn) -> str:
+    turn.status("late")
+    return "late"
+
+
+def reaper_of(runtime: Runtime) -> Reaper:
+    dispatch: Any = runtime.dispatch
+    return Reaper(dispatch._store, dispatch._bus, dispatch._log, dispatch._session, runtime.service.agents)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Lets others run until something holds that nothing tells of."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("late", [chunks, finishes, asks, breaks, speaks])
+async def test_what_the_paused_one_writes_late_is_nowhere(tmp_path: Path, late: Any, again: bool) -> None:
+    """The first runtime's agent stands still while its session expires; then it goes on as if nothing had been."""
+    go_on, gone = asyncio.Event(), asyncio.Event()
+
+    async def pauses(turn: Turn) -> object:
+        turn.chunk(f"attempt {turn.attempt}; ")
+        if turn.attempt == 2:
+            return None
+        await turn.flush()
+        try:
+            await go_on.wait()
+            return await late(turn)
+        finally:
+            gone.set()
+
+    path, now = tmp_path / "tasks.db", Clock()
+    first, second = (open_store(path, clock=now) for _ in range(2))
+    options: dict[str, Any] = {"alone": False} | ({"on_crash": retry(1)} if again else {})
+    async with (
+        world(tmp_path, pauses, store=first, **options) as paused,
+        world(tmp_path, pauses, store=second, **options) as other,
+    ):
+        task = await paused.start()
+        run = next(iter(paused.runtime.dispatch._runs.values()))
+        await until(lambda: run.head.last >= 3)
+        now.now += int(LEASE * 1000) + 1
+        assert await reaper_of(other.runtime).reap() == 1
+        before = await other.ended(task.id)
+        events = await second.events(run.head.ref, 0)
+
+        go_on.set()
+        await gone.wait()
+        await paused.idle()
+        after = await other.get(task.id)
+        assert after == before
+        assert await second.events(run.head.ref, 0) == events
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert sum(event.state in states.TERMINAL for event in events) == 1
+    assert (state(after), texts(after)) == (
+        ("COMPLETED", ["attempt 2; "]) if again else ("FAILED", ["attempt 1; "])
+    )  # fmt: skip
+
+
+async def test_a_session_that_is_renewed_is_left_alone(tmp_path: Path) -> None:
+    async def holds(turn: Turn) -> None:
+        await asyncio.Event().wait()
+
+    path, now = tmp_path / "tasks.db", Clock()
+    first, second = (open_store(path, clock=now) for _ in range(2))
+    async with (
+        world(tmp_path, holds, store=first, alone=False) as one,
+        world(tmp_path, holds, store=second, alone=False) as other,
+    ):
+        task = await one.start()
+        for _ in range(3):
+            now.now += int(LEASE * 1000) - 1
+            dispatch: Any = one.runtime.dispatch
+            await asyncio.to_thread(first.renew, dispatch._session, LEASE)
+            assert await reaper_of(other.runtime).reap() == 0
+        assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")
