@@ -30,6 +30,9 @@ from dragoman.core import states
 GRACE: Final = 15.0
 """Seconds within which a task of a dead session has ended or runs again."""
 
+STARVED: Final = 5.0
+"""Seconds for which a task may wait although slots are free: agents may block the loop for a while."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeptEvent:
@@ -214,8 +217,8 @@ def claims(history: Sequence[Entry], _: Mapping[str, Kept]) -> Iterator[str]:
             yield f"after {entry.up:.0f} s: {len(entry.orphans)} tasks of dead sessions, such as {entry.orphans[0]}"
         if entry.stuck:
             yield f"task {entry.stuck[0]}: SUBMITTED, claimed by nobody, never to be claimed ({len(entry.stuck)} such)"
-        if entry.waiting and entry.running < entry.slots and entry.up > GRACE:
-            if starved is not None and entry.at - starved.at > GRACE:
+        if entry.waiting and entry.running < entry.slots and entry.up > STARVED:
+            if starved is not None and entry.at - starved.at > STARVED:
                 yield f"{entry.waiting} tasks waited {entry.at - starved.at:.0f} s while slots were free"
             starved = starved or entry
         else:

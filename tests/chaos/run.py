@@ -33,6 +33,9 @@ CUSTOMERS: Final = 10
 LONG: Final = 11.5
 """Seconds of one pause in a long run: longer than a session lives without a sign of life."""
 SILENCE: Final = 4.0
+"""Seconds without news after which nobody expects any."""
+TAIL: Final = 20.0
+"""Seconds, of those a run may take, for everything to come to its end."""
 MOST_SHOWN: Final = 30
 
 
@@ -114,9 +117,10 @@ async def answer_the_left(stage: Stage) -> None:
                 break
 
 
-async def scene(stage: Stage, seconds: float) -> bool:
-    """The whole run. Gives whether the server knows idempotency keys."""
+async def scene(stage: Stage, seconds: float) -> list[str]:
+    """The whole run. Gives what is wrong already, before anything is compared."""
     keys = await offers_keys(stage)
+    problems = [] if keys else ["the server knows no idempotency keys"]
     background = [asyncio.create_task(storms(stage)), asyncio.create_task(looks(stage))]
     customers = [asyncio.create_task(Customer(stage, number, keys=keys).serve()) for number in range(1, CUSTOMERS + 1)]
     try:
@@ -126,19 +130,21 @@ async def scene(stage: Stage, seconds: float) -> bool:
         for customer in customers:
             if customer.done():
                 customer.result()
-        await quiet(stage, GRACE + 15)
+        if not await quiet(stage, GRACE + 15):
+            problems.append(f"{GRACE + 15:g} s after the last blow, tasks still run or wait")
         # Once more, with nothing running: what asks is still there afterwards, and can be answered.
         stage.record.add(Struck(at=stage.now, how="kill"))
         await stage.victim.kill()
         await stage.victim.start()
         await answer_the_left(stage)
-        await quiet(stage, GRACE)
+        if not await quiet(stage, GRACE):
+            problems.append(f"{GRACE:g} s after they were answered, tasks still run or wait")
     finally:
         for task in (*background, *customers):
             task.cancel()
         await asyncio.gather(*background, *customers, return_exceptions=True)
     await followers_end(stage)
-    return keys
+    return problems
 
 
 async def followers_end(stage: Stage) -> None:
@@ -185,12 +191,10 @@ async def play(folder: Path, seconds: float, seed: int) -> tuple[str, list[str]]
         recorder = Recorder(file)
         async with running(folder, "--blocking-wait", "20") as victim:
             stage = Stage(victim, recorder, seed)
-            keys = await scene(stage, seconds)
+            problems = await scene(stage, max(5, seconds - TAIL))
     kept = await read_all(victim.store, victim.turns)
-    problems = judge(recorder.entries, kept)
+    problems += judge(recorder.entries, kept)
     problems += [f"the server logged, {times} times: {text}" for text, times in victim.errors.items()]
-    if not keys:
-        say("this server knows no idempotency keys")
     return counts(recorder.entries, len(kept)), problems
 
 
