@@ -132,6 +132,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
             trusted_proxies=settings.trusted_proxies,
             authenticates=authenticator is not None,
         )
+        store.blobs.served_at(lambda: cards.url(None))
         draining = asyncio.Event()
         over_grpc = Options(
             host=settings.grpc.host,
@@ -152,6 +153,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
             keepalive=settings.keepalive,
             lossy_numbers=settings.lossy_numbers,
             openapi=openapi_files(),
+            blobs=store.blobs,
         )
         at_grpc = await _listen(
             stack,
@@ -225,7 +227,7 @@ def _check_is_there(settings: Settings) -> None:
 
 
 def _open_sqlite(settings: Settings) -> Store:
-    sizes = Sizes(settings.fold_rows, settings.cut_after)
+    sizes = Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes)
     return open_store(settings.store_path, synchronous=settings.sqlite_synchronous, sizes=sizes)
 
 

@@ -76,8 +76,23 @@ class Copied:
     done: bool = False
 
 
+class Blobs(Protocol):
+    """The large parts of a store's tasks, which answers past a limit give as links to `/blobs/{hash}`."""
+
+    def served_at(self, base: Callable[[], str]) -> None:
+        """Says what links begin with: the public address of HTTP."""
+        ...
+
+    def find(self, digest: str, query: Mapping[str, str]) -> Path | None:
+        """The file that a link gives away, None when it is gone. Raises PermissionError for a link that is not good."""
+        ...
+
+
 class Store(Protocol):
     """Tasks on disk. What it acknowledges is durable; what it refuses leaves no trace."""
+
+    @property
+    def blobs(self) -> Blobs: ...
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         """Writes one change, together with whatever else waits, in one commit (group commit).

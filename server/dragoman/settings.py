@@ -157,6 +157,8 @@ class Settings(BaseSettings):
     """Rows by which a task's artifacts grew, after which the store joins them; 0: never. No answer changes."""
     cut_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
     """Seconds after the end of a task when only the last 64 events are kept to be followed again; 0: never."""
+    inline_bytes: ByteSize = Field(default=ByteSize(16 * 1024 * 1024), ge=0)
+    """Bytes of large parts (over 256 KiB) in one answer; further ones are given as links that expire."""
     log_format: Literal["text", "json"] = "text"
     message_bytes: ByteSize = Field(default=ByteSize(MESSAGE_BYTES), ge=1024)
     """Decoded size of the largest message accepted."""

@@ -1,4 +1,4 @@
-"""HTTP: REST, JSON-RPC, WebSocket, cards, health, OpenAPI and the pages behind one aiohttp server.
+"""HTTP: REST, JSON-RPC, WebSocket, cards, health, OpenAPI, blobs and the pages behind one aiohttp server.
 
 One trie holds every path but those of JSON-RPC, which are whatever names an agent. Paths reach it as they stood in
 the request line, because only it knows whether an encoded slash is part of an id.
@@ -14,7 +14,7 @@ from typing import Final, cast
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import cards, docs, openapi, page, rest, versions
+from dragoman.bindings import blobs, cards, docs, openapi, page, rest, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
@@ -105,6 +105,7 @@ class _Site:
             ("/openapi/{file=**}", self._openapi_file),
             ("/docs", self._docs),
             ("/docs/{file}", self._docs_file),
+            ("/blobs/{hash}", self._blob),
         ):
             for method in _READ:
                 self._routes.add(method, httprule.parse(path), endpoint)
@@ -192,6 +193,9 @@ class _Site:
 
     async def _docs_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         return docs.asset(variables["file"])
+
+    async def _blob(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return await blobs.respond(request, self._options.blobs, variables["hash"])
 
     async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         name = variables["file"]

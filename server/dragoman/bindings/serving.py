@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.core.limits import MESSAGE_BYTES
-from dragoman.ports import Authenticator
+from dragoman.ports import Authenticator, Blobs
 from dragoman.wire.errors import Table
 
 GRACE: Final = 5.0
@@ -64,5 +64,7 @@ class HttpOptions(Options):
     """Accepts JSON integers beyond 2^53, which then lose digits."""
     openapi: Mapping[str, bytes] = field(default_factory=dict)
     """Files to serve under `/openapi/`, by relative path."""
+    blobs: Blobs | None = None
+    """What `/blobs/` serves."""
     ready: Callable[[], bool] = _always
     """Further conditions for `/readyz`."""

@@ -163,6 +163,10 @@ def serve(
         str | None,
         _option("--retention", metavar="STATE=AGE,...", panel=_KEEPING, help="The same at once; also AGENT.STATE=AGE."),
     ] = None,
+    inline_bytes: Annotated[
+        str | None,
+        _option("--inline-bytes", metavar="SIZE", panel=_LIMITS, help="Large parts in an answer; then links. [16MiB]"),
+    ] = None,
     cors: Annotated[
         str | None,
         _option("--cors", metavar="ORIGIN,...", panel=_PROTOCOL, help="Web pages that may call; * for all. [none]"),

@@ -66,3 +66,36 @@ def undelimited(data: bytes) -> Iterator[bytes]:
                 break
         yield data[at : at + length]
         at += length
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The varint at `at`, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """The length-delimited fields of a message: number, where the field starts, and where its payload is from-to."""
+    at = 0
+    while at < len(data):
+        start = at
+        key, at = read_varint(data, at)
+        match key & 7:
+            case 0:
+                _, at = read_varint(data, at)
+            case 1:
+                at += 8
+            case 2:
+                length, begin = read_varint(data, at)
+                at = begin + length
+                yield key >> 3, start, begin, at
+            case 5:
+                at += 4
+            case kind:
+                raise ValueError(f"wire type {kind} is none that is written")

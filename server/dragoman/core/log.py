@@ -264,6 +264,14 @@ class ContextState:
     version: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes that are kept beside the rows: their SHA-256, and how many they are."""
+
+    digest: bytes
+    size: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """One change of one task, written whole or not at all."""
@@ -291,6 +299,8 @@ class Append:
     """Refuses the append as Repeated when the key was used, and is used by it."""
     context: ContextState | None = None
     """The agent's JSON for the conversation; refused as CHANGED when its version is not the next one."""
+    blobs: Sequence[Blob] = ()
+    """What this change refers to; filled in by a store that keeps large parts beside its rows."""
 
 
 @dataclass(slots=True)

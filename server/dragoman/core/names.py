@@ -30,7 +30,7 @@ RESOURCE: Final = re.compile(
 )
 RESERVED: Final = frozenset(
     (
-        *("a2a", "agents", "card", "console", "docs", "health", "healthz", "message", "metrics", "openapi"),
+        *("a2a", "agents", "blobs", "card", "console", "docs", "health", "healthz", "message", "metrics", "openapi"),
         *("operations", "projects", "ready", "readyz", "tasks", "tenants", "v1", "ws"),
     )
 )

@@ -70,6 +70,18 @@ def chunk(name: str, text: str, *, append: bool = True) -> ArtifactChange:
     return ArtifactChange(name, frames.text(1, name), text=text, append=append)
 
 
+def file(name: str, content: bytes, *, append: bool = False) -> ArtifactChange:
+    """An artifact, or an addition to it, with a file of these bytes."""
+    part = pb.Part(raw=content, filename="f", media_type="text/x-test")
+    return ArtifactChange(name, frames.text(1, name), frames.frame(4, part.SerializeToString()), append=append)
+
+
+def file_message(name: str, content: bytes, role: int = pb.ROLE_USER) -> bytes:
+    """A serialized Message with a file of these bytes."""
+    parts = [pb.Part(raw=content, filename="f", media_type="text/x-test")]
+    return pb.Message(message_id=f"m-{name}", role=pb.Role.Name(role), parts=parts).SerializeToString()
+
+
 def by_runner(claimed: Appended, *events: StatusChange | ArtifactChange, taken: int = 1, end: bool = False) -> Append:
     """What whoever holds the claim of `claimed` appends; `end` ends the turn."""
     guard = Runner(claimed.head.session, claimed.head.token)

@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from dragoman.core import states
-from dragoman.core.log import Appended, ArtifactChange, Cut, StatusChange
+from dragoman.core.fold import fold
+from dragoman.core.log import Appended, ArtifactChange, Cut, Refused, Runner, StatusChange
+from dragoman.core.pages import Query
 from dragoman.ports import Store, Tidied
-from dragoman.testing.changes import artifact, by_runner, chunk, new_ref, running, status
+from dragoman.testing.changes import (
+    AGENT,
+    OWNER,
+    SESSION,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    file,
+    file_message,
+    finished,
+    new_ref,
+    running,
+    status,
+)
 from dragoman.testing.store_writes import Clock
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 WEEK = 7 * 24 * 3600 * 1000
 MANY = 300
 """Appends after which every store has something to fold."""
 
 
+LARGE = 300 * 1024
+"""More bytes than a row of any store holds."""
+
+
 class StoreSize:
-    """Give a `store` fixture, opened with the `clock` fixture of this class, that folds and cuts within a week."""
+    """Give a `store` fixture, opened with the `clock` fixture of this class, that folds and cuts within a week.
+
+    Its answers hold 16 MiB of large parts.
+    """
 
     @pytest.fixture
     def clock(self) -> Clock:
@@ -117,3 +143,76 @@ class StoreSize:
         assert await store.oldest((await running(store)).head.ref) == 1
         assert await store.oldest(new_ref()) == 0
         assert await store.events(new_ref(), 0) == []
+
+    # Large parts ------------------------------------------------------------------------------------------------
+
+    async def test_large_parts_are_read_as_they_were_written(self, store: Store) -> None:
+        asked, given, said = b"a" * LARGE, b"b" * LARGE, b"c" * LARGE
+        first = created(new_ref(), claim=SESSION)
+        assert first.message is not None
+        claimed = await store.append(replace(first, message=replace(first.message, message=file_message("ask", asked))))
+        put = await store.append(by_runner(claimed, file("out", given), file("out", b"small", append=True)))
+        end = StatusChange(states.COMPLETED, file_message("end", said, pb.ROLE_AGENT))
+        done = await store.append(by_runner(claimed, end, end=True))
+        task = pb.Task.FromString(await self.task(store, done))
+        assert [part.raw for part in task.history[0].parts] == [asked]
+        assert [part.raw for part in task.artifacts[0].parts] == [given, b"small"]
+        assert [part.raw for part in task.status.message.parts] == [said]
+        returned = [*claimed.events, *put.events, *done.events]
+        kept = await store.events(done.head.ref, 0)
+        assert [(one.sequence, one.data) for one in kept] == [(one.sequence, one.data) for one in returned]
+        folded_again = pb.Task()
+        for event in kept:
+            fold(folded_again, pb.StreamResponse.FromString(event.data))
+        assert folded_again == task
+        page = await store.page(Query(OWNER, AGENT, artifacts=True))
+        assert [pb.Task.FromString(one) for one in page.tasks] == [task]
+
+    async def test_an_agent_is_given_what_was_sent_however_large(self, store: Store) -> None:
+        first = created(new_ref(), claim=SESSION)
+        assert first.message is not None
+        sent = file_message("ask", b"x" * (17 * 1024 * 1024))
+        claimed = await store.append(replace(first, message=replace(first.message, message=sent)))
+        kept = await store.conversation(claimed.head.ref)
+        assert kept is not None
+        assert [one.message for one in kept.messages] == [sent]
+
+    async def test_what_is_too_much_for_an_answer_is_given_as_a_link(self, store: Store, clock: Clock) -> None:
+        store.blobs.served_at(lambda: "https://example.com/base")
+        contents = [bytes([number]) * (6 * 1024 * 1024) for number in (1, 2, 3)]
+        done = await finished(store, *(file(f"a{number}", content) for number, content in enumerate(contents)))
+        task = pb.Task.FromString(await self.task(store, done))
+        parts = [artifact.parts[0] for artifact in task.artifacts]
+        assert [part.raw for part in parts[:2]] == contents[:2]
+        assert (parts[2].WhichOneof("content"), parts[2].filename, parts[2].media_type) == ("url", "f", "text/x-test")
+        link = urlsplit(parts[2].url)
+        base, _, digest = link.path.rpartition("/")
+        assert (link.scheme, link.netloc, base) == ("https", "example.com", "/base/blobs")
+        query = dict(parse_qsl(link.query))
+        found = store.blobs.find(digest, query)
+        assert found is not None
+        assert await asyncio.to_thread(found.read_bytes) == contents[2]
+        for name in query:
+            for wrong in ({**query, name: query[name] + "0"}, {key: query[key] for key in query if key != name}):
+                with pytest.raises(PermissionError):
+                    store.blobs.find(digest, wrong)
+        with pytest.raises(PermissionError):
+            store.blobs.find("0" * 64, query)
+        clock.now += WEEK
+        with pytest.raises(PermissionError, match="expired"):
+            store.blobs.find(digest, query)
+
+    async def test_changes_of_a_task_keep_their_order_whatever_their_size(self, store: Store) -> None:
+        claimed = await running(store)
+        changes = [file("out", (b"%d" % n) * (LARGE if n % 3 == 0 else 1), append=n > 0) for n in range(9)]
+        futures = [store.append(by_runner(claimed, change)) for change in changes]
+        assert [(await future).events[0].sequence for future in futures] == list(range(2, 11))
+        task = pb.Task.FromString(await self.task(store, claimed))
+        assert [part.raw[:1] for part in task.artifacts[0].parts] == [b"%d" % n for n in range(9)]
+
+    async def test_a_refused_change_with_a_large_part_leaves_no_trace(self, store: Store) -> None:
+        claimed = await running(store)
+        late = replace(by_runner(claimed, file("out", b"x" * LARGE)), guard=Runner(SESSION, 99))
+        with pytest.raises(Refused):
+            await store.append(late)
+        assert not pb.Task.FromString(await self.task(store, claimed)).artifacts

@@ -16,6 +16,7 @@ from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, 
 from dragoman.core.names import Owner
 from dragoman.core.plan import Plan, plan
 from dragoman.stores.sqlite import contexts, keys
+from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.folding import Growth
 
 HEAD_COLUMNS: Final = (
@@ -102,6 +103,7 @@ class Transaction:
             keys.keep_reply(self.connection, owner, ref.key, change.reply)
             for statement in DISCARD:
                 self.connection.execute(statement, (owner, ref.key))
+            release_blobs(self.connection, owner, ref.key)
         else:
             self._write(owner, made)
         return made.outcome
@@ -152,6 +154,7 @@ class Transaction:
             put = PUT_ARTIFACT if row.fresh else ADD_ARTIFACT
             execute(put, (owner, key, row.artifact_id, row.sequence, row.head))
             execute(INSERT_CHUNK, (owner, key, row.artifact_id, row.sequence, row.text, row.data))
+        use_blobs(self.connection, owner, key, change.blobs)
         self.growth.note(self.connection, owner, made)
         if before is not None and before.visible:
             self.totals[owner, head.agent, before.state] -= 1

@@ -57,7 +57,7 @@ class Restored:
 
 def blobs_of(store: Path) -> Path:
     """The folder in which a store keeps what is too big for a row."""
-    return store.with_name(f"{store.name}-blobs")
+    return store.with_name(f"{store.name}.blobs")
 
 
 async def backup(store: Path, destination: Path, clock: Callable[[], int]) -> AsyncGenerator[Copied, None]:

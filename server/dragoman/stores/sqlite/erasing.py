@@ -18,6 +18,7 @@ from dragoman.core.erasing import Counts, Receipt, Selection, digest
 from dragoman.core.log import Head
 from dragoman.stores.sqlite import keys
 from dragoman.stores.sqlite.apply import ADD_TOTAL, HEAD, head_of
+from dragoman.stores.sqlite.blobs import release_blobs
 from dragoman.stores.sqlite.reads import owner_number
 from dragoman.stores.sqlite.selecting import owners
 
@@ -36,8 +37,8 @@ last task, or when the context is erased: ("context_state", "owner = ? AND conte
 OWNED: Final[tuple[tuple[str, str], ...]] = (("totals", "owner = ?"), ("idempotency", "owner = ?"))
 """(table, where) for rows of a principal; `?` is its number. They go when all of a principal is erased."""
 
-RELEASES: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (keys.forget_task,)
-"""Called for each task with the connection, its owner's number and its key: `blobs.release_blobs`."""
+RELEASES: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (keys.forget_task, release_blobs)
+"""Called for each task with the connection, its owner's number and its key."""
 
 # -------------------------------------------------------------------------------------------------------------------
 

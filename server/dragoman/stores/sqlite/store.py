@@ -1,4 +1,4 @@
-"""The SQLite store: one writer thread, readers apart, everything in one file."""
+"""The SQLite store: one writer thread, readers apart, everything in one file but large parts, which lie beside it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.sqlite import backup, reads, sessions
+from dragoman.stores.sqlite import backup, blobs, reads, sessions
+from dragoman.stores.sqlite.blobs import Files
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.erasures import Erasures
 from dragoman.stores.sqlite.folding import Folder
+from dragoman.stores.sqlite.inline import Inline
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.sizes import DEFAULT, Sizes
+from dragoman.stores.sqlite.spill import Spill
 from dragoman.stores.sqlite.trouble import outage
 from dragoman.stores.sqlite.writer import Writer
 
@@ -56,16 +59,18 @@ def open_store(
     connection = connect(path, synchronous)
     try:
         migrate(connection)
+        return SqliteStore(path, connection, clock, sizes)
     except BaseException:
         connection.close()
         raise
-    return SqliteStore(path, connection, clock, sizes)
 
 
 class SqliteStore:
     """Implements `dragoman.ports.Store` on one SQLite file."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int], sizes: Sizes) -> None:
+        secret = blobs.secret(connection)
+        marker = blobs.marker(secret)
         self._path = path
         self._clock = clock
         (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
@@ -74,11 +79,15 @@ class SqliteStore:
         self._local = threading.local()
         self._reading: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, "dragoman-reader", self._open_reader)
+        self._files = Files(path.with_name(f"{path.name}.blobs"))
+        self.blobs = Inline(self._files, secret, marker, sizes.inline_bytes, clock)
+        self._spill = Spill(self._files, self.blobs, marker, self._writer.submit)
+        self._swept = False
         self._folder = Folder(self._read, partial(self._writer.submit, low=True), clock, sizes)
         self._erasures = Erasures(self._read, self._writer, clock)
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
-        return self._writer.submit(change)
+        return self._spill.append(change)
 
     async def find(self, owner: Owner, agent: str, task_id: str) -> Head | None:
         return await self._read(reads.find, owner, agent, task_id)
@@ -87,19 +96,19 @@ class SqliteStore:
         return await self._read(reads.locate, task_id)
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
-        return await self._read(reads.read, task, history, artifacts)
+        return await self._read(self.blobs.read, task, history, artifacts)
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        return await self._read(reads.events, task, after, limit)
+        return await self._read(self.blobs.events, task, after, limit)
 
     async def oldest(self, task: TaskRef) -> int:
         return await self._read(reads.oldest, task)
 
     async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
-        return await self._read(reads.conversation, task, after)
+        return await self._read(self.blobs.conversation, task, after)
 
     async def page(self, query: Query) -> Page:
-        return await self._read(reads.page, query)
+        return await self._read(self.blobs.page, query)
 
     async def versions(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         return await self._read(reads.versions, tasks)
@@ -128,7 +137,7 @@ class SqliteStore:
         return await self._read(sessions.alive, self._clock())
 
     async def tidy(self) -> Tidied:
-        done = Tidied(rows=await self._folder.join(), events=await self._folder.cut())
+        done = Tidied(await self._folder.join(), await self._folder.cut(), await self._sweep())
         if done != Tidied():
             log.info("tidied the store: %s", done)
         return done
@@ -161,7 +170,24 @@ class SqliteStore:
     def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
         return backup.backup(self._path, destination, self._clock)
 
+    async def _sweep(self) -> int:
+        """Removes files that nothing refers to; the first time also those that no append ever came to speak of."""
+        low, gone = partial(self._writer.submit, low=True), 0
+        if not self._swept:
+            earlier = await asyncio.to_thread(self._files.earlier)
+            for at in range(0, len(earlier), blobs.STEP):
+                gone += await low(
+                    partial(blobs.remove_unknown, files=self._files, digests=earlier[at : at + blobs.STEP])
+                )
+            self._swept = True
+        while await self._read(blobs.any_free) and (
+            removed := await low(partial(blobs.remove_free, files=self._files))
+        ):
+            gone += removed
+        return gone
+
     async def close(self) -> None:
+        await self._spill.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
