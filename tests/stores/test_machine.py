@@ -18,7 +18,7 @@ class OnSqlite(StoreMachine):
         return open_store(folder / "tasks.db", clock=clock)
 
 
-EXAMPLES = 200 if os.environ.get("HYPOTHESIS_PROFILE") else 40
+EXAMPLES = 200 if os.environ.get("HYPOTHESIS_PROFILE") else 15
 """Each one opens a store several times: less of them than of other properties, and longer ones."""
 
 TestOnSqlite = OnSqlite.TestCase

@@ -57,8 +57,9 @@ class Following:
         self._count()
 
     def failed(self, error: ClientError) -> None:
-        """The stream broke. Raises what broke it when there is no use or no patience in trying again."""
-        if "UNAVAILABLE" not in (error.code, error.reason) or self._count():
+        """The stream broke. Raises what broke it when there is no use or no patience in trying again: a server that
+        was never there is not waited for."""
+        if not self.cursor or "UNAVAILABLE" not in (error.code, error.reason) or self._count():
             raise error
 
     def _count(self) -> bool:
