@@ -126,12 +126,14 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
     try:
         await strike(stage, time.monotonic() + seconds)
         stage.over.set()
+        say(f"{stage.now:3.0f} s, the last blow has fallen")
         await asyncio.wait(customers, timeout=30)
         for customer in customers:
             if customer.done():
                 customer.result()
         if not await quiet(stage, GRACE + 15):
             problems.append(f"{GRACE + 15:g} s after the last blow, tasks still run or wait")
+        say(f"{stage.now:3.0f} s, nothing runs any more")
         # Once more, with nothing running: what asks is still there afterwards, and can be answered.
         stage.record.add(Struck(at=stage.now, how="kill"))
         await stage.victim.kill()
@@ -144,6 +146,7 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
             task.cancel()
         await asyncio.gather(*background, *customers, return_exceptions=True)
     await followers_end(stage)
+    say(f"{stage.now:3.0f} s, nobody hears anything any more")
     return problems
 
 
