@@ -25,7 +25,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, StoreLock, hold
 from dragoman.ports import Agent, Copied, Store
-from dragoman.runtime import Limits, Runtime, open_runtime
+from dragoman.runtime import Coalesce, Limits, Runtime, open_runtime
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.security.static import StaticToken
@@ -116,6 +116,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
                     slots=settings.slots,
                     strict=settings.strict_transitions,
                     retention=settings.rules,
+                    coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
                 )
             )
         except ValueError as error:

@@ -164,6 +164,10 @@ class Settings(BaseSettings):
     """Decoded size of the largest message accepted."""
     slots: int = Field(default=SLOTS, ge=1)
     """Turns that run at the same time; more wait."""
+    coalesce_ms: float = Field(default=0.0, ge=0, le=10_000, allow_inf_nan=False)
+    """Milliseconds that a text chunk may wait for the next ones, to be one event with them; 0: none waits."""
+    coalesce_bytes: ByteSize = Field(default=ByteSize(0), ge=0)
+    """Bytes of text up to which chunks that wait become one event; 0: 64 KiB with `coalesce_ms`, else off."""
     blocking_wait: Seconds = 300.0
     """Seconds after which a waiting send answers with the task as it is."""
     drain: float = Field(default=300.0, ge=0, allow_inf_nan=False)

@@ -167,6 +167,21 @@ def serve(
         str | None,
         _option("--inline-bytes", metavar="SIZE", panel=_LIMITS, help="Large parts in an answer; then links. [16MiB]"),
     ] = None,
+    coalesce_ms: Annotated[
+        str | None,
+        _option(
+            "--coalesce-ms",
+            metavar="MS",
+            panel=_LIMITS,
+            help="How long a chunk may wait to be one event with more. [0]",
+        ),
+    ] = None,
+    coalesce_bytes: Annotated[
+        str | None,
+        _option(
+            "--coalesce-bytes", metavar="SIZE", panel=_LIMITS, help="Text in such an event. [off; 64KiB with the above]"
+        ),
+    ] = None,
     cors: Annotated[
         str | None,
         _option("--cors", metavar="ORIGIN,...", panel=_PROTOCOL, help="Web pages that may call; * for all. [none]"),

@@ -1,7 +1,8 @@
 """Floor 4: what happens to a task. Sees ports only; no transport, no database, no broker by name."""
 
 from dragoman.runtime.call import Call, Limits
+from dragoman.runtime.coalesce import Coalesce
 from dragoman.runtime.opening import Runtime, open_runtime
 from dragoman.runtime.service import TaskService
 
-__all__ = ["Call", "Limits", "Runtime", "TaskService", "open_runtime"]
+__all__ = ["Call", "Coalesce", "Limits", "Runtime", "TaskService", "open_runtime"]

@@ -15,6 +15,7 @@ from typing import Any, Final
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Head, Ready, Refused, TaskRef
 from dragoman.ports import Agent, Bus, Job, Signal, Store, StoredMessage
+from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.log import Log
 from dragoman.runtime.run import Run
 
@@ -43,6 +44,7 @@ class Dispatch:
         *,
         slots: int = SLOTS,
         strict: bool = False,
+        coalesce: Coalesce = OFF,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -51,6 +53,7 @@ class Dispatch:
         self._session = session
         self._slots = slots
         self._strict = strict
+        self._coalesce = coalesce
         self._runs: dict[TaskRef, Run] = {}
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,7 +132,8 @@ class Dispatch:
         return None
 
     def _begin(self, head: Head, message: StoredMessage | None, fresh_context: bool) -> Run:
-        run = Run(self._log, self._store, self._agents[head.agent], head, strict=self._strict)
+        agent = self._agents[head.agent]
+        run = Run(self._log, self._store, agent, head, strict=self._strict, coalesce=self._coalesce)
         self._runs[head.ref] = run
         self._idle.clear()
         if message is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from dragoman.core.retention import Rules
 from dragoman.ports import Agent, Bus, Store
 from dragoman.runtime.call import Limits
+from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.dispatch import SLOTS, Dispatch
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.follow import Followers
@@ -46,6 +47,7 @@ async def open_runtime(
     alone: bool = True,
     lease: float = LEASE,
     retention: Rules | None = None,
+    coalesce: Coalesce = OFF,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -66,7 +68,7 @@ async def open_runtime(
     reaper = Reaper(store, bus, appends, session, specs)
     await reaper.reap()
     followers = Followers(store, bus)
-    dispatch = Dispatch(store, bus, appends, by_id, session, slots=slots, strict=strict)
+    dispatch = Dispatch(store, bus, appends, by_id, session, slots=slots, strict=strict, coalesce=coalesce)
     service = TaskService(store, bus, appends, followers, dispatch, specs, root, limits or Limits())
     upkeep = Upkeep(store, bus, followers)
     declared = {name: spec.retention for name, spec in specs.items()}

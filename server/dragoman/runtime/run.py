@@ -30,6 +30,7 @@ from dragoman.core.log import (
 from dragoman.core.names import id_of
 from dragoman.ports import NOTHING, Agent, Conversation, Ending, Notes, Store, StoredMessage, TurnOver
 from dragoman.runtime.batch import Batch, Change
+from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.deadlines import Deadlines
 from dragoman.runtime.log import Log
 from dragoman.runtime.notices import (
@@ -65,7 +66,9 @@ REFERENCES: Final = 16
 class Run:
     """Drives one claimed task. Implements `dragoman.ports.Desk` for its agent."""
 
-    def __init__(self, log: Log, store: Store, agent: Agent, head: Head, *, strict: bool = False) -> None:
+    def __init__(
+        self, log: Log, store: Store, agent: Agent, head: Head, *, strict: bool = False, coalesce: Coalesce = OFF
+    ) -> None:
         assert head.running, "a run begins with a claim"
         self.head = head
         self.cancelled = False
@@ -77,7 +80,7 @@ class Run:
         self._strict = strict
         self._state = head.state
         self._guard = Runner(head.session, head.token)
-        self._batch = Batch(self._send)
+        self._batch = Batch(self._send, coalesce)
         self._mail = asyncio.Event()
         self._history: list[pb.Message] = []
         self._references: list[pb.Task] = []
