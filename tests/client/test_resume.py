@@ -93,14 +93,22 @@ async def test_a_follower_outlives_the_server_it_follows(tmp_path: Path, binding
             http=Address("127.0.0.1", http), grpc=Address("127.0.0.1", grpc), store=f"sqlite:///{tmp_path}/tasks.db"
         )
 
-    async with open_app(settings(), [playground]) as app:
-        at_http, at_grpc = app.http, app.grpc
-        client = Client(str(at_grpc) if binding == "grpc" else f"http://{at_http}", binding=binding)
-        await client.__aenter__()
-        events = client.stream(message("sleep 60"))
-        states = [(await anext(events)).task.status.state]
-    async with aclosing(events), asyncio.timeout(30), open_app(settings(at_http.port, at_grpc.port), [playground]):
-        states += [event.status_update.status.state async for event in events]
-    await client.__aexit__(None, None, None)
+    states: list[int] = []
+    begun = asyncio.Event()
+
+    async def follow(client: Client) -> None:
+        async with client, aclosing(client.stream(message("sleep 60"))) as events:
+            async for event in events:
+                states.append((event.task if event.HasField("task") else event.status_update).status.state)
+                begun.set()
+
+    async with asyncio.timeout(30):
+        async with open_app(settings(), [playground]) as app:
+            at_http, at_grpc = app.http, app.grpc
+            client = Client(str(at_grpc) if binding == "grpc" else f"http://{at_http}", binding=binding)
+            following = asyncio.create_task(follow(client))
+            await begun.wait()
+        async with open_app(settings(at_http.port, at_grpc.port), [playground]):
+            await following
     assert states[0] == pb.TASK_STATE_SUBMITTED
     assert states[-1] == pb.TASK_STATE_FAILED

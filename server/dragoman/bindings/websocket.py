@@ -32,6 +32,9 @@ AT_ONCE: Final = 64
 GONE: Final = 499
 """Of a client that did not wait for its answer, for the log alone."""
 
+GOODBYE: Final = 1.0
+"""Seconds that a client gets to answer a closing frame."""
+
 COMPLETE: Final = b'{"status":"stream_complete"}'
 
 
@@ -46,7 +49,9 @@ class WebSocket:
 
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         """Serves one connection until it closes."""
-        socket = web.WebSocketResponse(max_msg_size=body.cap(self._options.message_bytes), heartbeat=30.0)
+        socket = web.WebSocketResponse(
+            timeout=GOODBYE, max_msg_size=body.cap(self._options.message_bytes), heartbeat=30.0
+        )
         if not socket.can_prepare(request):
             raise InvalidRequest("this path speaks WebSocket; send Upgrade: websocket")
         try:
