@@ -436,6 +436,11 @@ class Agent(Protocol):
     @property
     def spec(self) -> AgentSpec: ...
 
+    @property
+    def left_behind(self) -> int:
+        """Threads of it that go on although their turn is over."""
+        ...
+
     async def take_turn(self, desk: Desk) -> Ending:
         """Runs one turn. Failures of the agent's own code become an Ending; CancelledError passes through."""
         ...

@@ -14,7 +14,7 @@ from tests.agents.desk import RecordingDesk, said, state_of, take
 from dragoman import Turn, agent
 from dragoman.agents.declare import DeclaredAgent
 from dragoman.agents.function import take_turn
-from dragoman.agents.threads import Threads
+from dragoman.agents.threads import LeftBehind, Threads
 
 
 async def canceled(it: DeclaredAgent[Any, Any]) -> RecordingDesk:
@@ -128,10 +128,10 @@ async def test_a_thread_that_does_not_stop_is_left_behind_when_patience_ends_or_
         assert release.wait(30)
         raise ValueError("nobody hears this")
 
-    desk = RecordingDesk("go")
+    desk, left = RecordingDesk("go"), LeftBehind()
     with ThreadPoolExecutor(1) as threads:
         run = asyncio.create_task(
-            take_turn(it, desk, agent="a", new_id=lambda: "id", threads=threads, patience=patience)
+            take_turn(it, desk, agent="a", new_id=lambda: "id", threads=threads, left=left, patience=patience)
         )
         await desk.put_something.wait()
         run.cancel()
@@ -141,7 +141,9 @@ async def test_a_thread_that_does_not_stop_is_left_behind_when_patience_ends_or_
             run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
+        assert left.count == 1
         release.set()
+    assert left.count == 0
 
 
 async def test_a_turn_that_is_canceled_before_it_got_a_thread_never_runs() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
 from dragoman.agents.describe import ExtensionLike, ProviderLike, RetentionLike, Retry, SkillLike, spec_of
 from dragoman.agents.function import take_turn
-from dragoman.agents.threads import Threads
+from dragoman.agents.threads import LeftBehind, Threads
 from dragoman.agents.values import NewId
 from dragoman.core.card import DEFAULT_MODES, AgentSpec
 from dragoman.ports import Agent, Desk, Ending
@@ -44,16 +44,24 @@ class DeclaredAgent(Generic[P, R]):
         self._spec = spec
         self._new_id = new_id
         self._threads = threads
+        self._left = LeftBehind()
 
     @property
     def spec(self) -> AgentSpec:
         """What the agent says of itself."""
         return self._spec
 
+    @property
+    def left_behind(self) -> int:
+        """Threads of it that go on although their turn is over: it did not look whether it was canceled."""
+        return self._left.count
+
     async def take_turn(self, desk: Desk) -> Ending:
         """Runs the function for one turn. Its failures become a FAILED Ending; CancelledError passes through."""
         function: Callable[..., object] = self.__wrapped__
-        return await take_turn(function, desk, agent=self._spec.id, new_id=self._new_id, threads=self._threads)
+        return await take_turn(
+            function, desk, agent=self._spec.id, new_id=self._new_id, threads=self._threads, left=self._left
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.__wrapped__(*args, **kwargs)

@@ -18,13 +18,15 @@ import contextvars
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Final, cast
 
 from dragoman.agents.blame import describe, leaf, where
 from dragoman.agents.output import Output
+from dragoman.agents.threads import LeftBehind
 from dragoman.agents.turn import Turn, TurnEnded
 from dragoman.agents.values import NewId, adopted, change_of
 from dragoman.core import states
@@ -42,13 +44,20 @@ PATIENCE: Final = 12.0
 
 
 async def take_turn(
-    function: AgentFunction, desk: Desk, *, agent: str, new_id: NewId, threads: Executor, patience: float = PATIENCE
+    function: AgentFunction,
+    desk: Desk,
+    *,
+    agent: str,
+    new_id: NewId,
+    threads: Executor,
+    left: LeftBehind | None = None,
+    patience: float = PATIENCE,
 ) -> Ending:
     """One turn of `function`. Its failures become a FAILED ending; a cancel that somebody asked for passes through."""
     output = Output(desk, new_id)
     turn = Turn(output)
     try:
-        value = await _result(function, turn, threads, patience)
+        value = await _result(function, turn, Thread(agent, threads, left or LeftBehind(), patience))
         try:
             return _completed(output, value)
         except InvalidAgentResponse as error:
@@ -65,7 +74,7 @@ async def take_turn(
             return _failed(function, output, agent, late, late)
 
 
-async def _result(function: AgentFunction, turn: Turn, threads: Executor, patience: float) -> object:
+async def _result(function: AgentFunction, turn: Turn, thread: Thread) -> object:
     """What the function returned, after everything it yielded was put."""
     if inspect.isasyncgenfunction(function):
         await _drain_async(cast("AsyncGenerator[object, None]", function(turn)), turn)
@@ -73,10 +82,8 @@ async def _result(function: AgentFunction, turn: Turn, threads: Executor, patien
     if inspect.iscoroutinefunction(function):
         return await cast("Awaitable[object]", function(turn))
     if inspect.isgeneratorfunction(function):
-        return await _in_thread(
-            lambda: _drain(cast("Generator[object, None, object]", function(turn)), turn), threads, patience
-        )
-    return await _in_thread(lambda: function(turn), threads, patience)
+        return await thread.run(lambda: _drain(cast("Generator[object, None, object]", function(turn)), turn))
+    return await thread.run(lambda: function(turn))
 
 
 # Generators --------------------------------------------------------------------------------------------------------
@@ -139,28 +146,47 @@ def _drain(stream: Generator[object, None, object], turn: Turn) -> object:
 # Threads -----------------------------------------------------------------------------------------------------------
 
 
-async def _in_thread(work: Callable[[], object], threads: Executor, patience: float) -> object:
-    """Runs `work` in a thread, with this context's variables.
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Where the sync function of an agent runs, and how long a canceled one is waited for."""
 
-    A cancel cannot stop a thread: it is given time to notice, so that CANCELED means that it stopped. A second
-    cancel, or the end of our patience, leaves it behind.
-    """
-    context = contextvars.copy_context()
-    running = threads.submit(context.run, _without_stop_iteration, work)
-    result = asyncio.wrap_future(running)
-    try:
-        await asyncio.wait([result])  # which does not cancel what it waits for
-    except asyncio.CancelledError:
-        if running.cancel():  # it never began
-            raise
+    agent: str
+    threads: Executor
+    left: LeftBehind
+    patience: float
+
+    async def run(self, work: Callable[[], object]) -> object:
+        """Runs `work` in a thread, with this context's variables.
+
+        A cancel cannot stop a thread: it is given time to notice, so that CANCELED means that it stopped. A second
+        cancel, or the end of our patience, leaves it behind.
+        """
+        context = contextvars.copy_context()
+        running = self.threads.submit(context.run, _without_stop_iteration, work)
+        result = asyncio.wrap_future(running)
         try:
-            await asyncio.wait([result], timeout=patience)
-        finally:
-            if not result.done():
-                result.cancel()  # nobody looks at it any more, whatever it comes to
-        if result.cancelled():
-            raise
-    return result.result()
+            await asyncio.wait([result])  # which does not cancel what it waits for
+        except asyncio.CancelledError:
+            if running.cancel():  # it never began
+                raise
+            try:
+                await asyncio.wait([result], timeout=self.patience)
+            finally:
+                if not result.done():
+                    self._leave(running)
+                    result.cancel()  # nobody looks at it any more, whatever it comes to
+            if result.cancelled():
+                raise
+        return result.result()
+
+    def _leave(self, running: Future[object]) -> None:
+        self.left.add(running)
+        log.warning(
+            "agent %s: a thread goes on although its turn is over; threads left behind: %d",
+            self.agent,
+            self.left.count,
+            extra={"agent": self.agent},
+        )
 
 
 def _without_stop_iteration(work: Callable[[], object]) -> object:

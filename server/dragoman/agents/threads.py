@@ -19,6 +19,29 @@ T = TypeVar("T")
 Work = Callable[[], None]
 
 
+class LeftBehind:
+    """Counts calls that go on although nobody waits for them any more: nothing can stop a thread from outside."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How many go on now."""
+        return self._count
+
+    def add(self, call: Future[T]) -> None:
+        """Counts a call until it returns after all."""
+        with self._lock:
+            self._count += 1
+        call.add_done_callback(self._returned)
+
+    def _returned(self, _: Future[T]) -> None:
+        with self._lock:
+            self._count -= 1
+
+
 class Threads(Executor):
     """An executor with at most `limit` daemon threads, begun as they are needed; more work than that waits."""
 

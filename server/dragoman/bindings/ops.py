@@ -86,6 +86,7 @@ class Operations:
                     card_url=self._cards.card_url(spec.id, None),
                     input_modes=spec.input_modes,
                     output_modes=spec.output_modes,
+                    threads_left_behind=self._explainer.left_behind(spec.id) if self._explainer else 0,
                 )
                 for spec in self._cards.catalogue()
             ]

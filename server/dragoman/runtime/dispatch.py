@@ -77,6 +77,10 @@ class Dispatch:
         """Runs under way."""
         return len(self._runs)
 
+    def left_behind(self, agent: str) -> int:
+        """Threads of an agent that go on although their turn is over."""
+        return self._agents[agent].left_behind if agent in self._agents else 0
+
     @property
     def draining(self) -> bool:
         return self._draining

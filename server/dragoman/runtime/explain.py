@@ -37,6 +37,10 @@ class Explainer:
         self._followers = followers
         self._agents = agents
 
+    def left_behind(self, agent: str) -> int:
+        """Threads of an agent that go on here although their turn is over."""
+        return self._dispatch.left_behind(agent)
+
     async def explain(self, task_id: str) -> list[Explanation]:
         """Every task that clients call so; none when there is none."""
         heads = await self._store.locate(task_id)
