@@ -258,3 +258,13 @@ async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_pat
     told = json_format.MessageToDict(event.task.metadata)[RESUME.uri]
     assert told == {"gap": True, "from": 2, "sequence": events[0].sequence}
     assert texts(event.task) == texts(task)
+
+
+async def test_the_rest_of_a_finished_task_waits_for_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "ROUND", 3600.0)
+    async with world(tmp_path, three) as here, asyncio.timeout(10):
+        task = await here.send()
+        after = replace(here.call, after="1")
+        events = await collect(here.runtime.service.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id)))
+    assert [event.sequence for event in events] == list(range(2, 2 + len(events)))
+    assert events

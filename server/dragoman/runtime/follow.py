@@ -142,6 +142,11 @@ class Subscriber:
             self.at = event.sequence
             return self.mark(event)
 
+    def go_on(self, at: int, last: int) -> None:
+        """Stands after event `at` of a task whose log, as the caller has read it, ends with event `last`."""
+        self.at = at
+        self._follower.heard(last)
+
     def mark(self, event: Event) -> Event:
         """Gives the event its cursor, if nobody did yet: it is the same for all who read it."""
         if not event.cursor:

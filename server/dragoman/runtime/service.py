@@ -130,7 +130,7 @@ class TaskService:
 
     async def _replay(self, subscriber: Subscriber, call: Call, head: Head) -> AsyncGenerator[Event, None]:
         """The events of a turn that was begun before: from the task's first, or after the caller's cursor."""
-        subscriber.at = self._at(call, head) if call.after else 0
+        subscriber.go_on(self._at(call, head) if call.after else 0, head.last)
         ended = False
         while not ended:
             event = await subscriber.next()
@@ -242,7 +242,8 @@ class TaskService:
         """
         head = (await self._snapshot(ref, 0)).head
         known = head.last
-        after = subscriber.at = self._at(call, head)
+        after = self._at(call, head)
+        subscriber.go_on(after, known)
         ended = _over(head, call) and after == known
         while not ended:
             try:
