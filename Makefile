@@ -18,7 +18,7 @@ unexport VIRTUAL_ENV
 ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
-.PHONY: help env lock serve test check format lint format-check types layers googleapis proto proto-check \
+.PHONY: help env lock serve test coverage check format lint format-check types layers googleapis proto proto-check \
 	baseline openapi fuzz chaos soak foreign bench bench-smoke clean
 
 help: ## list the targets
@@ -45,8 +45,11 @@ serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:
 
 # ---------------------------------------------------------------- tests
 
-test: $(ENV) ## our tests, with coverage (ARGS="-k name" for some)
-	@python -m pytest --cov --cov-report=term $(ARGS)
+test: $(ENV) ## our tests (ARGS="-k name" for some)
+	@python -m pytest -n 2 $(ARGS)
+
+coverage: $(ENV) ## our tests again, and which lines they reach; fails below the threshold
+	@python -m pytest -n 2 --cov --cov-report=term
 
 fuzz: $(ENV) ## made-up requests against a server, and more examples for properties (FUZZ_SECONDS=60)
 	@python -m tests.fuzz.run

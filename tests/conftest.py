@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Generator
 from typing import Final
 
 import pytest
@@ -30,3 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.time() > UNTIL:
         pytest.skip("the time for fuzzing is over")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Makes what tests logged fit to travel between processes: some log halves of surrogate pairs on purpose."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report

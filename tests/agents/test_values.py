@@ -131,7 +131,9 @@ FILES: list[tuple[object, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "name", "media_type"), FILES, ids=lambda case: str(case)[:20])
+@pytest.mark.parametrize(
+    ("value", "name", "media_type"), FILES, ids=lambda case: type(case).__name__ if not isinstance(case, str) else case
+)
 async def test_bytes_are_a_file_of_an_artifact_of_its_own(value: bytes, name: str, media_type: str) -> None:
     for task in (await returned(value), await yielded("text", value)):
         artifact = task.artifacts[-1]
