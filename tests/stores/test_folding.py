@@ -134,6 +134,18 @@ async def test_a_task_that_is_no_more_is_forgotten(store: SqliteStore, clock: Cl
     assert count(store, "grown") == count(store, "long") == 0
 
 
+@pytest.mark.parametrize("together", [1, 7, 100])
+async def test_a_cut_log_keeps_its_last_events_and_hardly_more(store: SqliteStore, clock: Clock, together: int) -> None:
+    claimed = await running(store)
+    for _ in range(600 // together):
+        await store.append(by_runner(claimed, *[chunk("out", "x") for _ in range(together)]))
+    done = await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
+    clock.now += 10**9
+    await store.tidy()
+    kept = done.head.last - await store.oldest(done.head.ref) + 1
+    assert folding.KEPT <= kept < folding.KEPT + together
+
+
 async def test_what_was_done_is_logged(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "dragoman.store")
     await grown(store, 300)
