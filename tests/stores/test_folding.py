@@ -17,9 +17,20 @@ from dragoman.core import states
 from dragoman.core.log import Appended
 from dragoman.core.plan import plan
 from dragoman.ports import Tidied
-from dragoman.stores.sqlite import Sizes, SqliteStore, folding, open_store, writer
+from dragoman.stores.sqlite import Sizes, SqliteStore, folding, open_store, schema, writer
 from dragoman.stores.sqlite.folding import JOINED, Growth, groups
-from dragoman.testing.changes import SESSION, artifact, by_runner, chunk, created, follow_up, new_ref, running, status
+from dragoman.testing.changes import (
+    OWNER,
+    SESSION,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    follow_up,
+    new_ref,
+    running,
+    status,
+)
 from dragoman.testing.store_size import StoreSize
 from dragoman.testing.store_writes import Clock
 
@@ -162,6 +173,28 @@ def test_growth_is_counted_for_so_many_tasks_only(monkeypatch: pytest.MonkeyPatc
         growth.note(connection, 1, plan(first.head, by_runner(first.outcome, chunk("out", "x")), 2))
     assert len(growth._rows) == 3
     connection.close()
+
+
+async def test_a_store_from_before_folding_is_folded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, steps = tmp_path / "old.db", dict(schema._steps())
+    monkeypatch.setattr(schema, "_steps", lambda: ((number, steps[number]) for number in (1, 2, 3)))
+    connection = schema.connect(path)
+    schema.migrate(connection)
+    zeros = ("last", "messages", "status_message", "asked", "inbox", "taken", "session", "token", "ready")
+    connection.execute("INSERT INTO owners VALUES (1, ?, ?)", (OWNER.scope, OWNER.principal))
+    connection.execute(
+        f"INSERT INTO tasks (owner, task, agent, id, context, created, updated, state, visible, metadata,"
+        f" {', '.join(zeros)}) VALUES (1, x'00', 'a', 'a', 'c', 1, 1, 3, 1, x'', 100, {', '.join('0' * 8)})"
+    )
+    connection.execute("INSERT INTO artifacts VALUES (1, x'00', 'out', 1, x'')")
+    for number in range(100):
+        connection.execute("INSERT INTO chunks VALUES (1, x'00', 'out', ?, 1, x'78')", (number,))
+        connection.execute("INSERT INTO log VALUES (1, x'00', ?, 1, 0, x'')", (number + 1,))
+    connection.close()
+    monkeypatch.undo()
+    store = open_store(path, sizes=Sizes(cut_after=1))
+    assert await store.tidy() == Tidied(rows=99, events=36)
+    await store.close()
 
 
 # How -----------------------------------------------------------------------------------------------------------------
