@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections.abc import Generator
 from typing import Final
@@ -17,6 +18,10 @@ from hypothesis import HealthCheck, settings
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "")
 UNTIL: Final = float(os.environ.get("FUZZ_UNTIL", "inf"))
 """Seconds since the epoch after which no more property begins."""
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts us in the background has Ctrl-C ignored, and so would the commands that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fuzz", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 if PROFILE:
