@@ -266,3 +266,27 @@ async def test_a_task_does_not_undo_what_another_wrote_of_their_conversation(tmp
         here.at("go").set()
         ended = await here.ended(slow.id)
     assert {state(fast), state(ended)} == {"COMPLETED", "FAILED"}
+
+
+@pytest.mark.parametrize("heeded", [True, False])
+async def test_a_verb_that_comes_too_late_for_its_conversation_ends_its_task(tmp_path: Path, heeded: bool) -> None:
+    async def races(turn: Turn) -> str:
+        if turn.text == "slow":
+            here.at("read").set()
+            await here.at("go").wait()
+        turn.context.state["who"] = turn.text
+        turn.status("written before the end")
+        if heeded:
+            await turn.flush()
+        return "done"
+
+    async with world(tmp_path, races) as here:
+        first = await here.send("first")
+        slow = await here.start("slow", context_id=first.context_id)
+        await here.at("read").wait()
+        fast = await here.send("fast", context_id=first.context_id)
+        here.at("go").set()
+        await here.idle()
+        ended = await here.get(slow.id)
+    assert (state(fast), state(ended)) == ("COMPLETED", "FAILED")
+    assert "conversation changed its state" in said(ended)

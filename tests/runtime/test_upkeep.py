@@ -15,6 +15,7 @@ from dragoman.core.log import Append, Inbound, New, NewTask, TaskRef
 from dragoman.core.names import Owner
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.changes import created, message, new_ref
+from dragoman.testing.store_writes import Clock
 
 
 async def test_an_erased_run_is_stopped_and_writes_nothing(tmp_path: Path) -> None:
@@ -135,3 +136,22 @@ async def test_an_export_is_of_one_moment(tmp_path: Path) -> None:
     head = pieces[0].head
     assert [piece.event.sequence for piece in pieces if piece.event] == list(range(1, head.last + 1))
     assert [piece.message.number for piece in pieces if piece.message] == list(range(1, head.messages + 1))
+
+
+async def test_an_export_of_a_task_whose_log_was_cut_begins_where_its_log_does(tmp_path: Path) -> None:
+    async def long(turn: Turn) -> None:
+        for number in range(300):
+            turn.chunk(f"{number} ")
+            await turn.flush()
+
+    clock = Clock()
+    store = open_store(tmp_path / "t.db", clock=clock)
+    async with world(tmp_path, long, store=store) as here:
+        task = await here.send()
+        clock.now += 7 * 24 * 3600 * 1000
+        assert (await store.tidy()).events > 0
+        pieces = [piece async for piece in here.runtime.upkeep.export(Selection(task=task.id))]
+        head = pieces[0].head
+        kept = range(await store.oldest(head.ref), head.last + 1)
+    assert kept.start > 1
+    assert [piece.event.sequence for piece in pieces if piece.event] == list(kept)

@@ -209,16 +209,13 @@ async def test_other_tables_lose_what_they_hold_of_a_task_a_context_and_a_princi
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released: list[tuple[int, bytes]] = []
-    monkeypatch.setattr(erasing, "MENTIONS", (("notes", "owner = ? AND task = ?"),))
     monkeypatch.setattr(erasing, "CONTEXTS", (("talk", "owner = ? AND context = ?"),))
     monkeypatch.setattr(erasing, "OWNED", (*erasing.OWNED, ("talk", "owner = ?")))
     monkeypatch.setattr(erasing, "RELEASES", (lambda _, owner, task: released.append((owner, task)),))
     heads = [(await store.append(created(new_ref(), context=context))).head for context in ("a", "a", "b")]
 
     def fill(connection: sqlite3.Connection) -> None:
-        connection.execute("CREATE TABLE notes (owner, task)")
         connection.execute("CREATE TABLE talk (owner, context)")
-        connection.executemany("INSERT INTO notes VALUES (1, ?)", [(head.ref.key,) for head in heads])
         connection.executemany("INSERT INTO talk VALUES (1, ?)", [("a",), ("b",), ("without a task",)])
 
     def contexts() -> list[str]:
@@ -226,7 +223,6 @@ async def test_other_tables_lose_what_they_hold_of_a_task_a_context_and_a_princi
 
     await store._writer.submit(fill)
     await store.erase(Selection(task=heads[0].id))
-    assert query(path, "SELECT task FROM notes") == [(head.ref.key,) for head in heads[1:]]
     assert released == [(1, heads[0].ref.key)]
     assert contexts() == ["a", "b", "without a task"]  # the context has another task
     await store.erase(Selection(task=heads[1].id))
@@ -234,4 +230,4 @@ async def test_other_tables_lose_what_they_hold_of_a_task_a_context_and_a_princi
     await store.erase(Selection(context="without a task"))
     assert contexts() == ["b"]
     await store.erase(Selection(principal=OWNER.principal))
-    assert (contexts(), query(path, "SELECT * FROM notes"), query(path, "SELECT * FROM owners")) == ([], [], [])
+    assert (contexts(), query(path, "SELECT * FROM owners")) == ([], [])

@@ -250,13 +250,19 @@ class Run:
     async def _end(self, ending: Ending) -> bool:
         """Writes the end of the turn. True when unread messages keep the task going."""
         self._ending = True
-        if ending.reply is not None and await self._reply(ending.reply):
-            return False
         try:
+            if ending.reply is not None and await self._reply(ending.reply):
+                return False
             put, notes = await self._batch.settle()
             changes = self._begun(put)
-        except (Refused, TurnOver):
+        except TurnOver:
             return False
+        except Refused as refused:
+            if refused.reason != CHANGED:
+                return False
+            # The task is still this run's: only what a verb wrote of the conversation came too late.
+            changes, notes = [], NOTHING
+            ending = Ending(notice(OUTDATED))
         except Exception as error:
             changes, notes = [], NOTHING
             ending = Ending(notice(LOST, str(error)))

@@ -56,7 +56,8 @@ class Upkeep:
         conversation = await self._store.conversation(heads[0].ref) if heads else None
         if snapshot is None or conversation is None:
             raise TaskNotFound
-        head, at = snapshot.head, 0
+        # The log of a finished task may have been cut.
+        head, at = snapshot.head, max(await self._store.oldest(heads[0].ref) - 1, 0)
         yield Exported(head, task=snapshot.task)
         while at < head.last:
             events = await self._store.events(head.ref, at, EVENTS)

@@ -22,17 +22,11 @@ from dragoman.stores.sqlite.blobs import release_blobs
 from dragoman.stores.sqlite.reads import owner_number
 from dragoman.stores.sqlite.selecting import owners
 
-# What other tables hold of a task: ADD YOURS HERE ------------------------------------------------------------------
-
-MENTIONS: Final[tuple[tuple[str, str], ...]] = ()
-"""(table, where) for rows that mention a task; `?` are its owner's number and its key.
-
-For a table of idempotency keys: a key whose task was erased has to answer NOT_FOUND until it expires, so its row
-stays there, without what it holds of an answer."""
+# What other tables hold of a task ---------------------------------------------------------------------------------
 
 CONTEXTS: Final[tuple[tuple[str, str], ...]] = (("context_state", "owner = ? AND context = ?"),)
 """(table, where) for rows of a conversation; `?` are its owner's number and the context. They go with the context's
-last task, or when the context is erased: ("context_state", "owner = ? AND context = ?")."""
+last task, or when the context is erased."""
 
 OWNED: Final[tuple[tuple[str, str], ...]] = (("totals", "owner = ?"), ("idempotency", "owner = ?"))
 """(table, where) for rows of a principal; `?` is its number. They go when all of a principal is erased."""
@@ -105,8 +99,6 @@ def _fence(
             number = connection.execute(_BEGIN, (reason, str(selection), now)).lastrowid or 0
         connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
         connection.execute("INSERT INTO leaving VALUES (?, ?, ?, ?)", (number, head.id, owner, key))
-        for table, where in MENTIONS:
-            connection.execute(f"DELETE FROM {table} WHERE {where}", (owner, key))
         for release in RELEASES:
             release(connection, owner, key)
         totals[owner, head.agent, head.state] -= head.visible

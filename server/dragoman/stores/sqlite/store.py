@@ -79,7 +79,7 @@ class SqliteStore:
         self._local = threading.local()
         self._reading: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, "dragoman-reader", self._open_reader)
-        self._files = Files(path.with_name(f"{path.name}.blobs"))
+        self._files = Files(backup.blobs_of(path))
         self.blobs = Inline(self._files, secret, marker, sizes.inline_bytes, clock)
         self._spill = Spill(self._files, self.blobs, marker, self._writer.submit)
         self._swept = False
