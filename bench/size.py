@@ -23,6 +23,7 @@ from bench.agents import echo
 from bench.answers import TEXT, send_request
 from dragoman.bus.local import LocalBus
 from dragoman.core import states
+from dragoman.core.identity import NOBODY
 from dragoman.core.log import Appended
 from dragoman.ports import Store
 from dragoman.runtime import Call, open_runtime
@@ -132,7 +133,7 @@ async def remembering(folder: Path, first: int, tasks: int) -> dict[str, float]:
     logging.disable(logging.INFO)
     store = open_store(folder / "memory.db", synchronous="normal")
     async with open_runtime(store, LocalBus(), [echo]) as runtime:
-        call = Call(runtime.service.caller("", "anonymous"))
+        call = Call(runtime.service.caller("", NOBODY))
         request = send_request(TEXT)
 
         async def send(count: int) -> None:

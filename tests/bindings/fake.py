@@ -17,8 +17,8 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.core import frames, states
 from dragoman.core.card import AgentSpec
+from dragoman.core.identity import Caller
 from dragoman.core.log import Event
-from dragoman.core.names import Caller
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -19,6 +19,7 @@ from dragoman.core.errors import (
     Unavailable,
     UnsupportedOperation,
 )
+from dragoman.core.identity import NOBODY
 from dragoman.runtime import service as service_module
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -134,7 +135,7 @@ async def test_a_push_configuration_is_refused_while_push_is_off(tmp_path: Path)
 async def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
     async with world(tmp_path, echo) as here:
         with pytest.raises(AgentNotFound, match="nobody"):
-            here.runtime.service.caller("nobody", "anonymous")
+            here.runtime.service.caller("nobody", NOBODY)
 
 
 # Messages while working --------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 from dragoman.agents.declare import agent as declare
 from dragoman.agents.turn import Turn
 from dragoman.bus.local import LocalBus
+from dragoman.core.identity import NOBODY
 from dragoman.core.log import Event
 from dragoman.ports import Bus, Store
 from dragoman.runtime import Call, Runtime, open_runtime
@@ -50,7 +51,7 @@ class World:
 
     @property
     def call(self) -> Call:
-        return Call(self.runtime.service.caller("", "anonymous"))
+        return Call(self.runtime.service.caller("", NOBODY))
 
     def at(self, place: str) -> asyncio.Event:
         """An event that an agent of the test sets, or waits for."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from dragoman.core.names import ANONYMOUS
+from dragoman.core.identity import NOBODY, Identity
 from dragoman.ports import Authenticator
 
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="dragoman"'}
 """What a refusal tells an HTTP client (RFC 9110 §11.6.1)."""
 
 
-async def principal(headers: Mapping[str, str], authenticator: Authenticator | None = None) -> str:
-    """The principal behind these HTTP headers or gRPC metadata. Raises Unauthenticated for wrong credentials."""
+async def identify(headers: Mapping[str, str], authenticator: Authenticator | None = None) -> Identity:
+    """Who is behind these HTTP headers or gRPC metadata. Raises Unauthenticated for wrong credentials."""
     if authenticator is None:
-        return ANONYMOUS
-    return await authenticator.authenticate(headers) or ANONYMOUS
+        return NOBODY
+    return await authenticator.authenticate(headers) or NOBODY

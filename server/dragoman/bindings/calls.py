@@ -21,8 +21,8 @@ from dragoman.bindings.methods import SEND, STREAM, CallRow
 from dragoman.bindings.origins import Origin
 from dragoman.core.errors import A2AError, MethodNotFound
 from dragoman.core.extensions import IDEMPOTENCY, RESUME, SERVER
+from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import Event
-from dragoman.core.names import Caller
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, jsonrpc, parts
@@ -39,7 +39,7 @@ class Peer:
 
     tenant: str
     """The tenant that the address names; it goes before the one in the params."""
-    principal: str
+    identity: Identity
     versions: Sequence[str] = ()
     """Every `A2A-Version` given."""
     extensions: Sequence[str] = ()
@@ -82,10 +82,10 @@ class Calls:
             raise row.op.refuses
         params = {} if request.params is None else request.params
         asked = row.read(params)
-        caller = self._service.caller(peer.tenant or getattr(asked, "tenant", ""), peer.principal)
+        caller = self._service.caller(peer.tenant or getattr(asked, "tenant", ""), peer.identity)
         access.about(caller.agent, asked)
         if row.op.extended_card:
-            card = self._cards.extended(caller.agent, peer.origin, peer.principal, row.dialect)
+            card = self._cards.extended(caller.agent, peer.origin, peer.identity, row.dialect)
             return Answer(row, card)
         assert row.op.call is not None
         operation = row.op.call(self._service)
@@ -145,7 +145,7 @@ class Calls:
         if not isinstance(task_id, str) or not isinstance(tenant, str):
             return None
         try:
-            caller: Caller = self._service.caller(tenant, peer.principal)
+            caller: Caller = self._service.caller(tenant, peer.identity)
         except A2AError:
             return None  # told where the call is answered
         made = await self._service.made_in(caller, task_id)

@@ -23,7 +23,7 @@ from dragoman.core.errors import (
     Unauthenticated,
     UnsupportedOperation,
 )
-from dragoman.core.names import ANONYMOUS
+from dragoman.core.identity import Identity
 from dragoman.wire import cards
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -86,36 +86,36 @@ class Cards:
         make = cards.old_document if old else cards.document
         return self._served(_SHAPES.get(version[:3], make), agent, origin)
 
-    def v03_document(self, agent: str, origin: Origin | None, principal: str) -> Served:
+    def v03_document(self, agent: str, origin: Origin | None, identity: Identity) -> Served:
         """The 0.3 card as JSON, for `GET /v1/card`: the extended one for who may see it. Raises AgentNotFound."""
-        trusted = principal != ANONYMOUS and self._extends(self._spec(agent))
+        trusted = identity.known and self._extends(self._spec(agent))
         return self._served(cards.v03_document, agent, origin, trusted=trusted)
 
-    def v03_card(self, agent: str, principal: str) -> v03_pb.AgentCard:
+    def v03_card(self, agent: str, identity: Identity) -> v03_pb.AgentCard:
         """The 0.3 card as message, for the gRPC method GetAgentCard, as `v03_document`. Raises AgentNotFound."""
         spec = self._spec(agent)
-        trusted = principal != ANONYMOUS and self._extends(spec)
+        trusted = identity.known and self._extends(spec)
         return cards.v03_card(spec, self._addresses(agent, None, trusted=trusted))
 
-    def extended(self, agent: str, origin: Origin | None, principal: str, dialect: Dialect) -> bytes:
+    def extended(self, agent: str, origin: Origin | None, identity: Identity, dialect: Dialect) -> bytes:
         """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
 
         Raises UnsupportedOperation when the card declares none (0.3: ExtendedAgentCardNotConfigured),
         Unauthenticated for a caller who has not shown who it is.
         """
-        self._check_extended(agent, principal, dialect)
+        self._check_extended(agent, identity, dialect)
         make = cards.v1_document if dialect in (Dialect.V1, Dialect.RUST) else cards.v03_document
         return self._served(make, agent, origin, trusted=True).body
 
-    def extended_message(self, agent: str, principal: str) -> pb.AgentCard:
+    def extended_message(self, agent: str, identity: Identity) -> pb.AgentCard:
         """The extended card as message, as `extended`."""
-        self._check_extended(agent, principal, Dialect.V1)
+        self._check_extended(agent, identity, Dialect.V1)
         return cards.v1_card(self._spec(agent), self._addresses(agent, None, trusted=True))
 
-    def _check_extended(self, agent: str, principal: str, dialect: Dialect) -> None:
+    def _check_extended(self, agent: str, identity: Identity, dialect: Dialect) -> None:
         if not self._extends(self._spec(agent)):
             raise UnsupportedOperation if dialect in (Dialect.V1, Dialect.RUST) else ExtendedAgentCardNotConfigured
-        if principal == ANONYMOUS:
+        if not identity.known:
             raise Unauthenticated("the extended card is for callers who show who they are")
 
     def _extends(self, spec: AgentSpec) -> bool:

@@ -27,7 +27,7 @@ from dragoman.bindings.methods import Operation, Row
 from dragoman.bindings.ops import Operations
 from dragoman.bindings.serving import Bound, Options
 from dragoman.core.errors import A2AError, Unavailable
-from dragoman.core.names import Caller
+from dragoman.core.identity import Caller
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.service import TaskService
@@ -169,8 +169,8 @@ class _Method:
 
     def _card(self, caller: Caller) -> Message:
         if self._row.op.extended_card:
-            return self._cards.extended_message(caller.agent, caller.owner.principal)
-        return self._cards.v03_card(caller.agent, caller.owner.principal)
+            return self._cards.extended_message(caller.agent, caller.identity)
+        return self._cards.v03_card(caller.agent, caller.identity)
 
     async def _stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
         access = Access(self._path, self._row.dialect.value)
@@ -197,11 +197,11 @@ class _Method:
         row = self._row
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
         versions.check(value for key, value in metadata if key == "a2a-version")
-        principal = await callers.principal(dict(metadata), self._authenticator)
+        identity = await callers.identify(dict(metadata), self._authenticator)
         if row.op.refuses:
             raise row.op.refuses
         asked = row.asked(methods.parse(self._request, data))
-        caller = self._service.caller(asked.tenant, principal)
+        caller = self._service.caller(asked.tenant, identity)
         access.about(caller.agent, asked)
         timeout = None
         if row.op.blocking and (left := context.time_remaining()) is not None:

@@ -32,7 +32,7 @@ async def peer_of(request: web.BaseRequest, variables: Mapping[str, str], known:
     """Who calls. Raises Unauthenticated for credentials that are wrong."""
     return Peer(
         tenant=variables.get("tenant", ""),
-        principal=await callers.principal(request.headers, options.authenticator),
+        identity=await callers.identify(request.headers, options.authenticator),
         versions=tuple(named_versions(request)),
         extensions=extensions.asked(request.headers),
         after=request.headers.get("Last-Event-ID", ""),

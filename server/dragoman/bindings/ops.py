@@ -18,8 +18,8 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.methods import parse
 from dragoman.bindings.serving import Options
 from dragoman.core import states
-from dragoman.core.errors import InvalidParams, TaskNotFound, Unauthenticated
-from dragoman.core.names import ANONYMOUS
+from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound, Unauthenticated
+from dragoman.core.identity import OPERATOR
 from dragoman.runtime.explain import Explainer, Explanation
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -93,12 +93,15 @@ class Operations:
         )
 
     async def check(self, context: Context) -> None:
-        """Raises Unauthenticated for who is no operator."""
+        """Raises Unauthenticated for who has not shown who it is, PermissionDenied for who is no operator."""
         if self._options.authenticator is None:
             return
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        if await callers.principal(metadata, self._options.authenticator) == ANONYMOUS:
+        identity = await callers.identify(metadata, self._options.authenticator)
+        if not identity.known:
             raise Unauthenticated("operations are for operators; show who you are")
+        if not identity.operates:
+            raise PermissionDenied(f'operations need the grant "{OPERATOR}"')
 
 
 def _explained(one: Explanation) -> ops.Explanation:

@@ -24,8 +24,8 @@ from dragoman.bindings.methods import SEND, STREAM, Operation, Row
 from dragoman.bindings.pages import request_id
 from dragoman.bindings.serving import HttpOptions
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
+from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import Event
-from dragoman.core.names import ANONYMOUS, Caller
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, httprule, protojson
@@ -112,17 +112,17 @@ class Route:
     ) -> web.StreamResponse:
         row = self.row
         named = versions.check(named_versions(request))
-        principal = await callers.principal(request.headers, self._options.authenticator)
+        identity = await callers.identify(request.headers, self._options.authenticator)
         if row.op.refuses:
             raise row.op.refuses
         options = self._options
         sent = await body.read(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
         query = request.query.items() if request.query_string else ()
         asked = row.asked(self._transcoder.request(variables, query, sent))
-        caller = self._service.caller(asked.tenant, principal)
+        caller = self._service.caller(asked.tenant, identity)
         access.about(caller.agent, asked)
         if self._operation is None:
-            return self._card(request, caller.agent, principal)
+            return self._card(request, caller.agent, identity)
         named_extensions = extensions.asked(request.headers)
         rust = rust or (self.dialect is Dialect.V1 and await self._is_rust(named, sent, caller, asked))
         call = Call(
@@ -141,12 +141,12 @@ class Route:
         headers = {"Content-Type": self._media_type(request), **headers}
         return web.Response(body=codec.encode(answer), headers=headers)
 
-    def _card(self, request: web.BaseRequest, agent: str, principal: str) -> web.Response:
+    def _card(self, request: web.BaseRequest, agent: str, identity: Identity) -> web.Response:
         origin = cards.origin(request, self._cards)
         if not self.row.op.extended_card:
-            served, private = self._cards.v03_document(agent, origin, principal), principal != ANONYMOUS
+            served, private = self._cards.v03_document(agent, origin, identity), identity.known
             return cards.respond(request, served, vary="Authorization", private=private)
-        body = self._cards.extended(agent, origin, principal, self.dialect)
+        body = self._cards.extended(agent, origin, identity, self.dialect)
         return web.Response(body=body, headers={"Content-Type": JSON, "Cache-Control": "private, no-store"})
 
     async def _is_rust(self, named: str, sent: object, caller: Caller, asked: Any) -> bool:

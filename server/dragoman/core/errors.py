@@ -111,6 +111,10 @@ class Unauthenticated(A2AError):
     """The credentials are missing or not good."""
 
 
+class PermissionDenied(A2AError):
+    """The credentials are good, but do not allow this."""
+
+
 class Unavailable(A2AError):
     """The server is not ready or is shutting down; try again."""
 

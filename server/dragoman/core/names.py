@@ -45,14 +45,6 @@ class Owner:
     principal: str
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks, and which agent: every operation starts from here."""
-
-    owner: Owner
-    agent: str
-
-
 def resolve(tenant: str, root: str) -> tuple[str, str]:
     """The (scope, agent) that a tenant string names; `root` is the agent meant by the empty one.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dragoman.core import limits
-from dragoman.core.names import Caller
+from dragoman.core.identity import Caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from dragoman.core.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
+from dragoman.core.identity import Caller
 from dragoman.core.log import (
     ENDED,
     EXISTS,
@@ -47,7 +48,7 @@ from dragoman.core.log import (
     Repeated,
     TaskRef,
 )
-from dragoman.core.names import Caller, Owner, id_of, new_key
+from dragoman.core.names import Owner, id_of, new_key
 from dragoman.ports import Store, StoredMessage
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch

@@ -17,11 +17,13 @@ from dragoman.core.card import AgentSpec
 from dragoman.core.errors import (
     AgentNotFound,
     InvalidParams,
+    PermissionDenied,
     TaskNotCancelable,
     TaskNotFound,
     UnsupportedOperation,
 )
 from dragoman.core.extensions import overlay
+from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import (
     Append,
     Cut,
@@ -32,7 +34,7 @@ from dragoman.core.log import (
     StatusChange,
     TaskRef,
 )
-from dragoman.core.names import AGENT_ID, Caller, Owner, resolve
+from dragoman.core.names import AGENT_ID, Owner, resolve
 from dragoman.ports import Bus, Signal, Snapshot, Store
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
@@ -74,14 +76,19 @@ class TaskService:
         self.root = root
         """The id of the agent meant when a request names none."""
 
-    def caller(self, tenant: str, principal: str) -> Caller:
-        """Who and what a tenant string and a principal mean. Raises AgentNotFound."""
+    def caller(self, tenant: str, identity: Identity) -> Caller:
+        """Whose tasks, and of which agent, a tenant string means for who calls: the one place that authorises.
+
+        Raises AgentNotFound, and PermissionDenied when the caller's grants do not reach the agent.
+        """
         scope, agent = resolve(tenant, self.root)
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents))
             shown = agent if AGENT_ID.fullmatch(agent) else tenant[:200]
             raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}')
-        return Caller(Owner(scope, principal), agent)
+        if not identity.may_call(scope, agent):
+            raise PermissionDenied(f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"')
+        return Caller(Owner(scope, identity.principal), agent, identity)
 
     # Sending ----------------------------------------------------------------------------------------------------
 

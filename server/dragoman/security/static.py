@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dragoman.core.errors import Unauthenticated
+from dragoman.core.identity import OPERATOR, Identity
 
 PRINCIPAL: Final = "token"
 
@@ -17,7 +18,7 @@ class StaticToken:
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
-    async def authenticate(self, headers: Mapping[str, str]) -> str | None:
+    async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
         """`token` for `Authorization: Bearer TOKEN`. Another scheme is not ours to judge, and counts as none."""
         given = next((value for key, value in headers.items() if key.lower() == "authorization"), "")
         scheme, _, credentials = given.partition(" ")
@@ -25,4 +26,4 @@ class StaticToken:
             return None
         if not hmac.compare_digest(credentials.strip().encode(errors="replace"), self._token):
             raise Unauthenticated("the bearer token is not the one this server was given")
-        return PRINCIPAL
+        return Identity(PRINCIPAL, frozenset((OPERATOR,)))

@@ -39,6 +39,7 @@ class Rpc(IntEnum):
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
     ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
     UNIMPLEMENTED = 12
@@ -106,6 +107,7 @@ _V1_0_1: Final[Mapping[type[Exception], Codes]] = {
     errors.PayloadTooLarge: Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE"),
     errors.IdempotencyKeyReused: Codes(Rpc.ALREADY_EXISTS, 409, -32602, "IDEMPOTENCY_KEY_REUSED"),
     errors.Unauthenticated: Codes(Rpc.UNAUTHENTICATED, 401, -32603, "UNAUTHENTICATED"),
+    errors.PermissionDenied: Codes(Rpc.PERMISSION_DENIED, 403, -32603, "PERMISSION_DENIED"),
     errors.Unavailable: Codes(Rpc.UNAVAILABLE, 503, -32603, "UNAVAILABLE"),
     errors.InternalError: Codes(Rpc.INTERNAL, 500, -32603, "INTERNAL_ERROR"),
 }

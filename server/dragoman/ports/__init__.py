@@ -1,0 +1,37 @@
+"""The ports: what the runtime needs from the world, and what an agent needs from the runtime.
+
+`runtime/` is written against these and nothing else; `stores/`, `bus/` and `agents/` implement them. One contract
+suite per port ships in `dragoman.testing`, and every adapter runs it.
+"""
+
+from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Ending, Notes, TurnOver
+from dragoman.ports.bus import Bus, Job, Signal, Stop
+from dragoman.ports.outbound import Forbidden, Outbound, Reply, Unreachable
+from dragoman.ports.security import Authenticator
+from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
+
+__all__ = [
+    "Agent",
+    "Authenticator",
+    "Blobs",
+    "BufferFull",
+    "Bus",
+    "Conversation",
+    "Copied",
+    "Desk",
+    "Ending",
+    "Forbidden",
+    "Job",
+    "NOTHING",
+    "Notes",
+    "Outbound",
+    "Reply",
+    "Signal",
+    "Snapshot",
+    "Stop",
+    "Store",
+    "StoredMessage",
+    "Tidied",
+    "TurnOver",
+    "Unreachable",
+]

@@ -1,0 +1,156 @@
+"""What an agent is, and what it needs of the runtime for one turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dragoman.core.card import AgentSpec
+from dragoman.core.log import ArtifactChange, StatusChange
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class BufferFull(Exception):
+    """An agent went on putting events far past the limit without waiting for room; its task fails with this text."""
+
+
+class TurnOver(Exception):
+    """The run no longer holds the task (canceled, ended or taken over): nothing it puts is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """JSON that an agent keeps, where it changed: of the task (`turn.state`), of the conversation."""
+
+    task: bytes | None = None
+    context: bytes | None = None
+
+    def then(self, later: Notes) -> Notes:
+        """Both, the later one where both say something."""
+        return Notes(
+            self.task if later.task is None else later.task, self.context if later.context is None else later.context
+        )
+
+
+NOTHING = Notes()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a turn ended: last artifacts, then the status; or, instead of both, a Message as the whole answer."""
+
+    status: StatusChange
+    artifacts: Sequence[ArtifactChange] = ()
+    reply: pb.Message | None = None
+    notes: Notes = NOTHING
+
+
+class Desk(Protocol):
+    """What the runtime gives an agent for one turn. Verbs are plain calls, safe from any thread."""
+
+    @property
+    def task_id(self) -> str: ...
+
+    @property
+    def context_id(self) -> str: ...
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def message(self) -> pb.Message:
+        """The message this turn answers."""
+        ...
+
+    @property
+    def envelope(self) -> pb.SendMessageRequest:
+        """The request it came in, less the message: metadata, accepted output modes."""
+        ...
+
+    @property
+    def history(self) -> Sequence[pb.Message]:
+        """The task's messages before this one, oldest first."""
+        ...
+
+    @property
+    def asked(self) -> pb.Message | None:
+        """What the agent asked when it last waited for this task's caller; None in a first turn."""
+        ...
+
+    @property
+    def references(self) -> Sequence[pb.Task]:
+        """The tasks that the message refers to, as far as its caller may see them."""
+        ...
+
+    @property
+    def memory(self) -> bytes:
+        """The agent's JSON for this task as last committed; empty at first."""
+        ...
+
+    @property
+    def context_memory(self) -> bytes:
+        """The agent's JSON for the conversation as it was when the turn began; empty at first."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """How often this turn was begun, 1 unless a process died while it ran the turn."""
+        ...
+
+    @property
+    def previous_artifacts(self) -> Sequence[pb.Artifact]:
+        """The task's artifacts when a second or later attempt began."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the server is about to stop and wants the turn to end."""
+        ...
+
+    @property
+    def cancel_reason(self) -> str:
+        """Why the run was asked to stop: `client`, `deadline`, `drain` or `fenced`; empty when it was not."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked this run to stop."""
+        ...
+
+    def refuse_cancel(self, why: str) -> None:
+        """From now on a client's cancel is refused with this text."""
+        ...
+
+    def put(self, change: StatusChange | ArtifactChange, *, notes: Notes = NOTHING) -> Awaitable[None]:
+        """Adds an event to the open batch and does not wait for the disk.
+
+        The awaitable ends when there is room for more and may be ignored. From another thread than the loop's the
+        call itself waits for room. Raises BufferFull past 16 times the limit, TurnOver when the run lost the task,
+        and whatever made an earlier commit fail.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Waits until everything put so far is on disk. Raises what made a commit fail."""
+        ...
+
+    def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
+        """Messages that arrive for the task while it runs, each given once, in order; waits for more."""
+        ...
+
+
+class Agent(Protocol):
+    """Something that can take a turn."""
+
+    @property
+    def spec(self) -> AgentSpec: ...
+
+    @property
+    def left_behind(self) -> int:
+        """Threads of it that go on although their turn is over."""
+        ...
+
+    async def take_turn(self, desk: Desk) -> Ending:
+        """Runs one turn. Failures of the agent's own code become an Ending; CancelledError passes through."""
+        ...

@@ -1,0 +1,61 @@
+"""What the runtime needs of a bus: hints and committed events between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from dragoman.core.log import Event, TaskRef
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A task waits for a worker of this agent."""
+
+    agent: str
+    task: TaskRef
+
+
+class Signal(Enum):
+    """What someone tells whoever runs a task."""
+
+    CANCEL = "cancel"
+    MESSAGE = "message"
+
+
+Stop = Callable[[], Awaitable[None]]
+"""Ends a registration with the bus; may be called twice."""
+
+
+class Bus(Protocol):
+    """Hints and committed events between processes. May lose, repeat and reorder: the store is the truth."""
+
+    def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
+        """Tells all who follow the task. Only for events that are committed."""
+        ...
+
+    async def follow(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Stop:
+        """Calls `deliver` on this event loop for what is published from the return of this call on."""
+        ...
+
+    def offer(self, job: Job) -> None:
+        """Tells workers of the agent that a task waits."""
+        ...
+
+    async def work(self, agents: Collection[str], take: Callable[[Job], None]) -> Stop:
+        """Calls `take` for jobs of these agents. One worker is told of each job."""
+        ...
+
+    def signal(self, task: TaskRef, signal: Signal) -> None:
+        """Tells whoever runs the task."""
+        ...
+
+    async def obey(self, handle: Callable[[TaskRef, Signal], None]) -> Stop:
+        """Calls `handle` for every signal; whoever does not run the task ignores it."""
+        ...
+
+    async def close(self) -> None:
+        """Drops every registration. May be called twice."""
+        ...

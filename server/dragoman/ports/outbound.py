@@ -1,0 +1,44 @@
+"""What calls to other servers go through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Forbidden(Exception):
+    """A URL that this server does not call. The text names the rule and what it allows, without credentials."""
+
+
+class Unreachable(Exception):
+    """No answer: no such host, refused, broken off, too slow or too long. The text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server answered. `headers` have lower-case names."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Outbound(Protocol):
+    """The one way out: webhooks, cards of other agents, key sets. Never follows a redirect."""
+
+    def check(self, url: str) -> None:
+        """Looks at the text of a URL alone: scheme, port, user info, literal addresses. Raises Forbidden."""
+        ...
+
+    async def get(self, url: str, headers: Mapping[str, str] = {}) -> Reply:
+        """GET. The address that is really connected to is checked. Raises Forbidden, Unreachable."""
+        ...
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """POST, likewise."""
+        ...
+
+    async def close(self) -> None:
+        """Closes its connections. May be called twice."""
+        ...
