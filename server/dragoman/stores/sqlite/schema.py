@@ -11,6 +11,11 @@ from typing import Final, Literal
 
 Synchronous = Literal["full", "normal"]
 
+WRITE_CACHE: Final = 8192
+READ_CACHE: Final = 4096
+"""KiB of pages that a connection keeps. The system keeps them too, so more of it buys little, and it is what a
+process grows by while its store does (G9)."""
+
 _MIGRATIONS: Final = files(__package__) / "migrations"
 
 
@@ -27,7 +32,7 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("PRAGMA cache_size = -16384")
+        connection.execute(f"PRAGMA cache_size = -{READ_CACHE if readonly else WRITE_CACHE}")
         connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:  # what is no database shows itself here
         connection.close()
