@@ -17,6 +17,7 @@ PACKAGE: Final = Path(__file__).parents[1] / "server" / "dragoman"
 
 FLOORS: Final = {
     "core": 1,
+    "entropy": 1,
     "wire": 2,
     "ports": 2,
     "agents": 3,
@@ -36,7 +37,7 @@ NAMES_ADAPTERS: Final = {"app", "loading", "types", "testing", "__init__"}
 
 NEEDS_ONLY: Final = {
     "client": {"client", "wire", "core"},
-    "runtime": {"runtime", "ports", "core"},
+    "runtime": {"runtime", "ports", "core", "entropy"},
     "ports": {"core"},
     "cli": {"cli", "client", "wire", "core", "ports", "settings", "loading", "logs", "app"},
 }
@@ -172,7 +173,11 @@ def test_every_floor_has_its_rooms() -> None:
         ("stores/sqlite/store.py", "from dragoman.bus.local import LocalBus", "adapters do not know each other"),
         ("stores/sqlite/store.py", "from dragoman.stores.postgres import store", "adapters do not know each other"),
         ("bus/nats.py", "import dragoman.bus.local", "adapters do not know each other"),
-        ("runtime/run.py", "from dragoman.stores.sqlite import open_store", "runtime uses only core, ports, runtime"),
+        (
+            "runtime/run.py",
+            "from dragoman.stores.sqlite import open_store",
+            "runtime uses only core, entropy, ports, runtime",
+        ),
         ("runtime/run.py", "import sqlite3", "runtime does without"),
         ("bindings/grpc.py", "import dragoman.agents.declare", "only the composition root and the public face"),
         ("bindings/grpc.py", "from dragoman.cli import main", "floor 5 may not use floor 6"),

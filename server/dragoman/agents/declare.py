@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from types import MappingProxyType, ModuleType
@@ -15,6 +14,7 @@ from dragoman.agents.function import take_turn
 from dragoman.agents.threads import LeftBehind, Threads
 from dragoman.agents.values import NewId
 from dragoman.core.card import DEFAULT_MODES, AgentSpec
+from dragoman.entropy import ENTROPY
 from dragoman.ports import Agent, Desk, Ending
 
 P = ParamSpec("P")
@@ -22,10 +22,6 @@ R = TypeVar("R")
 
 THREADS: Final = Threads(64)
 """Where sync functions run. A turn that finds all of them busy waits; threads begin only when they are needed."""
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex
 
 
 class DeclaredAgent(Generic[P, R]):
@@ -37,7 +33,7 @@ class DeclaredAgent(Generic[P, R]):
     __name__: str
 
     def __init__(
-        self, function: Callable[P, R], spec: AgentSpec, *, new_id: NewId = _new_id, threads: Executor = THREADS
+        self, function: Callable[P, R], spec: AgentSpec, *, new_id: NewId = ENTROPY.hex, threads: Executor = THREADS
     ) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function

@@ -5,12 +5,12 @@ The reason stands in the metadata of the status message, so that it is there in 
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core import states
 from dragoman.core.log import StatusChange
+from dragoman.entropy import ENTROPY
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -45,7 +45,7 @@ def again(attempt: int) -> StatusChange:
 def notice(what: Notice, detail: str = "") -> StatusChange:
     """The status change that ends a task with this notice."""
     message = pb.Message(
-        message_id=uuid.uuid4().hex,
+        message_id=ENTROPY.hex(),
         role=pb.ROLE_AGENT,
         parts=[pb.Part(text=f"{what.reason}: {what.text} {detail}".rstrip())],
         metadata={"reason": what.reason},

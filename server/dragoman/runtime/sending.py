@@ -7,9 +7,7 @@ was written, or what an earlier send with the same key led to.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -49,6 +47,7 @@ from dragoman.core.log import (
     TaskRef,
 )
 from dragoman.core.names import Owner, id_of, new_key
+from dragoman.entropy import ENTROPY
 from dragoman.ports import Store, StoredMessage
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
@@ -87,12 +86,12 @@ _NO_TASK: Final = Head(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0)
 
 def new_task_key() -> bytes:
     """A fresh task key of this moment."""
-    return new_key(time.time_ns() // 1_000_000, secrets.token_bytes(10))
+    return new_key(time.time_ns() // 1_000_000, ENTROPY.take()[:10])
 
 
 def new_context_id() -> str:
     """A fresh context id."""
-    return str(uuid.uuid4())
+    return ENTROPY.uuid()
 
 
 class Sending:
