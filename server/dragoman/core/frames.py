@@ -7,12 +7,13 @@ by joining them (protobuf encoding: message structure, length-delimited records)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 
 def varint(value: int) -> bytes:
     """A non-negative integer as base-128 varint."""
-    if value < 0x80:
-        return bytes((value,))
+    if value < _KNOWN:
+        return _VARINTS[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -21,9 +22,19 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+_KNOWN: Final = 2048
+_VARINTS: Final = tuple(
+    bytes((value,)) if value < 0x80 else bytes((value & 0x7F | 0x80, value >> 7)) for value in range(_KNOWN)
+)
+"""The varints of one byte, and of two as far as most lengths go."""
+
+
 def frame(number: int, payload: bytes) -> bytes:
     """One length-delimited field (message, string or bytes)."""
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
+    key, size = number << 3 | 2, len(payload)
+    if key < _KNOWN and size < _KNOWN:  # almost always, and a call costs more than the rest
+        return _VARINTS[key] + _VARINTS[size] + payload
+    return varint(key) + varint(size) + payload
 
 
 def text(number: int, value: str) -> bytes:

@@ -7,7 +7,8 @@ written. What an append means is decided in `core.plan`, what is kept of it in t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from dragoman.core.names import Owner
@@ -25,9 +26,12 @@ class TaskRef:
     key: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Head:
-    """What the store knows of a task without reading its log. Message numbers count from 1; 0 is none."""
+    """What the store knows of a task without reading its log. Message numbers count from 1; 0 is none.
+
+    Never changed once it was handed out: `core.plan` works on a copy of its own.
+    """
 
     ref: TaskRef
     agent: str
@@ -67,6 +71,13 @@ class Head:
     @property
     def running(self) -> bool:
         return self.session != 0
+
+    def copy(self) -> Head:
+        """The same once more, to be changed."""
+        return Head(*_values(self))
+
+
+_values: Final = attrgetter(*(field.name for field in fields(Head)))
 
 
 # What an append may carry --------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def plan(before: Head | None, change: Append, now: int) -> Plan:
     if before is None:
         made = _create(change, now)
     else:
-        made = Plan(before, before, change)
+        made = Plan(before, before.copy(), change)
         _accept(made, max(now, before.updated))
     _events(made, max(now, made.head.updated))
     _settle(made)
@@ -124,24 +124,25 @@ def _accept(made: Plan, now: int) -> None:
     made.messages.append(MessageRow(number, USER, frames.frame(5, message.message), message.envelope))
     waits = head.running or head.ready
     state = head.state if waits else states.WORKING
-    made.head = replace(head, messages=number, inbox=number, status_message=0, ready=head.ready or not waits)
+    head.messages = head.inbox = number
+    head.status_message = 0
+    head.ready = head.ready or not waits
     _write_status(made, StatusChange(state), now)
 
 
 def _events(made: Plan, now: int) -> None:
-    change = made.change
-    if change.taken > made.head.taken:
-        made.head = replace(made.head, taken=change.taken)
+    change, head = made.change, made.head
+    head.taken = max(head.taken, change.taken)
     for event in change.events:
         if isinstance(event, StatusChange):
-            if change.release and event.state not in _NEVER_AGAIN and made.head.inbox > made.head.taken:
+            if change.release and event.state not in _NEVER_AGAIN and head.inbox > head.taken:
                 event = replace(event, state=states.WORKING)
                 made.again = True
             _write_status(made, event, now)
         else:
             _write_artifact(made, event)
-    if change.events and not made.head.visible:
-        made.head = replace(made.head, visible=True)
+    if change.events:
+        head.visible = True
 
 
 _NEVER_AGAIN: Final = frozenset({states.FAILED, states.REJECTED, states.CANCELED, states.WORKING})
@@ -150,13 +151,12 @@ _NEVER_AGAIN: Final = frozenset({states.FAILED, states.REJECTED, states.CANCELED
 
 def _write_status(made: Plan, event: StatusChange, now: int) -> None:
     head = made.head
-    messages, said, asked = head.messages, 0, head.asked
+    head.status_message = 0
     if event.message:
-        messages += 1
-        said = messages
-        made.messages.append(MessageRow(said, AGENT, frames.frame(5, event.message), b""))
+        head.messages = head.status_message = head.messages + 1
+        made.messages.append(MessageRow(head.messages, AGENT, frames.frame(5, event.message), b""))
     if event.state in states.INTERRUPTED:
-        asked = said
+        head.asked = head.status_message
     update = b"".join(
         (
             frames.text(1, head.id),
@@ -165,16 +165,14 @@ def _write_status(made: Plan, event: StatusChange, now: int) -> None:
             frames.submessage(4, event.metadata),
         )
     )
-    sequence = head.last + 1
-    made.events.append(Event(sequence, frames.frame(3, update), event.state))
-    made.head = replace(
-        head, state=event.state, updated=now, last=sequence,
-        messages=messages, status_message=said, asked=asked,
-    )  # fmt: skip
+    head.last += 1
+    head.state, head.updated = event.state, now
+    made.events.append(Event(head.last, frames.frame(3, update), event.state))
 
 
 def _write_artifact(made: Plan, event: ArtifactChange) -> None:
-    head, sequence = made.head, made.head.last + 1
+    head = made.head
+    head.last = sequence = head.last + 1
     parts = event.parts if event.text is None else frames.frame(4, frames.frame(1, event.text.encode()))
     update = b"".join(
         (
@@ -187,7 +185,6 @@ def _write_artifact(made: Plan, event: ArtifactChange) -> None:
         )
     )
     made.events.append(Event(sequence, frames.frame(4, update)))
-    made.head = replace(head, last=sequence)
     text = event.text is not None and not event.tail
     data = event.text.encode() if text and event.text is not None else parts + event.tail
     rows = made.artifacts
@@ -201,16 +198,16 @@ def _settle(made: Plan) -> None:
     """Who runs the task after this."""
     change, head = made.change, made.head
     if change.release:
-        head = replace(head, attempt=1, answered=head.taken)
+        head.attempt, head.answered = 1, head.taken
     if change.retry:
-        head = replace(head, session=0, ready=True, attempt=head.attempt + 1, taken=head.answered)
+        head.session, head.ready = 0, True
+        head.attempt, head.taken = head.attempt + 1, head.answered
     if change.release and not made.again:
-        head = replace(head, session=0, ready=False)
+        head.session, head.ready = 0, False
         if made.events:
             made.events[-1].ends = True
     if change.claim and head.ready:
-        head = replace(head, session=change.claim, token=head.token + 1, ready=False)
-    made.head = head
+        head.session, head.token, head.ready = change.claim, head.token + 1, False
 
 
 def _status(state: int, message: bytes, now: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, TaskRef
@@ -59,11 +59,9 @@ DISCARD: Final = tuple(
 
 def head_of(ref: TaskRef, row: tuple[Any, ...]) -> Head:
     """The head in a row of HEAD_COLUMNS."""
-    head = Head(ref, *row[:13])
-    return replace(
-        head, ready=bool(row[13]), visible=bool(row[14]), attempt=row[15], answered=row[16], dialect=row[17],
-        alias=bool(row[18]),
-    )  # fmt: skip
+    head = Head(ref, *row[:19])
+    head.ready, head.visible, head.alias = bool(head.ready), bool(head.visible), bool(head.alias)
+    return head
 
 
 def head_values(head: Head) -> tuple[Any, ...]:
@@ -139,7 +137,7 @@ class Transaction:
             assert change.create is not None
             values = (owner, key, head.updated, change.create.metadata, change.memory or b"")
             execute(INSERT_TASK, values + head_values(head))
-        elif head is not before:
+        elif head != before:
             execute(UPDATE_TASK, (*head_values(head)[3:-2], owner, key))
         if change.memory is not None and before is not None:
             execute(UPDATE_MEMORY, (change.memory, owner, key))
