@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, TaskRef
 from dragoman.core.names import Owner
-from dragoman.core.plan import Plan, plan
+from dragoman.core.plan import ArtifactRow, Plan, plan
 from dragoman.stores.sqlite import contexts, keys
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.folding import Growth
+from dragoman.stores.sqlite.rows import Pending, Statement
 
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
@@ -25,29 +25,48 @@ HEAD_COLUMNS: Final = (
 )
 
 HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
+HEADS: Final = Statement(
+    "WITH wanted (owner, task) AS (",
+    2,
+    f") SELECT t.owner, t.task, {', '.join(f't.{name.strip()}' for name in HEAD_COLUMNS.split(','))}"
+    " FROM wanted w CROSS JOIN tasks t ON t.owner = w.owner AND t.task = w.task",
+)
 ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
 
-INSERT_TASK: Final = f"""
-INSERT INTO tasks (owner, task, created, metadata, memory, {HEAD_COLUMNS})
-VALUES (?, ?, ?, ?, ?, {", ".join("?" * 19)})
-"""
+INSERT_TASK: Final = Statement(f"INSERT INTO tasks (owner, task, created, metadata, memory, {HEAD_COLUMNS})", 24)
 
-UPDATE_TASK: Final = """
-UPDATE tasks SET state = ?, updated = ?, last = ?, messages = ?, status_message = ?, asked = ?, inbox = ?,
-    taken = ?, session = ?, token = ?, ready = ?, visible = ?, attempt = ?, answered = ?
-WHERE owner = ? AND task = ?
-"""
+CHANGING: Final = (
+    "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
+    " answered"
+)
+UPDATE_TASK: Final = Statement(
+    f"WITH made (owner, task, {CHANGING}) AS (",
+    16,
+    f") UPDATE tasks SET ({CHANGING}) = ({', '.join(f'made.{name.strip()}' for name in CHANGING.split(','))})"
+    " FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
+)
 
-UPDATE_MEMORY: Final = "UPDATE tasks SET memory = ? WHERE owner = ? AND task = ?"
-INSERT_LOG: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)"
-INSERT_MESSAGE: Final = "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)"
+UPDATE_MEMORY: Final = Statement(
+    "WITH made (owner, task, memory) AS (",
+    3,
+    ") UPDATE tasks SET memory = made.memory FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
+)
+INSERT_LOG: Final = Statement("INSERT INTO log", 6)
+INSERT_MESSAGE: Final = Statement("INSERT INTO messages", 6)
+REPLACED: Final = Statement(
+    "WITH fresh (owner, task, artifact) AS (",
+    3,
+    ") SELECT a.owner, a.task, a.artifact FROM fresh f CROSS JOIN artifacts a"
+    " ON a.owner = f.owner AND a.task = f.task AND a.artifact = f.artifact",
+)
 DROP_CHUNKS: Final = "DELETE FROM chunks WHERE owner = ? AND task = ? AND artifact = ?"
-PUT_ARTIFACT: Final = """
-INSERT INTO artifacts (owner, task, artifact, position, head) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (owner, task, artifact) DO UPDATE SET head = excluded.head
-"""
-ADD_ARTIFACT: Final = "INSERT OR IGNORE INTO artifacts (owner, task, artifact, position, head) VALUES (?, ?, ?, ?, ?)"
-INSERT_CHUNK: Final = "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)"
+PUT_ARTIFACT: Final = Statement(
+    "INSERT INTO artifacts (owner, task, artifact, position, head)",
+    5,
+    "ON CONFLICT (owner, task, artifact) DO UPDATE SET head = excluded.head",
+)
+ADD_ARTIFACT: Final = Statement("INSERT OR IGNORE INTO artifacts (owner, task, artifact, position, head)", 5)
+INSERT_CHUNK: Final = Statement("INSERT INTO chunks", 6)
 ADD_TOTAL: Final = """
 INSERT INTO totals VALUES (?, ?, ?, ?)
 ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks
@@ -57,7 +76,7 @@ DISCARD: Final = tuple(
 )
 
 
-def head_of(ref: TaskRef, row: tuple[Any, ...]) -> Head:
+def head_of(ref: TaskRef, row: Sequence[Any]) -> Head:
     """The head in a row of HEAD_COLUMNS."""
     head = Head(ref, *row[:19])
     head.ready, head.visible, head.alias = bool(head.ready), bool(head.visible), bool(head.alias)
@@ -72,89 +91,143 @@ def head_values(head: Head) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@dataclass(slots=True)
 class Transaction:
-    """One batch on the writer's connection. Totals are added up and written once, by `finish`."""
+    """One batch on the writer's connection.
 
-    connection: sqlite3.Connection
-    clock: Callable[[], int]
-    owners: dict[Owner, int]
-    growth: Growth
-    totals: defaultdict[tuple[int, str, int], int] = field(default_factory=lambda: defaultdict(int))
+    What the changes write is gathered and written by `finish`, each table at once. What an item reads of its own
+    table, or takes away, has what was gathered written first.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Callable[[], int], owners: dict[Owner, int], growth: Growth
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._owners = owners
+        self._growth = growth
+        self._heads: dict[tuple[int, bytes], Head | None] = {}
+        self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
+        self._tasks, self._log, self._messages = Pending(INSERT_TASK), Pending(INSERT_LOG), Pending(INSERT_MESSAGE)
+        self._put, self._added = Pending(PUT_ARTIFACT), Pending(ADD_ARTIFACT)
+        self._chunks = Pending(INSERT_CHUNK)
+        self._changed: dict[tuple[int, bytes], Head] = {}
+        self._memories: dict[tuple[int, bytes], bytes] = {}
+        self._touched: set[tuple[int, bytes, str]] = set()
+
+    def look(self, changes: Iterable[Append]) -> None:
+        """Reads the heads of the tasks that these changes are about, all at once."""
+        wanted = {}
+        for change in changes:
+            owner = self._owner(change.task.owner, change.create is not None)
+            wanted[owner, change.task.key] = change.task
+        self._heads.update(dict.fromkeys(wanted))
+        for owner, key, *row in HEADS.fetch(self._connection, list(wanted)):
+            self._heads[owner, key] = head_of(wanted[owner, key], row)
+
+    def other(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Does another write, which finds everything written that came before it, and may change what was looked at."""
+        self._write_pending()
+        self._heads.clear()
+        return job(self._connection)
 
     def apply(self, change: Append) -> Appended:
         """Writes one change. Raises Refused before anything of it is written."""
         ref = change.task
         owner = self._owner(ref.owner, change.create is not None)
-        now = self.clock()
+        if (owner, ref.key) not in self._heads:
+            self.look((change,))
+        now = self._clock()
         if change.key is not None:
-            keys.check(self.connection, owner, ref.owner, change.key, now)
-        row = self.connection.execute(HEAD, (owner, ref.key)).fetchone()
+            keys.check(self._connection, owner, ref.owner, change.key, now)
         if change.create is not None and change.create.alias:
             self._check_alias(owner, change.create)
-        made = plan(head_of(ref, row) if row else None, change, now)
+        made = plan(self._heads[owner, ref.key], change, now)
         if change.context is not None:
-            contexts.write(self.connection, owner, made.head, change.context)
+            contexts.write(self._connection, owner, made.head, change.context)
         if change.key is not None:
-            keys.use(self.connection, owner, change.key, ref.key, made.before.last if made.before else 0, now)
+            keys.use(self._connection, owner, change.key, ref.key, made.before.last if made.before else 0, now)
         if change.discard:
-            keys.keep_reply(self.connection, owner, ref.key, change.reply)
+            self._write_pending()
+            keys.keep_reply(self._connection, owner, ref.key, change.reply)
             for statement in DISCARD:
-                self.connection.execute(statement, (owner, ref.key))
-            release_blobs(self.connection, owner, ref.key)
+                self._connection.execute(statement, (owner, ref.key))
+            release_blobs(self._connection, owner, ref.key)
+            self._heads[owner, ref.key] = None
         else:
             self._write(owner, made)
+            self._heads[owner, ref.key] = made.head
         return made.outcome
 
     def finish(self) -> None:
-        """Writes the totals of the batch."""
-        rows = [(*key, count) for key, count in self.totals.items() if count]
+        """Writes what was gathered, and the totals of the batch."""
+        self._write_pending()
+        rows = [(*key, count) for key, count in self._totals.items() if count]
         if rows:
-            self.connection.executemany(ADD_TOTAL, rows)
+            self._connection.executemany(ADD_TOTAL, rows)
 
     def _check_alias(self, owner: int, new: NewTask) -> None:
-        if self.connection.execute(ALIAS, (owner, new.agent, new.id)).fetchone():
+        self._write_pending()
+        if self._connection.execute(ALIAS, (owner, new.agent, new.id)).fetchone():
             raise Refused(EXISTS, None)
 
     def _owner(self, owner: Owner, create: bool) -> int:
         """The owner's number; -1, which nobody has, for one that is not there and is not to be."""
-        number = self.owners.get(owner)
+        number = self._owners.get(owner)
         if number is None:
             values = (owner.scope, owner.principal)
             if create:
-                self.connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
+                self._connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
             query = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-            row = self.connection.execute(query, values).fetchone()
+            row = self._connection.execute(query, values).fetchone()
             if row is None:
                 return -1
-            number = self.owners[owner] = row[0]
+            number = self._owners[owner] = row[0]
         return number
 
     def _write(self, owner: int, made: Plan) -> None:
-        execute, change, head, before = self.connection.execute, made.change, made.head, made.before
+        change, head, before = made.change, made.head, made.before
         key = head.ref.key
         if before is None:
             assert change.create is not None
             values = (owner, key, head.updated, change.create.metadata, change.memory or b"")
-            execute(INSERT_TASK, values + head_values(head))
+            self._tasks.add(values + head_values(head))
         elif head != before:
-            execute(UPDATE_TASK, (*head_values(head)[3:-2], owner, key))
+            self._changed[owner, key] = head
         if change.memory is not None and before is not None:
-            execute(UPDATE_MEMORY, (change.memory, owner, key))
+            self._memories[owner, key] = change.memory
         if made.events:
             first, last = made.events[0].sequence, made.events[-1]
-            execute(INSERT_LOG, (owner, key, first, len(made.events), last.ends, made.log))
+            self._log.add((owner, key, first, len(made.events), last.ends, made.log))
         for message in made.messages:
-            execute(INSERT_MESSAGE, (owner, key, message.number, message.role, message.data, message.envelope))
+            self._messages.add((owner, key, message.number, message.role, message.data, message.envelope))
         for row in made.artifacts:
-            if row.fresh:
-                execute(DROP_CHUNKS, (owner, key, row.artifact_id))
-            put = PUT_ARTIFACT if row.fresh else ADD_ARTIFACT
-            execute(put, (owner, key, row.artifact_id, row.sequence, row.head))
-            execute(INSERT_CHUNK, (owner, key, row.artifact_id, row.sequence, row.text, row.data))
-        use_blobs(self.connection, owner, key, change.blobs)
-        self.growth.note(self.connection, owner, made)
+            self._write_artifact(owner, key, row)
+        use_blobs(self._connection, owner, key, change.blobs)
+        self._growth.note(self._connection, owner, made)
         if before is not None and before.visible:
-            self.totals[owner, head.agent, before.state] -= 1
+            self._totals[owner, head.agent, before.state] -= 1
         if head.visible:
-            self.totals[owner, head.agent, head.state] += 1
+            self._totals[owner, head.agent, head.state] += 1
+
+    def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow) -> None:
+        where = (owner, key, row.artifact_id)
+        if row.fresh and where in self._touched:  # what it replaces is not in the table yet
+            self._write_pending()
+        self._touched.add(where)
+        (self._put if row.fresh else self._added).add((*where, row.sequence, row.head))
+        self._chunks.add((*where, row.sequence, row.text, row.data))
+
+    def _write_pending(self) -> None:
+        connection = self._connection
+        self._tasks.write(connection)
+        if self._changed:
+            UPDATE_TASK.run(connection, [(*key, *head_values(head)[3:-2]) for key, head in self._changed.items()])
+            self._changed = {}
+        if self._memories:
+            UPDATE_MEMORY.run(connection, [(*key, memory) for key, memory in self._memories.items()])
+            self._memories = {}
+        for replaced in REPLACED.fetch(connection, [row[:3] for row in self._put.rows]):
+            connection.execute(DROP_CHUNKS, replaced)
+        for pending in (self._log, self._messages, self._put, self._added, self._chunks):
+            pending.write(connection)
+        self._touched.clear()

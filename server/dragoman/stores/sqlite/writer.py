@@ -202,6 +202,7 @@ class Writer:
         self._begin()
         try:
             transaction = Transaction(connection, self._clock, self._owners, self._growth)
+            transaction.look(item.job for item in batch if isinstance(item.job, Append))
             done = [self._one(transaction, item) for item in batch]
             transaction.finish()
             connection.execute("COMMIT")
@@ -224,7 +225,7 @@ class Writer:
 
     def _one(self, transaction: Transaction, item: Waiting) -> Done:
         if not isinstance(item.job, Append):
-            return Done(item.future, item.job(self._connection))
+            return Done(item.future, transaction.other(item.job))
         try:
             appended: Appended = transaction.apply(item.job)
         except Refused as refused:
