@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 from dragoman.core.errors import Unavailable
-from dragoman.core.log import Append, Appended, Head, Ready, Refused, TaskRef
+from dragoman.core.log import Append, Appended, Event, Head, Ready, Refused, TaskRef
 from dragoman.ports import Agent, Bus, Job, Signal, Store, StoredMessage
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.log import Log
@@ -127,7 +127,7 @@ class Dispatch:
             return None
         head = appended.head
         if appended.claimed:
-            return self._begin(head, message, fresh_context)
+            return self._begin(head, message, appended.events if message else (), fresh_context)
         if head.ready:
             self._starved = True
             self._bus.offer(Job(head.agent, head.ref))
@@ -135,9 +135,9 @@ class Dispatch:
             self._bus.signal(head.ref, Signal.MESSAGE)
         return None
 
-    def _begin(self, head: Head, message: StoredMessage | None, fresh_context: bool) -> Run:
+    def _begin(self, head: Head, message: StoredMessage | None, first: Sequence[Event], fresh_context: bool) -> Run:
         agent = self._agents[head.agent]
-        run = Run(self._log, self._store, agent, head, strict=self._strict, coalesce=self._coalesce)
+        run = Run(self._log, self._store, agent, head, first=first, strict=self._strict, coalesce=self._coalesce)
         self._runs[head.ref] = run
         self._idle.clear()
         if message is None:

@@ -22,6 +22,7 @@ from dragoman.core.log import (
     Appended,
     ArtifactChange,
     ContextState,
+    Event,
     Head,
     Refused,
     Runner,
@@ -42,6 +43,8 @@ from dragoman.runtime.notices import (
     again,
     notice,
 )
+from dragoman.runtime.referred import referred
+from dragoman.runtime.shown import Shown
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -59,21 +62,31 @@ FENCED_AFTER: Final = 10.0
 INSIST: Final = (0.5, 30.0)
 """Seconds between two tries to write the end of a turn: at first, and at most."""
 
-REFERENCES: Final = 16
-"""Referenced tasks that an agent is given; further ones it has to do without."""
-
 
 class Run:
     """Drives one claimed task. Implements `dragoman.ports.Desk` for its agent."""
 
     def __init__(
-        self, log: Log, store: Store, agent: Agent, head: Head, *, strict: bool = False, coalesce: Coalesce = OFF
+        self,
+        log: Log,
+        store: Store,
+        agent: Agent,
+        head: Head,
+        *,
+        first: Sequence[Event] = (),
+        strict: bool = False,
+        coalesce: Coalesce = OFF,
     ) -> None:
+        """`first`: the events of the append that made the task and claimed it, for a task that is new."""
         assert head.running, "a run begins with a claim"
         self.head = head
         self.cancelled = False
-        self.first: asyncio.Future[pb.Message | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.first: asyncio.Future[pb.Message | None] = loop.create_future()
         """Done when the task is seen (None), or with the Message that came instead of it."""
+        self.over: asyncio.Future[bool] = loop.create_future()
+        """Done when the turn has ended on disk: whether by this run, so that `head` and `shown` are the task."""
+        self.shown = Shown(first)
         self._log = log
         self._store = store
         self._agent = agent
@@ -83,7 +96,6 @@ class Run:
         self._batch = Batch(self._send, coalesce)
         self._mail = asyncio.Event()
         self._history: list[pb.Message] = []
-        self._references: list[pb.Task] = []
         self._touched: set[str] = set()
         self._context = ContextState()
         self._fresh_context = False
@@ -100,6 +112,7 @@ class Run:
         self.memory = b""
         self.attempt = head.attempt
         self.previous_artifacts: Sequence[pb.Artifact] = ()
+        self.references: Sequence[pb.Task] = ()
         self.stopping = False
         self.refusal = ""
         """Why the agent does not let itself be canceled; empty while it does."""
@@ -139,6 +152,8 @@ class Run:
             self._batch.close()
             if not self.first.done():
                 self.first.set_result(None)
+            if not self.over.done():
+                self.over.set_result(False)
 
     def cancel(self, reason: str = "client") -> None:
         """Asks the agent to stop, and ends the task without it when it does not."""
@@ -208,10 +223,6 @@ class Run:
         self._touched.add(change.artifact_id)
         return replace(change, append=False) if self.attempt > 1 and first and change.append else change
 
-    @property
-    def references(self) -> Sequence[pb.Task]:
-        return self._references
-
     async def flush(self) -> None:
         await self._batch.flush()
 
@@ -236,7 +247,7 @@ class Run:
                 self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)
             self._fresh_context = False
             if self.message.reference_task_ids:
-                self._references = await self._referred()
+                self.references = await referred(self._store, self.head, self.message.reference_task_ids)
             ending = await self._agent.take_turn(self)
         except asyncio.CancelledError:
             if not self.cancelled:
@@ -358,8 +369,11 @@ class Run:
         if appended is None:
             return
         self.head = appended.head
+        self.shown.add(appended.events)
         if not self.first.done():
             self.first.set_result(None)
+        if not (self.head.running or self.over.done()):
+            self.over.set_result(True)
 
     def _show_working(self) -> None:
         if self.head.state == states.SUBMITTED and not self._ending and not self._batch.busy:
@@ -421,16 +435,6 @@ class Run:
             snapshot = await self._store.read(self.head.ref, history=0)
             self.previous_artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
         self._take(unread[0])
-
-    async def _referred(self) -> list[pb.Task]:
-        """The tasks that the message names and its caller has with this agent; others are not there for either."""
-        found = []
-        for task_id in list(dict.fromkeys(self.message.reference_task_ids))[:REFERENCES]:
-            head = await self._store.find(self.head.ref.owner, self.head.agent, task_id)
-            snapshot = await self._store.read(head.ref) if head else None
-            if snapshot is not None:
-                found.append(pb.Task.FromString(snapshot.task))
-        return found
 
     async def _unread(self) -> list[StoredMessage]:
         return _unread_of(await self._store.conversation(self.head.ref, self._taken), self._taken)

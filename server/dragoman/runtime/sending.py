@@ -117,22 +117,33 @@ class Sending:
         self._new_key = new_key
         self._new_context = new_context
 
-    async def store(
-        self, stack: AsyncExitStack, call: Call, request: pb.SendMessageRequest, *, follow: bool
-    ) -> tuple[Sent, Subscriber | None]:
-        """Writes the message of a send, and listens to its task from before that if asked to."""
+    async def store(self, call: Call, request: pb.SendMessageRequest) -> Sent:
+        """Writes the message of a send."""
         while True:
             change = await self._prepare(call, request)
-            subscriber = await stack.enter_async_context(self._followers.subscribe(change.task)) if follow else None
-            try:
-                return await self._commit(change), subscriber
-            except _AliasTaken:  # so the next look finds a task to continue
-                continue
-            except Repeated as repeated:
-                if sent := await self._earlier(repeated.earlier, change):
-                    if follow and sent.reply is None and sent.head.ref != change.task:
-                        subscriber = await stack.enter_async_context(self._followers.subscribe(sent.head.ref))
-                    return sent, subscriber
+            if sent := await self._settle(change):
+                return sent
+
+    async def follow(
+        self, stack: AsyncExitStack, call: Call, request: pb.SendMessageRequest
+    ) -> tuple[Sent, Subscriber]:
+        """Writes the message of a send, and listens to its task from before that."""
+        while True:
+            change = await self._prepare(call, request)
+            subscriber = await stack.enter_async_context(self._followers.subscribe(change.task))
+            if sent := await self._settle(change):
+                if sent.reply is None and sent.head.ref != change.task:
+                    subscriber = await stack.enter_async_context(self._followers.subscribe(sent.head.ref))
+                return sent, subscriber
+
+    async def _settle(self, change: Append) -> Sent | None:
+        """Writes a message, or finds what its key led to; None when it has to be looked at once more."""
+        try:
+            return await self._commit(change)
+        except _AliasTaken:  # so the next look finds a task to continue
+            return None
+        except Repeated as repeated:
+            return await self._earlier(repeated.earlier, change)
 
     async def _earlier(self, earlier: Earlier, change: Append) -> Sent | None:
         """What the first send with this key led to; None while that is not decided, after waiting for it a little."""

@@ -40,7 +40,7 @@ from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.log import Log
-from dragoman.runtime.sending import Sending, new_context_id, new_task_key, reply
+from dragoman.runtime.sending import Sending, Sent, new_context_id, new_task_key, reply
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CANCEL_WAIT: Final = 2.0
@@ -97,22 +97,37 @@ class TaskService:
         history = _history_length(request.configuration)
         limit = self._limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
-        async with AsyncExitStack() as stack:
-            follow = not request.configuration.return_immediately
-            sent, subscriber = await self._sending.store(stack, call, request, follow=follow)
-            if message := await reply(sent):
-                return frames.frame(2, message.SerializeToString())
-            if subscriber is not None and (not sent.repeated or sent.head.running or sent.head.ready):
-                subscriber.at = sent.head.last
+        sent = await self._sending.store(call, request)
+        if message := await reply(sent):
+            return frames.frame(2, message.SerializeToString())
+        waits = not request.configuration.return_immediately and (sent.head.running or sent.head.ready)
+        shown = await self._turn_of(sent, deadline, history) if waits else None
+        return frames.frame(1, shown or (await self._snapshot(sent.head.ref, history)).task)
+
+    async def _turn_of(self, sent: Sent, deadline: float, history: int | None) -> bytes | None:
+        """Waits for the end of the turn that a send began or joined, or until the loop's clock shows `deadline`.
+
+        The serialized Task, when the run is here and can tell; None when it has to be read.
+        """
+        run = sent.run or self._dispatch.run_of(sent.head.ref)
+        if run is not None:
+            await asyncio.wait((run.over,), timeout=deadline - asyncio.get_running_loop().time())
+            if not run.over.done():
+                return None
+            if run.over.result():
+                return run.shown.task(run.head, history)
+        async with self._followers.subscribe(sent.head.ref) as subscriber:
+            head = (await self._snapshot(sent.head.ref, 0)).head
+            subscriber.at = head.last
+            if head.running or head.ready:
                 await _until_turn_ends(subscriber, deadline)
-        return frames.frame(1, (await self._snapshot(sent.head.ref, history)).task)
+        return None
 
     async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2)."""
         history = _history_length(request.configuration)
         async with AsyncExitStack() as stack:
-            sent, subscriber = await self._sending.store(stack, call, request, follow=True)
-            assert subscriber is not None
+            sent, subscriber = await self._sending.follow(stack, call, request)
             if message := await reply(sent):
                 yield Event(0, frames.frame(2, message.SerializeToString()))
                 return
