@@ -32,11 +32,14 @@ class Outbound(Protocol):
         ...
 
     async def get(self, url: str, headers: Mapping[str, str] = {}) -> Reply:
-        """GET. The address that is really connected to is checked. Raises Forbidden, Unreachable."""
+        """GET. The address that is really connected to is checked. Raises Forbidden, Unreachable.
+
+        A body that is longer than is read (1 MiB), or compressed, is an Unreachable.
+        """
         ...
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """POST, likewise."""
+        """POST, likewise; but a long answer is cut (64 KiB), because the receiver took the message."""
         ...
 
     async def close(self) -> None:

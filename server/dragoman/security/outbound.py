@@ -1,0 +1,315 @@
+"""The one way out: an HTTP client that connects only to addresses that were looked at.
+
+Three walls, so that no single slip opens the way: the text of the URL; each address that its name stands for, which is
+looked up once and then connected to as it is; and the peer of the socket, before a byte of the request is written.
+What goes wrong is told without the path and query of the URL (they can hold secrets), without the addresses behind a
+name, and without what was answered: whoever registers a webhook must not learn from us what our network looks like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib.metadata import version
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from dragoman.core.targets import Rules, Target, read
+from dragoman.ports import Forbidden, Reply, Unreachable
+
+Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, for a port. Raises OSError when there are none."""
+
+Dial = Callable[[Any], socket.socket]
+"""Makes the socket for one address, given as `socket.getaddrinfo` does."""
+
+GET_BYTES: Final = 1024 * 1024
+POST_BYTES: Final = 64 * 1024
+
+CONNECTIONS: Final = 256
+PER_HOST: Final = 8
+IDLE: Final = 15.0
+"""Seconds that a connection is kept for the next call."""
+
+LOOKUPS: Final = 8
+"""Threads that look up names. Their own, because a name server that never answers holds one for half a minute."""
+
+MOST_ADDRESSES: Final = 16
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_OURS: Final = frozenset(
+    {"accept-encoding", "connection", "content-length", "expect", "host", "keep-alive"}
+    | {"te", "trailer", "transfer-encoding", "upgrade"}
+)
+"""Headers that say where a request goes or where it ends, and are nobody else's to set."""
+
+log = logging.getLogger("dragoman.outbound")
+
+_host: ContextVar[str] = ContextVar("host of the call under way", default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds: until there is a connection, between two reads, and for everything together."""
+
+    connect: float = 10.0
+    read: float = 10.0
+    total: float = 30.0
+
+
+class Guard:
+    """Calls other servers within `rules`. Implements `dragoman.ports.Outbound`. Made on the loop that it serves."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        ca: Path | None = None,
+        patience: Patience | None = None,
+        lookup: Lookup | None = None,
+        dial: Dial | None = None,
+    ) -> None:
+        """`ca`: certificates (PEM) to trust beside the system's. Raises OSError when it cannot be read."""
+        self._rules = rules
+        self._patience = patience or Patience()
+        self._pool = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup")
+        self._dial = dial or _dial
+        context = ssl.create_default_context()
+        if ca is not None:
+            context.load_verify_locations(ca)
+        connector = _Connector(
+            self._vet,
+            ssl=context,
+            resolver=_Resolver(lookup or self._lookup, self._vetted),
+            use_dns_cache=False,  # each new connection asks again, and what is answered is looked at again
+            socket_factory=self._socket,
+            limit=CONNECTIONS,
+            limit_per_host=PER_HOST,
+            keepalive_timeout=IDLE,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            headers={"User-Agent": f"Dragoman/{version('dragoman')}", "Accept-Encoding": "identity"},
+            skip_auto_headers=("Content-Type",),
+            timeout=aiohttp.ClientTimeout(
+                self._patience.total, self._patience.connect, self._patience.read, self._patience.connect
+            ),
+        )
+
+    def check(self, url: str) -> None:
+        """Looks at the text alone. Raises Forbidden."""
+        self._read(url)
+
+    async def get(self, url: str, headers: Mapping[str, str] = {}, *, limit: int = GET_BYTES) -> Reply:
+        """GET. A body over `limit` bytes, or a compressed one, is an Unreachable: it could not be used."""
+        return await self._call("GET", url, headers, None, limit)
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, limit: int = POST_BYTES) -> Reply:
+        """POST. The answer's body is cut at `limit` bytes: what counts is that the receiver took the message."""
+        return await self._call("POST", url, headers, body, limit)
+
+    async def close(self) -> None:
+        await self._session.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, url: str) -> Target:
+        try:
+            target = read(url)
+        except ValueError as error:
+            raise Forbidden(f"the URL {error}") from None
+        if problem := self._rules.problem(target):
+            raise Forbidden(problem)
+        return target
+
+    async def _call(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limit: int) -> Reply:
+        target = self._read(url)
+        _check_headers(headers)
+        exact = URL.build(
+            scheme=target.scheme,
+            host=f"[{target.host}]" if ":" in target.host else target.host,
+            port=target.port,
+            path=target.path,
+            query_string=target.query,
+            encoded=True,  # sent as it was given: receivers may have signed it
+        )
+        token = _host.set(target.host)
+        try:
+            async with self._session.request(
+                method, exact, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                whole, taken = await _read_body(response, limit)
+                if method == "GET" and not whole:
+                    raise Unreachable(f"{target.place}: answered with more than {limit} bytes")
+                told = {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
+                if method == "GET" and taken and told.get("content-encoding", "identity").lower() != "identity":
+                    raise Unreachable(f"{target.place}: answered compressed, which was not asked for")
+                return Reply(response.status, told, taken)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            why = self._explain(error)
+            log.info("%s: %s", target.place, why, extra={"cause": repr(error)[:500]})
+            raise Unreachable(f"{target.place}: {why}") from None
+        finally:
+            _host.reset(token)
+
+    def _vet(self, host: str, port: int, address: str) -> None:
+        """Raises Forbidden for an address that may not be called for this host."""
+        problem = self._rules.reach.problem(ip_address(address), port, host)
+        if problem:
+            log.warning("refused to call %s, which is %s: %s", host, address, problem)
+            if host == address:
+                raise Forbidden(f"{host}: {problem}")
+            allowed = "public addresses, and what the operator allows (outbound_allow)"
+            raise Forbidden(f"{host}: stands for no address that may be called; allowed are {allowed}")
+
+    def _vetted(self, host: str, port: int, addresses: Sequence[str]) -> list[str]:
+        """Those addresses of a host that may be called. Raises Forbidden when there are none among several."""
+        good: list[str] = []
+        refusal: Forbidden | None = None
+        for address in dict.fromkeys(addresses[:MOST_ADDRESSES]):
+            try:
+                self._vet(host, port, address)
+            except Forbidden as error:
+                refusal = error
+            else:
+                good.append(address)
+        if not good and refusal is not None:
+            raise refusal
+        return good
+
+    def _socket(self, info: Any) -> socket.socket:
+        """The socket for one address, which is looked at once more just before."""
+        try:
+            self._vet(_host.get(), info[4][1], info[4][0])
+        except Forbidden as error:
+            raise PermissionError(errno.EACCES, str(error)) from None
+        return self._dial(info)
+
+    async def _lookup(self, host: str, port: int) -> Sequence[str]:
+        def ask() -> list[str]:
+            return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
+
+    def _explain(self, error: Exception) -> str:
+        """What went wrong, in words that tell nothing of what is behind the address."""
+        match error:
+            case aiohttp.ConnectionTimeoutError():
+                return f"no connection within {self._patience.connect:g} s"
+            case aiohttp.SocketTimeoutError():
+                return f"silent for {self._patience.read:g} s"
+            case TimeoutError():
+                return f"not done within {self._patience.total:g} s"
+            case aiohttp.ClientConnectorDNSError():
+                return "no such host, or its name server does not answer"
+            case aiohttp.ClientConnectorCertificateError():
+                return f"its TLS certificate is not good: {_reason(error.certificate_error)}"
+            case aiohttp.ClientConnectorSSLError():
+                return "speaks no TLS, or none that is safe"
+            case aiohttp.ClientConnectorError():
+                return _REASONS.get(error.os_error.errno or 0, "cannot be connected to")
+            case aiohttp.ClientResponseError():
+                return "answered with what is no HTTP"
+        return "broke off"
+
+
+_REASONS: Final = {
+    errno.ECONNREFUSED: "refused the connection",
+    errno.ENETUNREACH: "no way to its network",
+    errno.EHOSTUNREACH: "no way to it",
+    errno.ETIMEDOUT: "no connection",
+}
+
+
+def _reason(error: BaseException) -> str:
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else "it cannot be checked"
+
+
+def _dial(info: Any) -> socket.socket:
+    family, kind, proto, _, _ = info
+    return socket.socket(family, kind, proto)
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    """Raises Forbidden for a header that would change where the request goes, or what it is."""
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name) or name.lower() in _OURS or name.lower().startswith("proxy-"):
+            raise Forbidden(f"the header {name[:100]!r} cannot be chosen by others")
+        if _CONTROL.search(value):
+            raise Forbidden(f"the header {name}: its value holds control characters; allowed are printable ones")
+
+
+async def _read_body(response: aiohttp.ClientResponse, limit: int) -> tuple[bool, bytes]:
+    """Whether the body is whole, and at most `limit` bytes of it. One that is longer is not read to its end."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            response.close()  # and with it the connection, on which the rest would come
+            return False, b"".join(chunks)[:limit]
+    return True, b"".join(chunks)
+
+
+class _Resolver(AbstractResolver):
+    """Looks up a name once, and gives only addresses that may be called."""
+
+    def __init__(self, lookup: Lookup, vetted: Callable[[str, int, Sequence[str]], list[str]]) -> None:
+        self._lookup = lookup
+        self._vetted = vetted
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        addresses = self._vetted(host, port, await self._lookup(host, port))
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Gives a connection away only after a look at who is really at its other end."""
+
+    def __init__(self, vet: Callable[[str, int, str], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._vet = vet
+
+    async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:  # noqa: ASYNC109 (aiohttp's own signature)
+        connection = await super().connect(req, traces, timeout)
+        try:
+            peer = connection.transport and connection.transport.get_extra_info("peername")
+            if not peer:
+                raise aiohttp.ClientConnectionError("gone before it could be looked at")
+            self._vet(req.url.host or "", req.url.port or 0, peer[0])
+        except BaseException:
+            connection.close()
+            raise
+        return connection

@@ -1,0 +1,479 @@
+"""The way out, with real servers on this machine and names that mean what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dragoman.core.addresses import Reach, parse_allowed
+from dragoman.core.targets import Rules
+from dragoman.ports import Forbidden, Outbound, Reply, Unreachable
+from dragoman.security.outbound import Guard, Patience
+
+HERE = Rules(Reach(loopback=True))
+PUBLIC = "93.184.215.14"
+
+
+class Names:
+    """A name server: one list of answers for each host, the last of which is repeated."""
+
+    def __init__(self, **answers: Sequence[Sequence[str]]) -> None:
+        self.answers = {host.replace("_", "."): list(lists) for host, lists in answers.items()}
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        lists = self.answers.get(host)
+        if not lists:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return lists.pop(0) if len(lists) > 1 else lists[0]
+
+
+class Dialled:
+    """Notes what would be connected to, and connects to nothing."""
+
+    def __init__(self) -> None:
+        self.addresses: list[str] = []
+
+    def __call__(self, info: Any) -> socket.socket:
+        self.addresses.append(info[4][0])
+        raise OSError(errno.ENETUNREACH, "not in a test")
+
+
+class Receiver:
+    """A web server that notes what it gets, and answers as told."""
+
+    def __init__(self, answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+        self.answer = answer
+        self.got: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.port = 0
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.got.append((request.method, str(request.rel_url.raw_path_qs), headers, await request.read()))
+        return await self.answer(request)
+
+
+async def well(_: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(text="well", headers={"Set-Cookie": "a=b", "X-Two": "1"})
+
+
+@asynccontextmanager
+async def receiving(
+    answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = well, host: str = "127.0.0.1"
+) -> AsyncIterator[Receiver]:
+    receiver = Receiver(answer)
+    runner = web.ServerRunner(web.Server(receiver), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, host, 0).start()
+    receiver.port = runner.addresses[0][1]
+    try:
+        yield receiver
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def guarding(rules: Rules = HERE, **options: Any) -> AsyncIterator[Guard]:
+    guard = Guard(rules, **options)
+    try:
+        yield guard
+    finally:
+        await guard.close()
+        await guard.close()  # may be called twice
+
+
+async def test_a_receiver_gets_what_was_sent_and_its_answer_comes_back() -> None:
+    async with receiving() as receiver, guarding() as guard:
+        outbound: Outbound = guard
+        url = f"http://127.0.0.1:{receiver.port}/a%2Fb/../c?x=%20&y=1#z"
+        reply = await outbound.post(url, b"body", {"Content-Type": "text/x", "Authorization": "Bearer t"})
+        got = await outbound.get(url, {"Accept": "application/json"})
+    assert reply == Reply(200, reply.headers, b"well")
+    assert (got.status, got.headers["x-two"]) == (200, "1")
+    (method, path, headers, body), (second, _, later, _) = receiver.got
+    assert (method, path, body) == ("POST", "/a%2Fb/../c?x=%20&y=1", b"body")
+    assert (headers["content-type"], headers["authorization"]) == ("text/x", "Bearer t")
+    assert headers["user-agent"].startswith("Dragoman/")
+    assert headers["accept-encoding"] == "identity"
+    assert (second, later["accept"]) == ("GET", "application/json")
+    assert "cookie" not in later  # though the first answer set one
+
+
+# Text forms ------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "017700000001", "0177.0.0.1", "0", "0.0.0.0"),
+    *("localhost", "LOCALHOST.", "x.localhost", "10.0.0.5", "172.16.0.1", "192.168.0.1", "100.64.0.1", "198.18.0.1"),
+    *("169.254.169.254", "169.254.170.2", "100.100.100.200", "192.0.0.192", "224.0.0.1", "255.255.255.255"),
+    *("[::]", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[fe80::1]", "[fe80::1%25lo]"),
+    *("[fd00::1]", "[fec0::1]", "[fd00:ec2::254]", "[ff02::1]", "[2001:db8::1]", "[64:ff9b::127.0.0.1]"),
+    *("[64:ff9b::10.0.0.5]", "[2002:7f00:1::]", "[2002:a00:5::]", "[2001:0:7f00:1::]", "[::ffff:169.254.169.254]"),
+    *("[::ffff:0:127.0.0.1]", "[2a00::5efe:10.0.0.5]", "%31%32%37.0.0.1", "①②⑦.0.0.1", "user@8.8.8.8"),
+]
+
+
+@pytest.mark.parametrize("host", REFUSED)
+async def test_no_form_of_an_inner_address_passes_the_look_at_the_text(host: str) -> None:
+    dialled = Dialled()
+    names = Names()
+    async with guarding(Rules(), lookup=names, dial=dialled) as guard:
+        for url in (f"http://{host}/", f"https://{host}:8443/"):
+            with pytest.raises(Forbidden):
+                guard.check(url)
+            with pytest.raises(Forbidden):
+                await guard.get(url)
+            with pytest.raises(Forbidden):
+                await guard.post(url, b"", {})
+    assert (dialled.addresses, names.asked) == ([], [])
+
+
+async def test_a_refusal_names_the_rule_and_no_secrets() -> None:
+    async with guarding(Rules()) as guard:
+        for url in (
+            "ftp://hooks.example/secret",
+            "https://secret:secret@hooks.example/secret",
+            "https://hooks.example:25/secret?secret",
+            "https://10.0.0.5/secret?secret",
+            "https://localhost/secret",
+            "https://secret\x00/",
+        ):
+            with pytest.raises(Forbidden) as caught:
+                guard.check(url)
+            assert "secret" not in str(caught.value)
+    assert "outbound_allow" not in str(caught.value)
+
+
+# Names -----------------------------------------------------------------------------------------------------
+
+INNER = [
+    *("127.0.0.1", "0.0.0.0", "10.0.0.5", "192.168.1.1", "100.64.0.1", "169.254.169.254", "::1", "::", "fd00::1"),
+    *("fe80::1%eth0", "::ffff:127.0.0.1", "::ffff:10.0.0.5", "64:ff9b::a00:5", "2002:a00:5::", "fd00:ec2::254"),
+]
+
+
+@pytest.mark.parametrize("address", INNER)
+async def test_a_name_that_stands_for_an_inner_address_is_not_called(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    dialled = Dialled()
+    caplog.set_level(logging.WARNING, "dragoman.outbound")
+    async with guarding(Rules(), lookup=Names(hooks_example=[[address]]), dial=dialled) as guard:
+        guard.check("http://hooks.example/")  # the text alone is good
+        with pytest.raises(Forbidden) as caught:
+            await guard.get("http://hooks.example/")
+    assert dialled.addresses == []
+    assert address not in str(caught.value)  # who registers a webhook does not learn our addresses
+    assert "allowed are public addresses" in str(caught.value)
+    assert address in caplog.text  # the operator does
+
+
+async def test_of_mixed_answers_only_the_public_are_called() -> None:
+    dialled = Dialled()
+    answers = ["10.0.0.5", PUBLIC, "::1", "2606:4700::1111", "127.0.0.1", PUBLIC]
+    async with guarding(Rules(), lookup=Names(hooks_example=[answers]), dial=dialled) as guard:
+        with pytest.raises(Unreachable, match=r"^hooks.example:80: "):
+            await guard.get("http://hooks.example/")
+    assert sorted(dialled.addresses) == ["2606:4700::1111", PUBLIC]
+
+
+async def test_an_answer_that_changes_is_looked_at_each_time() -> None:
+    dialled = Dialled()
+    names = Names(hooks_example=[[PUBLIC], ["127.0.0.1"]])
+    async with receiving() as receiver, guarding(Rules(), lookup=names, dial=dialled) as guard:
+        url = f"http://hooks.example:{receiver.port}/"
+        guard.check(url)
+        assert names.asked == []  # looking at the text asks nobody, so there is no answer to be outdated
+        with pytest.raises(Unreachable):
+            await guard.post(url, b"", {})
+        with pytest.raises(Forbidden):
+            await guard.post(url, b"", {})
+    assert names.asked == ["hooks.example"] * 2  # once for each connection: what was looked at is what is dialled
+    assert dialled.addresses == [PUBLIC]
+    assert receiver.got == []
+
+
+async def test_the_address_that_was_looked_at_is_the_one_connected_to() -> None:
+    names = Names(hooks_internal=[["127.0.0.1"], ["127.0.0.2"]])
+    async with receiving() as receiver, guarding(lookup=names) as guard:
+        await guard.post(f"http://hooks.internal:{receiver.port}/", b"1", {})
+        await guard.post(f"http://hooks.internal:{receiver.port}/", b"2", {})
+    assert names.asked == ["hooks.internal"]  # the second call used the connection of the first
+    assert [headers["host"] for _, _, headers, _ in receiver.got] == [f"hooks.internal:{receiver.port}"] * 2
+
+
+async def test_who_is_at_the_other_end_is_looked_at_before_a_byte_is_sent() -> None:
+    async with receiving() as receiver:
+
+        def elsewhere(info: Any) -> socket.socket:
+            """A socket that is led to this machine, as if the network did."""
+
+            class Led(socket.socket):
+                def connect(self, _: Any) -> None:
+                    super().connect(("127.0.0.1", receiver.port))
+
+            return Led(info[0], info[1], info[2])
+
+        async with guarding(Rules(), lookup=Names(hooks_example=[[PUBLIC]]), dial=elsewhere) as guard:
+            with pytest.raises(Forbidden):
+                await guard.post(f"http://hooks.example:{receiver.port}/", b"", {})
+    assert receiver.got == []
+
+
+async def test_a_name_that_is_unknown_is_unreachable() -> None:
+    async with guarding(Rules(), lookup=Names()) as guard:
+        with pytest.raises(Unreachable, match=r"^absent.example:443: no such host"):
+            await guard.get("https://absent.example/secret")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.one_of(
+            st.ip_addresses(v=4),
+            st.ip_addresses(v=6),
+            st.sampled_from(INNER).map(lambda text: ip_address(text)),
+            st.ip_addresses(v=4).map(lambda inside: ip_address(f"::ffff:{inside}")),
+            st.ip_addresses(v=4, network="10.0.0.0/8"),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from(("", "10.0.0.0/8", "hooks.example", "hooks.example:8080", "::/0", "0.0.0.0/0")),
+    st.booleans(),
+    st.sampled_from((80, 8080)),
+)
+async def test_nothing_special_is_ever_dialled_unless_it_is_allowed(
+    answers: list[IPv4Address | IPv6Address], entry: str, loopback: bool, port: int
+) -> None:
+    dialled = Dialled()
+    reach = Reach((parse_allowed(entry),) if entry else (), loopback=loopback)
+    names = Names(hooks_example=[[str(address) for address in answers]])
+    async with guarding(Rules(reach), lookup=names, dial=dialled) as guard:
+        with pytest.raises((Forbidden, Unreachable)):
+            await guard.get(f"http://hooks.example:{port}/")
+        for address in answers:
+            host = f"[{address}]" if address.version == 6 else str(address)
+            with pytest.raises((Forbidden, Unreachable)):
+                await guard.get(f"http://{host}:{port}/")
+    named = entry in ("hooks.example", f"hooks.example:{port}")
+    for text in dialled.addresses:
+        address = ip_address(text)
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        real = mapped or address
+        private = isinstance(real, IPv4Address) and str(real).startswith("10.")
+        assert (
+            real.is_global
+            or (real.is_loopback and loopback)
+            or named
+            or entry in ("::/0", "0.0.0.0/0")
+            or (private and entry == "10.0.0.0/8")
+        ), f"{text} was dialled"
+        assert not any((real.is_multicast, real.is_link_local, real.is_unspecified))
+
+
+# Allowed ---------------------------------------------------------------------------------------------------
+
+
+def own_address() -> str | None:
+    """An address of this machine that is not loopback, if there is one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+async def test_a_receiver_inside_works_once_it_is_allowed() -> None:
+    address = own_address()
+    if address is None or Reach().problem(ip_address(address), 80) == "":
+        pytest.skip("this machine has no private address")
+    names = Names(hooks_internal=[[address]])
+    async with receiving(host=address) as receiver:
+        url = f"http://hooks.internal:{receiver.port}/"
+        for entry in (address, f"{address}/32", f"{address}:{receiver.port}", "hooks.internal"):
+            async with guarding(Rules(Reach((parse_allowed(entry),))), lookup=names) as guard:
+                assert (await guard.post(url, b"", {})).status == 200
+        for entry in ("other.internal", f"{address}:1", f"hooks.internal:{receiver.port + 1}"):
+            async with guarding(Rules(Reach((parse_allowed(entry),))), lookup=names) as guard:
+                with pytest.raises(Forbidden):
+                    await guard.post(url, b"", {})
+    assert len(receiver.got) == 4
+
+
+async def test_loopback_is_called_while_the_server_is_bound_to_it_and_not_by_any_list() -> None:
+    everything = tuple(parse_allowed(entry) for entry in ("0.0.0.0/0", "::/0", "localhost", "64.0.0.0/2"))
+    async with receiving() as receiver:
+        for host in ("127.0.0.1", "localhost"):
+            async with guarding(lookup=Names(localhost=[["127.0.0.1"]])) as guard:
+                assert (await guard.get(f"http://{host}:{receiver.port}/")).body == b"well"
+            async with guarding(Rules(Reach(everything))) as guard:
+                with pytest.raises(Forbidden, match="only by a server bound to loopback"):
+                    await guard.get(f"http://{host}:{receiver.port}/")
+
+
+# Answers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_an_answer_and_not_followed(status: int) -> None:
+    async with receiving() as inner:
+
+        async def away(_: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=status, headers={"Location": f"http://127.0.0.1:{inner.port}/inner"})
+
+        async with receiving(away) as receiver, guarding() as guard:
+            for reply in (
+                await guard.get(f"http://127.0.0.1:{receiver.port}/"),
+                await guard.post(f"http://127.0.0.1:{receiver.port}/", b"", {}),
+            ):
+                assert reply.status == status
+    assert inner.got == []
+
+
+async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with receiving() as proxy, receiving() as receiver:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with guarding() as guard:
+            await guard.get(f"http://127.0.0.1:{receiver.port}/")
+    assert (len(proxy.got), len(receiver.got)) == (0, 1)
+
+
+async def test_a_long_answer_is_cut_for_a_webhook_and_refused_for_a_key_set() -> None:
+    async def long(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b"x" * 5000)
+
+    async with receiving(long) as receiver, guarding() as guard:
+        url = f"http://127.0.0.1:{receiver.port}/"
+        assert await guard.get(url, limit=5000) == Reply(200, (await guard.get(url)).headers, b"x" * 5000)
+        assert (await guard.post(url, b"", {}, limit=100)).body == b"x" * 100
+        with pytest.raises(Unreachable, match="answered with more than 4999 bytes"):
+            await guard.get(url, limit=4999)
+
+
+async def test_an_answer_without_end_is_not_read_to_it() -> None:
+    ended = asyncio.Event()
+
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x" * 65536)
+        finally:
+            ended.set()
+
+    async with receiving(endless) as receiver, guarding() as guard:
+        with pytest.raises(Unreachable, match="more than"):
+            await guard.get(f"http://127.0.0.1:{receiver.port}/")
+        await ended.wait()
+
+
+async def test_a_compressed_answer_is_never_unpacked() -> None:
+    bomb = gzip.compress(b"\0" * 50_000_000)
+
+    async def packed(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    async with receiving(packed) as receiver, guarding() as guard:
+        url = f"http://127.0.0.1:{receiver.port}/"
+        assert (await guard.post(url, b"", {})).body == bomb[: 64 * 1024]
+        with pytest.raises(Unreachable, match="compressed, which was not asked for"):
+            await guard.get(url)
+
+
+@pytest.mark.parametrize(
+    ("patience", "said"),
+    [
+        (Patience(total=0.05), r"not done within 0.05 s"),
+        (Patience(read=0.05), r"silent for 0.05 s"),
+    ],
+)
+async def test_a_receiver_that_is_silent_is_given_up(patience: Patience, said: str) -> None:
+    async def silent(_: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with receiving(silent) as receiver, guarding(patience=patience) as guard:
+        with pytest.raises(Unreachable, match=said):
+            await guard.get(f"http://127.0.0.1:{receiver.port}/")
+
+
+async def test_a_name_server_that_is_silent_is_given_up() -> None:
+    async def silent(host: str, port: int) -> Sequence[str]:
+        await asyncio.Event().wait()
+        return []
+
+    async with guarding(Rules(), lookup=silent, patience=Patience(connect=0.05)) as guard:
+        with pytest.raises(Unreachable, match=r"no connection within 0.05 s"):
+            await guard.get("http://hooks.example/")
+
+
+async def test_what_an_inner_service_says_is_not_passed_on() -> None:
+    async def no_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"SSH-2.0-OpenSSH_secret\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(no_http, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, guarding() as guard:
+        for url in (f"http://127.0.0.1:{port}/secret", f"https://127.0.0.1:{port}/secret"):
+            with pytest.raises(Unreachable) as caught:
+                await guard.get(url)
+            assert "secret" not in str(caught.value)
+            assert caught.value.__cause__ is None
+            assert str(caught.value).startswith(f"127.0.0.1:{port}: ")
+
+
+async def test_a_closed_port_is_unreachable() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with guarding() as guard:
+        with pytest.raises(Unreachable, match=rf"^127.0.0.1:{port}: refused the connection$"):
+            await guard.get(f"http://127.0.0.1:{port}/")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "other.example"},
+        {"content-length": "5"},
+        {"Transfer-Encoding": "chunked"},
+        {"Proxy-Authorization": "Basic x"},
+        {"X-Token": "a\r\nHost: other.example"},
+        {"X-Token": "a\x00"},
+        {"X Token": "a"},
+        {"X-Token:": "a"},
+        {"": "a"},
+    ],
+)
+async def test_headers_cannot_change_where_a_request_goes(headers: dict[str, str]) -> None:
+    async with receiving() as receiver, guarding() as guard:
+        with pytest.raises(Forbidden, match="header"):
+            await guard.post(f"http://127.0.0.1:{receiver.port}/", b"", headers)
+    assert receiver.got == []
+
+
+async def test_a_bundle_that_holds_no_certificates_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+    for name, why in (("ca.pem", "NO_CERTIFICATE"), ("absent.pem", "No such file")):
+        with pytest.raises(OSError, match=why):
+            Guard(HERE, ca=tmp_path / name)
