@@ -20,14 +20,17 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.ops_upkeep import Upkeeping
 from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.bus.local import LocalBus
+from dragoman.core import targets
+from dragoman.core.addresses import Reach
 from dragoman.core.card import AgentSpec
 from dragoman.core.errors import Unavailable
 from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, StoreLock, hold
-from dragoman.ports import Agent, Copied, Store
+from dragoman.ports import Agent, Copied, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Runtime, open_runtime
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.upkeep import Upkeep
+from dragoman.security.outbound import Guard
 from dragoman.security.static import StaticToken
 from dragoman.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite import SchemaTooNew, Sizes, open_store
@@ -101,6 +104,8 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
         stack.push_async_callback(store.close)
         bus = LocalBus()
         stack.push_async_callback(bus.close)
+        outbound = _guard(settings)
+        stack.push_async_callback(outbound.close)
         try:
             runtime = await stack.enter_async_context(
                 open_runtime(
@@ -220,6 +225,19 @@ TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, Damaged)
 
 def _trouble(path: Path, error: BaseException) -> StartError:
     return StartError(f"the store {path} cannot be opened: {explain(error)}")
+
+
+def _guard(settings: Settings) -> Outbound:
+    """The one way out of this process. Raises SettingsError."""
+    rules = targets.Rules(
+        Reach(settings.outbound_allow, loopback=settings.is_loopback),
+        https_only=settings.outbound_https_only,
+        ports=settings.outbound_ports,
+    )
+    try:
+        return Guard(rules, ca=settings.outbound_ca)
+    except OSError as error:
+        raise SettingsError(f"--outbound-ca: {settings.outbound_ca} holds no certificates in PEM: {error}") from error
 
 
 def _check_is_there(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -34,10 +34,12 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
 from dragoman.core.retention import NAMES, Rules, parse_ages
+from dragoman.core.targets import parse_port
 from dragoman.runtime.dispatch import SLOTS
 
 PREFIX: Final = "DRAGOMAN_"
@@ -93,6 +95,25 @@ def _networks(value: object) -> object:
     return tuple(ip_network(item.strip(), strict=False) for item in value.split(",") if item.strip())
 
 
+def _parts(value: object) -> object:
+    """The items of a list that may be written with commas."""
+    if isinstance(value, str | int):
+        return [item.strip() for item in str(value).split(",") if item.strip()]
+    return value
+
+
+def _allowed(value: object) -> object:
+    value = _parts(value)
+    if not isinstance(value, Sequence):
+        return value
+    return tuple(parse_allowed(item) if isinstance(item, str) else item for item in value)
+
+
+def _ports(value: object) -> object:
+    value = _parts(value)
+    return frozenset(parse_port(str(item)) for item in value) if isinstance(value, Iterable) else value
+
+
 def _names(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -123,6 +144,8 @@ def _rules(value: object) -> object:
 Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]
 Retention = Annotated[Rules, NoDecode, BeforeValidator(_rules)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+AllowList = Annotated[tuple[Allowed, ...], NoDecode, BeforeValidator(_allowed)]
+Ports = Annotated[frozenset[int], NoDecode, BeforeValidator(_ports)]
 Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -150,6 +173,14 @@ class Settings(BaseSettings):
     """What the card says instead of the gRPC address, behind a proxy: HOST:PORT."""
     trusted_proxies: Networks = ()
     """Who may say by `Forwarded` or `X-Forwarded-*` what the caller saw."""
+    outbound_allow: AllowList = ()
+    """Networks, addresses and hosts inside private space that webhooks may lead to, also with a port."""
+    outbound_ports: Ports = frozenset()
+    """The only ports that webhooks may lead to; empty: all but those of protocols that are not the web's."""
+    outbound_https_only: bool = False
+    """Refuses webhooks that are not https."""
+    outbound_ca: Path | None = None
+    """Certificates (PEM) that other servers may have besides those that the system knows."""
     store: str = "sqlite:///dragoman.db"
     sqlite_synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits when the machine loses power, not when the process dies."""
@@ -241,6 +272,11 @@ class Settings(BaseSettings):
     def store_path(self) -> Path:
         """The file of an SQLite store, made absolute from the working directory."""
         return Path(self.store.removeprefix("sqlite:///")).expanduser().absolute()
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach us."""
+        return self.http.is_loopback and self.grpc.is_loopback
 
     @property
     def rules(self) -> Rules:

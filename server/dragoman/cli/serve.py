@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 _PROXY: Final = "Behind a proxy"
+_OUTBOUND: Final = "What webhooks and other agents may lead to"
 _LIMITS: Final = "Limits"
 _KEEPING: Final = "How long tasks are kept"
 _PROTOCOL: Final = "Protocol"
@@ -70,6 +71,34 @@ def serve(
             metavar="NETS",
             panel=_PROXY,
             help="Whose Forwarded headers are believed: 10.0.0.0/8,::1 [nobody's]",
+        ),
+    ] = None,
+    outbound_allow: Annotated[
+        str | None,
+        _option(
+            "--outbound-allow",
+            metavar="NETS,HOSTS",
+            panel=_OUTBOUND,
+            help="What may be called inside private networks: 10.0.0.0/8,hooks.internal:8080 [nothing]",
+        ),
+    ] = None,
+    outbound_ports: Annotated[
+        str | None,
+        _option(
+            "--outbound-ports",
+            metavar="PORT,...",
+            panel=_OUTBOUND,
+            help="The only ports. [all but those of mail, databases, ...]",
+        ),
+    ] = None,
+    outbound_https_only: Annotated[
+        bool | None,
+        typer.Option("--outbound-https-only", metavar=" ", rich_help_panel=_OUTBOUND, help="Refuse http://."),
+    ] = None,
+    outbound_ca: Annotated[
+        Path | None,
+        _option(
+            "--outbound-ca", metavar="PATH", panel=_OUTBOUND, help="Certificates to trust besides the system's, in PEM."
         ),
     ] = None,
     message_bytes: Annotated[
