@@ -52,7 +52,7 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
-    values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
+    values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem", "isolation": "scope"}
     value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4096")
     monkeypatch.setenv(f"DRAGOMAN_{name.upper()}", value)
     said = getattr(load({}), name)
@@ -195,3 +195,15 @@ def test_a_wrong_age_in_the_file_is_named_with_the_file() -> None:
     Path("dragoman.toml").write_text("[retention]\ncompleted = true\n")
     with pytest.raises(SettingsError, match=r"^retention \(dragoman.toml\): completed: True is no age"):
         load({})
+
+
+def test_policies_are_one_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load({}).isolation.of("echo") == "owner"
+    Path("dragoman.toml").write_text('[isolation]\ndefault = "context"\necho = "owner"\n')
+    isolation = load({}).isolation
+    assert (isolation.of("echo"), isolation.of("other")) == ("owner", "context")
+    monkeypatch.setenv("DRAGOMAN_ISOLATION", "owner,other=scope")
+    isolation = load({}).isolation
+    assert (isolation.of("echo"), isolation.of("other")) == ("owner", "scope")
+    with pytest.raises(SettingsError, match=r'^--isolation \(command line\): default: "none" is no policy; use owner,'):
+        load({"isolation": "none"})

@@ -26,7 +26,7 @@ from dragoman.core.card import AgentSpec
 from dragoman.core.errors import Unavailable
 from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, StoreLock, hold
-from dragoman.ports import Agent, Copied, Outbound, Store
+from dragoman.ports import Agent, Authenticator, Copied, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Runtime, open_runtime
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.upkeep import Upkeep
@@ -92,13 +92,18 @@ class App:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) -> AsyncIterator[App]:
+async def open_app(
+    settings: Settings, agents: Sequence[Agent] | None = None, authenticator: Authenticator | None = None
+) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.app`, for as long as the block runs.
+
+    `authenticator` knows the callers, instead of what the settings say.
 
     Raises StartError, SettingsError (a root agent that is not there), and LoadError for APP.
     """
     if agents is None:
         agents = load_agents(settings.app)
+    _check_names(settings, agents)
     async with AsyncExitStack() as stack:
         lock, store = _open_store(stack, settings)
         stack.push_async_callback(store.close)
@@ -121,6 +126,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
                     slots=settings.slots,
                     strict=settings.strict_transitions,
                     retention=settings.rules,
+                    isolation=settings.isolation,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
                 )
             )
@@ -129,7 +135,7 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
         except Unavailable as error:  # the store can be opened, but takes nothing
             raise _trouble(settings.store_path, error.__cause__ or error) from error
         token = settings.token.get_secret_value()
-        authenticator = StaticToken(token) if token else None
+        authenticator = authenticator or (StaticToken(token) if token else None)
         cards = Cards(
             runtime.service.agents,
             runtime.service.root,
@@ -170,6 +176,13 @@ async def open_app(settings: Settings, agents: Sequence[Agent] | None = None) ->
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
         lock.tell(http=_url(at_http), grpc=str(at_grpc))
         yield App(at_http, at_grpc, settings.public_url or _url(at_http), settings.store_path, runtime, draining)
+
+
+def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:
+    """Raises SettingsError for a policy of an agent that is not served: it would hold for nobody, without a word."""
+    known = {agent.spec.id for agent in agents}
+    if unknown := sorted(set(settings.isolation.particular) - known):
+        raise SettingsError(f'isolation: no agent "{unknown[0]}" here; there are {", ".join(sorted(known))}')
 
 
 @asynccontextmanager

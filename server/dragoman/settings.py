@@ -34,8 +34,10 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from dragoman.core import isolation
 from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
+from dragoman.core.isolation import Isolation
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
 from dragoman.core.retention import NAMES, Rules, parse_ages
@@ -141,6 +143,11 @@ def _rules(value: object) -> object:
     return Rules(parse_ages({name: said for name, said in value.items() if name not in agents}), particular=agents)
 
 
+def _isolation(value: object) -> object:
+    return isolation.parse(value) if isinstance(value, str | Mapping) else value
+
+
+Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
 Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]
 Retention = Annotated[Rules, NoDecode, BeforeValidator(_rules)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
@@ -207,6 +214,8 @@ class Settings(BaseSettings):
     """Seconds between signs of life on a silent stream."""
     idempotent_message_ids: bool = False
     """A message's id is the idempotency key of its send, when it has no other."""
+    isolation: Policies = Isolation()
+    """Who sees a task: `owner`, `scope` or `context`; also by agent, `owner,desk=scope` or a table."""
     retain_completed: Age = None
     """How long tasks are kept after they have ended in this state: `30d`, `12h`, `90m`; 0 for ever."""
     retain_failed: Age = None

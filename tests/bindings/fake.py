@@ -18,6 +18,7 @@ from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.core import frames, states
 from dragoman.core.card import AgentSpec
 from dragoman.core.identity import Caller
+from dragoman.core.isolation import Isolation
 from dragoman.core.log import Event
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
@@ -65,6 +66,7 @@ class FakeService(TaskService):
         self.events = events
         self.agents = AGENTS
         self.root = "echo"
+        self._isolation = Isolation()
         self.asked: list[tuple[str, Call, Any]] = []
         self.waiting = asyncio.Event()
         """A stream waits for its next event."""

@@ -18,6 +18,7 @@ from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_reads import StoreReads
 from dragoman.testing.store_sessions import StoreSessions
+from dragoman.testing.store_sharing import StoreSharing
 from dragoman.testing.store_upkeep import StoreUpkeep
 from dragoman.testing.store_writes import Clock, StoreWrites
 
@@ -42,6 +43,10 @@ class TestReads(StoreReads):
 
 
 class TestUpkeep(StoreUpkeep):
+    pass
+
+
+class TestSharing(StoreSharing):
     pass
 
 

@@ -63,7 +63,7 @@ class Turn(Incoming):
 
     @property
     def principal(self) -> str:
-        """Who asks: `anonymous` until the server authenticates."""
+        """Who sent the message that this turn answers; `anonymous` for callers who showed no credentials."""
         return self._desk.principal
 
     @property

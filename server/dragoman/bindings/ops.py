@@ -110,7 +110,7 @@ def _explained(one: Explanation) -> ops.Explanation:
         task_id=head.id,
         agent=head.agent,
         scope=head.ref.owner.scope,
-        principal=head.ref.owner.principal,
+        principal=head.principal,
         context_id=head.context,
         state=states.name(head.state),
         since=head.updated,

@@ -85,7 +85,7 @@ class Upkeeping:
             dragoman=version("dragoman"),
             task_id=head.id,
             agent=head.agent,
-            principal=head.ref.owner.principal,
+            principal=head.principal,
             scope=head.ref.owner.scope,
             dialect=head.dialect,
         )

@@ -16,6 +16,7 @@ _OUTBOUND: Final = "What webhooks and other agents may lead to"
 _LIMITS: Final = "Limits"
 _KEEPING: Final = "How long tasks are kept"
 _PROTOCOL: Final = "Protocol"
+_CALLERS: Final = "Callers"
 
 
 def _option(*names: str, help: str, metavar: str | None = None, panel: str | None = None) -> Any:
@@ -150,6 +151,15 @@ def serve(
             metavar="S",
             panel=_LIMITS,
             help="Seconds after its end when a task keeps its last 64 events only; 0: never. [86400]",
+        ),
+    ] = None,
+    isolation: Annotated[
+        str | None,
+        _option(
+            "--isolation",
+            metavar="owner|scope|context",
+            panel=_CALLERS,
+            help="Who sees a task; by agent: owner,desk=scope. [owner]",
         ),
     ] = None,
     retain_completed: Annotated[

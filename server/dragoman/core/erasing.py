@@ -28,6 +28,7 @@ class Selection:
     """An id as clients see it."""
     context: str = ""
     principal: str = ""
+    """Who made them, or began the conversation they are kept with."""
     older: int = 0
     """Milliseconds that the status is older than, by the store's clock. Alone it means tasks that have ended."""
     scope: str = ""
@@ -63,7 +64,7 @@ class Selection:
         return (
             self.task in ("", head.id)
             and self.context in ("", head.context)
-            and self.principal in ("", owner.principal)
+            and self.principal in ("", owner.principal, head.principal)
             and self.scope in ("", owner.scope)
             and self.agent in ("", head.agent)
             and head.state in self.states

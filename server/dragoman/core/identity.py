@@ -52,3 +52,5 @@ class Caller:
     owner: Owner
     agent: str
     identity: Identity = NOBODY
+    joined: bool = False
+    """It also reaches the conversations that the owner has joined (core/isolation.py)."""

@@ -67,6 +67,8 @@ class Head:
     """The dialect it was made in, as its maker calls it."""
     alias: bool = False
     """Its client chose `id` (A2A 0.1); otherwise it is the key's text."""
+    principal: str = ""
+    """Who made it: the owner's principal, unless tasks are shared."""
 
     @property
     def running(self) -> bool:
@@ -97,6 +99,8 @@ class NewTask:
     """The conversation began with this task, so that it has no state yet."""
     alias: bool = False
     """`id` is the client's choice: refused as EXISTS when its owner's agent has a task of that alias."""
+    open: bool = False
+    """Others may join its conversation, because the server named it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,8 @@ class Inbound:
 
     message: bytes
     envelope: bytes = b""
+    sender: str = ""
+    """The principal that sent it; empty for the owner's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +271,8 @@ class Key:
     agent: str
     text: str
     digest: bytes
+    owner: Owner | None = None
+    """Whose key it is, where that is not the task's owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +318,8 @@ class Append:
     """Refuses the append as Repeated when the key was used, and is used by it."""
     context: ContextState | None = None
     """The agent's JSON for the conversation; refused as CHANGED when its version is not the next one."""
+    joins: Owner | None = None
+    """Takes part in the task's conversation from now on."""
     blobs: Sequence[Blob] = ()
     """What this change refers to; filled in by a store that keeps large parts beside its rows."""
 

@@ -35,6 +35,8 @@ class Query:
     after: tuple[int, bytes] | None = None
     history: int | None = None
     artifacts: bool = False
+    joined: bool = False
+    """Also the tasks of conversations that the owner has joined."""
 
     @property
     def _fingerprint(self) -> int:

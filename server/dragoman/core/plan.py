@@ -41,6 +41,7 @@ class MessageRow:
     role: int
     data: bytes
     envelope: bytes
+    sender: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,9 @@ def _create(change: Append, now: int) -> Plan:
     head = Head(
         change.task, new.agent, new.id, new.context, states.SUBMITTED, now,
         last=1, messages=1, inbox=1, ready=True, visible=new.visible, dialect=new.dialect, alias=new.alias,
+        principal=message.sender or change.task.owner.principal,
     )  # fmt: skip
-    row = MessageRow(1, USER, frames.frame(5, message.message), message.envelope)
+    row = MessageRow(1, USER, frames.frame(5, message.message), message.envelope, message.sender)
     task = b"".join(
         (
             frames.text(1, new.id),
@@ -121,7 +123,8 @@ def _accept(made: Plan, now: int) -> None:
     if message is None:
         return
     number = head.messages + 1
-    made.messages.append(MessageRow(number, USER, frames.frame(5, message.message), message.envelope))
+    row = MessageRow(number, USER, frames.frame(5, message.message), message.envelope, message.sender)
+    made.messages.append(row)
     waits = head.running or head.ready
     state = head.state if waits else states.WORKING
     head.messages = head.inbox = number

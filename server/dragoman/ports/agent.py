@@ -56,7 +56,9 @@ class Desk(Protocol):
     def context_id(self) -> str: ...
 
     @property
-    def principal(self) -> str: ...
+    def principal(self) -> str:
+        """Who sent the message that this turn answers."""
+        ...
 
     @property
     def message(self) -> pb.Message:

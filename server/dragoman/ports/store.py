@@ -30,6 +30,8 @@ class StoredMessage:
     role: int
     message: bytes
     envelope: bytes
+    sender: str = ""
+    """The principal that sent it; empty for the owner's, and for the agent's messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,15 @@ class Store(Protocol):
         """
         ...
 
-    async def find(self, owner: Owner, agent: str, task_id: str) -> Head | None:
-        """The task a client means by this id, or None when its owner's agent has none to show."""
+    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> Head | None:
+        """The task a client means by this id, or None when its owner's agent has none to show.
+
+        `joined`: also one of a conversation that the owner has joined.
+        """
+        ...
+
+    async def host(self, owner: Owner, context: str) -> Owner | None:
+        """Under whom the tasks of a conversation are kept that others may join; None when the scope has no such."""
         ...
 
     async def locate(self, task_id: str) -> list[Head]:

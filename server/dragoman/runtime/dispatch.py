@@ -17,6 +17,7 @@ from dragoman.core.log import Append, Appended, Event, Head, Ready, Refused, Tas
 from dragoman.ports import Agent, Bus, Job, Signal, Store, StoredMessage
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.log import Log
+from dragoman.runtime.referring import Referring
 from dragoman.runtime.run import Run
 
 log = logging.getLogger("dragoman.runtime")
@@ -41,6 +42,7 @@ class Dispatch:
         log: Log,
         agents: Mapping[str, Agent],
         session: int,
+        referring: Referring,
         *,
         slots: int = SLOTS,
         strict: bool = False,
@@ -51,6 +53,7 @@ class Dispatch:
         self._log = log
         self._agents = agents
         self._session = session
+        self._referring = referring
         self._slots = slots
         self._strict = strict
         self._coalesce = coalesce
@@ -137,7 +140,16 @@ class Dispatch:
 
     def _begin(self, head: Head, message: StoredMessage | None, first: Sequence[Event], fresh_context: bool) -> Run:
         agent = self._agents[head.agent]
-        run = Run(self._log, self._store, agent, head, first=first, strict=self._strict, coalesce=self._coalesce)
+        run = Run(
+            self._log,
+            self._store,
+            agent,
+            head,
+            self._referring,
+            first=first,
+            strict=self._strict,
+            coalesce=self._coalesce,
+        )
         self._runs[head.ref] = run
         self._idle.clear()
         if message is None:

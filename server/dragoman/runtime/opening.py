@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from dragoman.core.isolation import Isolation
 from dragoman.core.retention import Rules
 from dragoman.ports import Agent, Bus, Store
 from dragoman.runtime.call import Limits
@@ -15,6 +16,7 @@ from dragoman.runtime.dispatch import SLOTS, Dispatch
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.log import Log
+from dragoman.runtime.referring import Referring
 from dragoman.runtime.retention import Retention
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
@@ -48,6 +50,7 @@ async def open_runtime(
     lease: float = LEASE,
     retention: Rules | None = None,
     coalesce: Coalesce = OFF,
+    isolation: Isolation | None = None,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -55,8 +58,9 @@ async def open_runtime(
     after which others may take this one for dead when it is not renewed.
 
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
-    else the first. `retention` says how long tasks are kept. On leaving, runs that are left end as FAILED. The caller
-    holds the store's lock and closes store and bus. Raises ValueError for agents that cannot be served together.
+    else the first. `retention` says how long tasks are kept, `isolation` who sees them. On leaving, runs that are left
+    end as FAILED. The caller holds the store's lock and closes store and bus. Raises ValueError for agents that cannot
+    be served together.
     """
     by_id = {agent.spec.id: agent for agent in agents}
     root = root or root_of(agents)
@@ -64,12 +68,15 @@ async def open_runtime(
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
     session = await store.open_session(lease, alone=alone)
     appends = Log(store, bus)
+    isolation = isolation or Isolation()
     specs = {name: agent.spec for name, agent in by_id.items()}
     reaper = Reaper(store, bus, appends, session, specs)
     await reaper.reap()
     followers = Followers(store, bus)
-    dispatch = Dispatch(store, bus, appends, by_id, session, slots=slots, strict=strict, coalesce=coalesce)
-    service = TaskService(store, bus, appends, followers, dispatch, specs, root, limits or Limits())
+    dispatch = Dispatch(
+        store, bus, appends, by_id, session, Referring(store, isolation), slots=slots, strict=strict, coalesce=coalesce
+    )
+    service = TaskService(store, bus, appends, followers, dispatch, specs, root, limits or Limits(), isolation)
     upkeep = Upkeep(store, bus, followers)
     declared = {name: spec.retention for name, spec in specs.items()}
     kept = Retention(store, appends, upkeep, replace(retention or Rules(), declared=declared))

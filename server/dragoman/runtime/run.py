@@ -43,7 +43,7 @@ from dragoman.runtime.notices import (
     again,
     notice,
 )
-from dragoman.runtime.referred import referred
+from dragoman.runtime.referring import Referring
 from dragoman.runtime.shown import Shown
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -72,6 +72,7 @@ class Run:
         store: Store,
         agent: Agent,
         head: Head,
+        referring: Referring,
         *,
         first: Sequence[Event] = (),
         strict: bool = False,
@@ -90,6 +91,7 @@ class Run:
         self._log = log
         self._store = store
         self._agent = agent
+        self._referring = referring
         self._strict = strict
         self._state = head.state
         self._guard = Runner(head.session, head.token)
@@ -106,6 +108,7 @@ class Run:
         self._reason = ""
         self._deadlines = Deadlines(agent.spec, lambda: self.cancel("deadline"))
         self._said_working = False
+        self.principal = head.principal
         self.message = pb.Message()
         self.envelope = pb.SendMessageRequest()
         self.asked: pb.Message | None = None
@@ -189,10 +192,6 @@ class Run:
         return self.head.context
 
     @property
-    def principal(self) -> str:
-        return self.head.ref.owner.principal
-
-    @property
     def history(self) -> Sequence[pb.Message]:
         return self._history
 
@@ -247,7 +246,8 @@ class Run:
                 self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)
             self._fresh_context = False
             if self.message.reference_task_ids:
-                self.references = await referred(self._store, self.head, self.message.reference_task_ids)
+                named = self.message.reference_task_ids
+                self.references = await self._referring.tasks(self.head, self.principal, named)
             ending = await self._agent.take_turn(self)
         except asyncio.CancelledError:
             if not self.cancelled:
@@ -418,6 +418,7 @@ class Run:
 
     def _take(self, stored: StoredMessage) -> None:
         self._taken = stored.number
+        self.principal = stored.sender or self.head.ref.owner.principal
         self.message = pb.Message.FromString(stored.message)
         self.envelope = pb.SendMessageRequest.FromString(stored.envelope)
 

@@ -46,7 +46,7 @@ from dragoman.core.log import (
     Repeated,
     TaskRef,
 )
-from dragoman.core.names import Owner, id_of, new_key
+from dragoman.core.names import Owner, id_of, key_of, new_key
 from dragoman.entropy import ENTROPY
 from dragoman.ports import Store, StoredMessage
 from dragoman.runtime.call import Call, Limits
@@ -181,14 +181,37 @@ class Sending:
         envelope = pb.SendMessageRequest(metadata=request.metadata if request.HasField("metadata") else None)
         envelope.configuration.accepted_output_modes.extend(request.configuration.accepted_output_modes)
         envelope.message.extensions.extend(self._activated(call))
-        key = self._key(call, request)
-        if message.task_id:
-            head = await self._store.find(call.caller.owner, call.caller.agent, message.task_id)
-            if head is not None:
-                return replace(self._continue(head, call.caller, message, envelope), key=key)
-            if not call.names_tasks:
-                raise TaskNotFound
-        return replace(self._create(call, message, envelope), key=key)
+        named, owner = self._key(call, request), call.caller.owner
+        head = await self._meant(call, message) if message.task_id else None
+        if head is not None:
+            change = self._continue(head, call.caller, message, envelope)
+        elif message.task_id and not call.names_tasks:
+            raise TaskNotFound
+        else:
+            change = self._create(call, await self._host(call.caller, message), message, envelope)
+        joins = owner if call.caller.joined and change.task.owner != owner else None
+        return replace(change, key=named, joins=joins)
+
+    async def _meant(self, call: Call, message: pb.Message) -> Head | None:
+        """The task that a message is for: one that the caller sees, or one of the conversation that it joins with it.
+
+        An id that was chosen by a client means that client's own task, so that two may choose the same.
+        """
+        caller, task_id = call.caller, message.task_id
+        joined = caller.joined and not (call.names_tasks and key_of(task_id) is None)
+        if head := await self._store.find(caller.owner, caller.agent, task_id, joined=joined):
+            return head
+        host = await self._host(caller, message) if joined else None
+        if host is None or host == caller.owner:
+            return None
+        head = await self._store.find(host, caller.agent, task_id)
+        return head if head is not None and head.context == message.context_id else None
+
+    async def _host(self, caller: Caller, message: pb.Message) -> Owner | None:
+        """Who began the conversation that a message names, if that is one to take part in."""
+        if not (caller.joined and message.context_id):
+            return None
+        return await self._store.host(caller.owner, message.context_id)
 
     def _key(self, call: Call, request: pb.SendMessageRequest) -> Key | None:
         """The call's idempotency key with the digest of what it stands for: the message without its own id."""
@@ -201,7 +224,9 @@ class Sending:
         said.CopyFrom(request.message)
         said.message_id = ""
         digest = sha256(said.SerializeToString(deterministic=True)).digest()
-        return Key(call.caller.agent, text, digest)
+        caller = call.caller
+        sender = Owner(caller.owner.scope, caller.identity.principal)
+        return Key(caller.agent, text, digest, sender)
 
     def _activated(self, call: Call) -> list[str]:
         """What the call activates of the agent's extensions. Raises ExtensionSupportRequired (1.0 §3.3.4)."""
@@ -214,10 +239,12 @@ class Sending:
                 )
         return [extension.uri for extension in declared if extension.uri in call.extensions]
 
-    def _create(self, call: Call, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
-        caller = call.caller
-        ref = TaskRef(caller.owner, self._new_key())
-        alias = bool(message.task_id)
+    def _create(self, call: Call, host: Owner | None, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
+        """A new task. `host` began the conversation that the message names, if others may join that."""
+        caller, alias = call.caller, bool(message.task_id)
+        # A name that its client chose is one among its own: such a task stays with it.
+        owner = caller.owner if host is None or alias else host
+        ref = TaskRef(owner, self._new_key())
         message.task_id = message.task_id or id_of(ref.key)
         fresh = not message.context_id
         message.context_id = message.context_id or self._new_context()
@@ -231,8 +258,9 @@ class Sending:
             dialect=call.dialect,
             alias=alias,
             fresh_context=fresh,
+            open=caller.joined and (fresh or host == owner),
         )
-        inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
+        inbound = _inbound(caller, message, envelope)
         return Append(task=ref, guard=New(), create=new, message=inbound)
 
     def _continue(self, head: Head, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
@@ -240,7 +268,7 @@ class Sending:
             raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
         message.context_id = head.context
         guard = NotRunning() if self._agents[caller.agent].while_working == "refuse" else NotTerminal()
-        inbound = Inbound(message.SerializeToString(), envelope.SerializeToString())
+        inbound = _inbound(caller, message, envelope)
         return Append(task=head.ref, guard=guard, message=inbound)
 
     async def _commit(self, change: Append) -> Sent:
@@ -248,7 +276,7 @@ class Sending:
         session = self._dispatch.reserve()
         inbound = change.message if change.create else None
         fresh = change.create is not None and change.create.fresh_context
-        first = StoredMessage(1, USER, inbound.message, inbound.envelope) if inbound else None
+        first = StoredMessage(1, USER, inbound.message, inbound.envelope, inbound.sender) if inbound else None
         started: list[Run | None] = []
 
         def written(appended: Appended | None) -> None:
@@ -267,6 +295,10 @@ class Sending:
                 raise UnsupportedOperation("this agent takes no message while it works on the task") from refused
             raise TaskNotFound from refused
         return Sent(appended.head, appended.events, started[0], change.create is not None)
+
+
+def _inbound(caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> Inbound:
+    return Inbound(message.SerializeToString(), envelope.SerializeToString(), caller.identity.principal)
 
 
 async def reply(sent: Sent) -> pb.Message | None:

@@ -20,10 +20,12 @@ from dragoman.core.errors import (
     PermissionDenied,
     TaskNotCancelable,
     TaskNotFound,
+    Unauthenticated,
     UnsupportedOperation,
 )
 from dragoman.core.extensions import overlay
 from dragoman.core.identity import Caller, Identity
+from dragoman.core.isolation import RESERVED, Isolation
 from dragoman.core.log import (
     Append,
     Cut,
@@ -34,7 +36,7 @@ from dragoman.core.log import (
     StatusChange,
     TaskRef,
 )
-from dragoman.core.names import AGENT_ID, Owner, resolve
+from dragoman.core.names import AGENT_ID, resolve
 from dragoman.ports import Bus, Signal, Snapshot, Store
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
@@ -60,6 +62,7 @@ class TaskService:
         agents: Mapping[str, AgentSpec],
         root: str,
         limits: Limits,
+        isolation: Isolation,
         *,
         new_key: Callable[[], bytes] = new_task_key,
         new_context: Callable[[], str] = new_context_id,
@@ -70,6 +73,7 @@ class TaskService:
         self._followers = followers
         self._dispatch = dispatch
         self._limits = limits
+        self._isolation = isolation
         self._sending = Sending(store, log, followers, dispatch, agents, limits, new_key, new_context)
         self.agents = agents
         """The agents of this server, by id."""
@@ -79,7 +83,8 @@ class TaskService:
     def caller(self, tenant: str, identity: Identity) -> Caller:
         """Whose tasks, and of which agent, a tenant string means for who calls: the one place that authorises.
 
-        Raises AgentNotFound, and PermissionDenied when the caller's grants do not reach the agent.
+        Raises AgentNotFound, PermissionDenied when the caller's grants do not reach the agent, and Unauthenticated for
+        a name that no principal may have.
         """
         scope, agent = resolve(tenant, self.root)
         if agent not in self.agents:
@@ -88,7 +93,10 @@ class TaskService:
             raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}')
         if not identity.may_call(scope, agent):
             raise PermissionDenied(f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"')
-        return Caller(Owner(scope, identity.principal), agent, identity)
+        if not identity.principal or identity.principal.startswith(RESERVED):
+            raise Unauthenticated(f'the principal of these credentials is empty or begins with "{RESERVED}"')
+        view = self._isolation.view(scope, agent, identity.principal)
+        return Caller(view.owner, agent, identity, view.joined)
 
     # Sending ----------------------------------------------------------------------------------------------------
 
@@ -187,6 +195,7 @@ class TaskService:
             size=size,
             history=history,
             artifacts=request.include_artifacts,
+            joined=call.caller.joined,
         )
         if request.page_token:
             query = replace(query, after=pages.after(query, request.page_token))
@@ -286,16 +295,19 @@ class TaskService:
 
     async def made_in(self, caller: Caller, task_id: str) -> str:
         """The dialect in which a task was made; empty when there is none to see."""
-        head = await self._store.find(caller.owner, caller.agent, task_id) if task_id else None
+        head = await self._look(caller, task_id) if task_id else None
         return head.dialect if head else ""
 
     async def _find(self, caller: Caller, task_id: str) -> Head:
         if not task_id:
             raise InvalidParams.field("id", "is required")
-        head = await self._store.find(caller.owner, caller.agent, task_id)
+        head = await self._look(caller, task_id)
         if head is None:
             raise TaskNotFound
         return head
+
+    async def _look(self, caller: Caller, task_id: str) -> Head | None:
+        return await self._store.find(caller.owner, caller.agent, task_id, joined=caller.joined)
 
     async def _snapshot(self, ref: TaskRef, history: int | None) -> Snapshot:
         snapshot = await self._store.read(ref, history=history)

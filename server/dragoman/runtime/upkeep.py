@@ -104,5 +104,5 @@ def _same(selection: Selection, one: Head, other: Head) -> bool:
 
 
 def _whose(heads: list[Head]) -> str:
-    named = {f"{head.agent} of {head.ref.owner.principal} in {head.ref.owner.scope}" for head in heads}
+    named = {f"{head.agent} of {head.principal} in {head.ref.owner.scope}" for head in heads}
     return "; ".join(sorted(named)[:5])

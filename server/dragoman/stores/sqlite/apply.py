@@ -14,14 +14,14 @@ from typing import Any, Final
 from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.plan import ArtifactRow, Plan, plan
-from dragoman.stores.sqlite import contexts, keys
+from dragoman.stores.sqlite import contexts, joining, keys
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.folding import Growth
 from dragoman.stores.sqlite.rows import Pending, Statement
 
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible, attempt, answered, dialect, alias"
+    " session, token, ready, visible, attempt, answered, dialect, alias, principal"
 )
 
 HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
@@ -33,7 +33,7 @@ HEADS: Final = Statement(
 )
 ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
 
-INSERT_TASK: Final = Statement(f"INSERT INTO tasks (owner, task, created, metadata, memory, {HEAD_COLUMNS})", 24)
+INSERT_TASK: Final = Statement(f"INSERT INTO tasks (owner, task, created, metadata, memory, {HEAD_COLUMNS})", 25)
 
 CHANGING: Final = (
     "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
@@ -52,7 +52,7 @@ UPDATE_MEMORY: Final = Statement(
     ") UPDATE tasks SET memory = made.memory FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
 )
 INSERT_LOG: Final = Statement("INSERT INTO log", 6)
-INSERT_MESSAGE: Final = Statement("INSERT INTO messages", 6)
+INSERT_MESSAGE: Final = Statement("INSERT INTO messages", 7)
 REPLACED: Final = Statement(
     "WITH fresh (owner, task, artifact) AS (",
     3,
@@ -78,7 +78,8 @@ DISCARD: Final = tuple(
 
 def head_of(ref: TaskRef, row: Sequence[Any]) -> Head:
     """The head in a row of HEAD_COLUMNS."""
-    head = Head(ref, *row[:19])
+    head = Head(ref, *row[:20])
+    head.principal = head.principal or ref.owner.principal
     head.ready, head.visible, head.alias = bool(head.ready), bool(head.visible), bool(head.alias)
     return head
 
@@ -87,7 +88,7 @@ def head_values(head: Head) -> tuple[Any, ...]:
     return (
         head.agent, head.id, head.context, head.state, head.updated, head.last, head.messages,
         head.status_message, head.asked, head.inbox, head.taken, head.session, head.token, head.ready, head.visible,
-        head.attempt, head.answered, head.dialect, head.alias,
+        head.attempt, head.answered, head.dialect, head.alias, head.principal,
     )  # fmt: skip
 
 
@@ -138,19 +139,24 @@ class Transaction:
             self.look((change,))
         now = self._clock()
         if change.key is not None:
-            keys.check(self._connection, owner, ref.owner, change.key, now)
+            holder = change.key.owner or ref.owner
+            keys.check(self._connection, self._owner(holder, False), holder, change.key, now)
         if change.create is not None and change.create.alias:
             self._check_alias(owner, change.create)
         made = plan(self._heads[owner, ref.key], change, now)
         if change.context is not None:
             contexts.write(self._connection, owner, made.head, change.context)
         if change.key is not None:
-            keys.use(self._connection, owner, change.key, ref.key, made.before.last if made.before else 0, now)
+            first = made.before.last if made.before else 0
+            keys.use(self._connection, self._owner(holder, True), owner, change.key, ref.key, first, now)
+        if change.joins is not None:
+            joining.join(self._connection, self._owner(change.joins, True), owner, made.head.context)
         if change.discard:
             self._write_pending()
             keys.keep_reply(self._connection, owner, ref.key, change.reply)
             for statement in DISCARD:
                 self._connection.execute(statement, (owner, ref.key))
+            joining.forget_task(self._connection, owner, ref.key)
             release_blobs(self._connection, owner, ref.key)
             self._heads[owner, ref.key] = None
         else:
@@ -191,6 +197,8 @@ class Transaction:
             assert change.create is not None
             values = (owner, key, head.updated, change.create.metadata, change.memory or b"")
             self._tasks.add(values + head_values(head))
+            if change.create.open:
+                joining.open_task(self._connection, owner, head.context, key)
         elif head != before:
             self._changed[owner, key] = head
         if change.memory is not None and before is not None:
@@ -199,7 +207,8 @@ class Transaction:
             first, last = made.events[0].sequence, made.events[-1]
             self._log.add((owner, key, first, len(made.events), last.ends, made.log))
         for message in made.messages:
-            self._messages.add((owner, key, message.number, message.role, message.data, message.envelope))
+            sender = "" if message.sender == head.ref.owner.principal else message.sender
+            self._messages.add((owner, key, message.number, message.role, message.data, message.envelope, sender))
         for row in made.artifacts:
             self._write_artifact(owner, key, row)
         use_blobs(self._connection, owner, key, change.blobs)
@@ -221,7 +230,7 @@ class Transaction:
         connection = self._connection
         self._tasks.write(connection)
         if self._changed:
-            UPDATE_TASK.run(connection, [(*key, *head_values(head)[3:-2]) for key, head in self._changed.items()])
+            UPDATE_TASK.run(connection, [(*key, *head_values(head)[3:-3]) for key, head in self._changed.items()])
             self._changed = {}
         if self._memories:
             UPDATE_MEMORY.run(connection, [(*key, memory) for key, memory in self._memories.items()])

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dragoman.core.erasing import Counts, Receipt, Selection, digest
 from dragoman.core.log import Head
-from dragoman.stores.sqlite import keys
+from dragoman.stores.sqlite import joining, keys
 from dragoman.stores.sqlite.apply import ADD_TOTAL, HEAD, head_of
 from dragoman.stores.sqlite.blobs import release_blobs
 from dragoman.stores.sqlite.reads import owner_number
@@ -24,14 +24,26 @@ from dragoman.stores.sqlite.selecting import owners
 
 # What other tables hold of a task ---------------------------------------------------------------------------------
 
-CONTEXTS: Final[tuple[tuple[str, str], ...]] = (("context_state", "owner = ? AND context = ?"),)
+CONTEXTS: Final[tuple[tuple[str, str], ...]] = (
+    ("context_state", "owner = ? AND context = ?"),
+    ("conversations", "owner = ? AND context = ?"),
+    ("participants", "host = ? AND context = ?"),
+)
 """(table, where) for rows of a conversation; `?` are its owner's number and the context. They go with the context's
 last task, or when the context is erased."""
 
-OWNED: Final[tuple[tuple[str, str], ...]] = (("totals", "owner = ?"), ("idempotency", "owner = ?"))
+OWNED: Final[tuple[tuple[str, str], ...]] = (
+    ("totals", "owner = ?"),
+    ("idempotency", "owner = ?"),
+    ("participants", "owner = ?"),
+)
 """(table, where) for rows of a principal; `?` is its number. They go when all of a principal is erased."""
 
-RELEASES: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (keys.forget_task, release_blobs)
+RELEASES: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (
+    keys.forget_task,
+    joining.forget_task,
+    release_blobs,
+)
 """Called for each task with the connection, its owner's number and its key."""
 
 # -------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dragoman.core.names import Owner, key_of
 from dragoman.core.pages import Page, Query, sort_key
 from dragoman.core.plan import status_bytes
 from dragoman.ports import Conversation, Snapshot, StoredMessage
-from dragoman.stores.sqlite import contexts
+from dragoman.stores.sqlite import contexts, joining
 from dragoman.stores.sqlite.apply import ALIAS, HEAD_COLUMNS, head_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -41,7 +41,7 @@ SELECT max(first) FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3
 OLDEST: Final = "SELECT min(first) FROM log WHERE owner = ? AND task = ?"
 EVENTS: Final = "SELECT first, count, ends, data FROM log WHERE owner = ? AND task = ? AND first >= ? ORDER BY first"
 MESSAGES: Final = """
-SELECT number, role, data, envelope FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
+SELECT number, role, data, envelope, sender FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
 """
 WAITING: Final = """
 SELECT o.scope, o.principal, t.task, {columns}
@@ -52,6 +52,7 @@ SELECT o.scope, o.principal, t.task, {columns}
 FROM tasks t JOIN owners o USING (owner)
 WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
+_LISTED: Final = f"SELECT t.owner, task, {HEAD_COLUMNS.replace('context', 't.context')}, metadata"
 _COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in HEAD_COLUMNS.split(","))
 
 
@@ -60,16 +61,31 @@ def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
     return row[0] if row else None
 
 
-def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str) -> Head | None:
+def owner_of(connection: sqlite3.Connection, number: int) -> Owner:
+    """Whose number it is."""
+    return Owner(*connection.execute("SELECT scope, principal FROM owners WHERE owner = ?", (number,)).fetchone())
+
+
+def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str, joined: bool = False) -> Head | None:
     number = owner_number(connection, owner)
     if number is None:
         return None
     for key in _keys(connection, number, agent, task_id):
-        row = connection.execute(TASK, (number, key)).fetchone()
-        head = head_of(TaskRef(owner, key), row) if row else None
-        if head is not None and head.visible and head.agent == agent and head.id == task_id:
-            return head
+        if found := _found(connection, owner, number, key, agent, task_id):
+            return found
+    if joined:
+        host, key = joining.find(connection, number, agent, key_of(task_id), task_id)
+        if host >= 0:
+            return _found(connection, owner_of(connection, host), host, key, agent, task_id)
     return None
+
+
+def _found(
+    connection: sqlite3.Connection, owner: Owner, number: int, key: bytes, agent: str, task_id: str
+) -> Head | None:
+    row = connection.execute(TASK, (number, key)).fetchone()
+    head = head_of(TaskRef(owner, key), row) if row else None
+    return head if head is not None and head.visible and head.agent == agent and head.id == task_id else None
 
 
 def context(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
@@ -173,8 +189,8 @@ def conversation(connection: sqlite3.Connection, ref: TaskRef, after: int) -> Co
     if row is None:
         return None
     messages = [
-        StoredMessage(n, role, _unframed(data), envelope)
-        for n, role, data, envelope in connection.execute(MESSAGES, (number, ref.key, after))
+        StoredMessage(n, role, _unframed(data), envelope, sender)
+        for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, ref.key, after))
     ]
     return Conversation(head_of(ref, row), messages, row[-1])
 
@@ -187,27 +203,30 @@ def page(connection: sqlite3.Connection, query: Query) -> Page:
     number = owner_number(connection, query.owner)
     if number is None:
         return Page()
-    where, values = _filters(number, query)
+    where, values = _filters(query)
     total = _total(connection, number, query, where, values)
     if query.after is not None:
         where += " AND (updated, task) < (?, ?)"
         values += query.after
-    rows = connection.execute(
-        f"SELECT task, {HEAD_COLUMNS}, metadata FROM tasks WHERE {where} ORDER BY updated DESC, task DESC LIMIT ?",
-        (*values, query.size + 1),
-    ).fetchall()
+    sql, given = f"{_LISTED} FROM tasks t WHERE t.owner = ? AND {where}", (number, *values)
+    if query.joined:  # merged with one's own, which come sorted from an index and are read as far as shown
+        sql += f" UNION ALL {_LISTED} {joining.JOINED} WHERE p.owner = ? AND {where}"
+        given += given
+    rows = connection.execute(f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*given, query.size + 1)).fetchall()
     tasks, head = [], None
     for row in rows[: query.size]:
-        head = head_of(TaskRef(query.owner, row[0]), row[1:])
-        tasks.append(_task(connection, number, head, row[-1], query.history, query.artifacts))
+        owner = query.owner if row[0] == number else owner_of(connection, row[0])
+        head = head_of(TaskRef(owner, row[1]), row[2:])
+        tasks.append(_task(connection, row[0], head, row[-1], query.history, query.artifacts))
     more = head is not None and len(rows) > query.size
     return Page(tasks, total, sort_key(head) if head is not None and more else None)
 
 
-def _filters(owner: int, query: Query) -> tuple[str, tuple[Any, ...]]:
-    where, values = "visible AND owner = ? AND agent = ?", [owner, query.agent]
+def _filters(query: Query) -> tuple[str, tuple[Any, ...]]:
+    where = "visible AND agent = ?"
+    values: list[Any] = [query.agent]
     if query.context:
-        where += " AND context = ?"
+        where += " AND t.context = ?"
         values.append(query.context)
     if query.state:
         where += " AND state = ?"
@@ -219,17 +238,22 @@ def _filters(owner: int, query: Query) -> tuple[str, tuple[Any, ...]]:
 
 
 def _total(connection: sqlite3.Connection, owner: int, query: Query, where: str, values: tuple[Any, ...]) -> int:
+    joined = 0
+    if query.joined:
+        sql = f"SELECT count(*) {joining.JOINED} WHERE p.owner = ? AND {where}"
+        (joined,) = connection.execute(sql, (owner, *values)).fetchone()
     if query.context or query.since:
         # Without being told, SQLite counts one conversation by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
-        count: int = connection.execute(f"SELECT count(*) FROM tasks {index} WHERE {where}", values).fetchone()[0]
-        return count
+        sql = f"SELECT count(*) FROM tasks t {index} WHERE owner = ? AND {where}"
+        count: int = connection.execute(sql, (owner, *values)).fetchone()[0]
+        return joined + count
     sql, given = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
     if query.state:
         sql += " AND state = ?"
         given.append(query.state)
     total: int = connection.execute(sql, given).fetchone()[0]
-    return total
+    return joined + total
 
 
 def versions(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:

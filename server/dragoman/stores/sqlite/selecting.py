@@ -6,10 +6,11 @@ The writer looks again at each of them before it takes one away, so nothing here
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dragoman.core.erasing import Counts, Selection
+from dragoman.core.isolation import EVERYONE
 from dragoman.core.log import Head, TaskRef
 from dragoman.core.names import Owner, key_of
 from dragoman.stores.sqlite.apply import HEAD_COLUMNS, head_of
@@ -82,7 +83,7 @@ def ranges(connection: sqlite3.Connection, selection: Selection, now: int) -> li
     if selection.context:
         return [one for number in owners(connection, selection) for one in _of_context(connection, number, selection)]
     if selection.principal:
-        return [Range("t.owner = ?", (number,)) for number in owners(connection, selection)]
+        return [Range("t.owner = ?", (number,)) for number in _holding(connection, selection)]
     before = now - selection.older
     found_ranges = [
         Range("t.state > 2 AND t.agent = ? AND t.state = ? AND t.updated <= ?", (agent, state, before), "tasks_resting")
@@ -92,6 +93,15 @@ def ranges(connection: sqlite3.Connection, selection: Selection, now: int) -> li
     if selection.state in (1, 2):  # no index: only an operator asks for these, and off the writer
         found_ranges.append(Range("t.state = ? AND t.updated <= ?", (selection.state, before)))
     return found_ranges
+
+
+def _holding(connection: sqlite3.Connection, selection: Selection) -> list[int]:
+    """The owners that may have tasks of a principal: its own, and those it shares with others."""
+    everyone = owners(connection, replace(selection, principal=EVERYONE))
+    own = owners(connection, selection)
+    marks = ", ".join("?" * len(own))
+    joined = connection.execute(f"SELECT DISTINCT host FROM participants WHERE owner IN ({marks})", own)
+    return list(dict.fromkeys((*own, *everyone, *(host for (host,) in joined))))
 
 
 def _of_context(connection: sqlite3.Connection, owner: int, selection: Selection) -> list[Range]:

@@ -18,7 +18,7 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.sqlite import backup, blobs, reads, sessions
+from dragoman.stores.sqlite import backup, blobs, joining, reads, sessions
 from dragoman.stores.sqlite.blobs import Files
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.erasures import Erasures
@@ -89,8 +89,11 @@ class SqliteStore:
     def append(self, change: Append) -> asyncio.Future[Appended]:
         return self._spill.append(change)
 
-    async def find(self, owner: Owner, agent: str, task_id: str) -> Head | None:
-        return await self._read(reads.find, owner, agent, task_id)
+    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> Head | None:
+        return await self._read(reads.find, owner, agent, task_id, joined)
+
+    async def host(self, owner: Owner, context: str) -> Owner | None:
+        return await self._read(joining.host, owner, context)
 
     async def locate(self, task_id: str) -> list[Head]:
         return await self._read(reads.locate, task_id)

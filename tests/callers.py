@@ -1,0 +1,30 @@
+"""Callers who say who they are: an authenticator for tests, and the header it believes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dragoman.core.errors import Unauthenticated
+from dragoman.core.identity import Identity
+
+PRINCIPAL: Final = "x-principal"
+GRANTS: Final = "x-grants"
+WRONG: Final = "nobody-knows"
+
+
+class ByHeader:
+    """Believes whoever names a principal, and grants (separated by spaces). Implements `ports.Authenticator`."""
+
+    async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
+        said = {name.lower(): value for name, value in headers.items()}
+        principal = said.get(PRINCIPAL, "")
+        if principal == WRONG:
+            raise Unauthenticated
+        return Identity(principal, frozenset(said.get(GRANTS, "").split())) if principal else None
+
+
+def named(principal: str, *grants: str) -> dict[str, str]:
+    """Headers, or metadata, that name a principal; none for an empty one."""
+    said = {PRINCIPAL: principal} if principal else {}
+    return {**said, GRANTS: " ".join(grants)} if grants else said
