@@ -9,14 +9,14 @@ import grpc
 from google.protobuf.json_format import MessageToJson
 
 from dragoman.cli.render import Output
-from dragoman.client import ClientError
+from dragoman.client import ClientError, trust
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
 
 async def explain(address: str, task_id: str, *, json: bool) -> int:
     """Shows where a task stands, who holds it, and what happens next."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with trust.channel(address) as channel:
         try:
             answer = await rpc.OpsServiceStub(channel).Explain(ops.ExplainRequest(task_id=task_id))
         except grpc.aio.AioRpcError as error:

@@ -19,7 +19,7 @@ from dragoman.cli.parts import FileError, file_parts
 from dragoman.cli.progress import Progress
 from dragoman.cli.render import Output, state_name, text_of, when
 from dragoman.cli.tasks import LOCAL
-from dragoman.client import Client, ClientError, message
+from dragoman.client import Client, ClientError, message, trust
 from dragoman.client.roads import Stream, silent
 from dragoman.core import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -275,6 +275,9 @@ def _command(verb: str, task_id: str, client: Client) -> str:
 
 def _explain(grpc: str, error: ClientError) -> None:
     if error.unreachable:
+        if advice := trust.advice(error.message):
+            _note(f"error: {grpc}: {advice}")
+            return
         _note(f"error: no server answers at {grpc}: {error.message.rpartition(': ')[2]}")
         _note("start one with: dragoman serve; or name another with --grpc HOST:PORT (DRAGOMAN_GRPC) or --url URL")
         return

@@ -14,8 +14,35 @@ import typer
 
 Grpc = Annotated[
     str,
-    typer.Option("--grpc", envvar="DRAGOMAN_GRPC", metavar="HOST:PORT", help="The server's gRPC address."),
+    typer.Option(
+        "--grpc",
+        envvar="DRAGOMAN_GRPC",
+        metavar="HOST:PORT",
+        help="The server's gRPC address; grpcs://HOST:PORT where it is encrypted.",
+    ),
 ]
+
+
+def _believe(ctx: typer.Context, ca: Path | None) -> Path | None:
+    if ca is not None:
+        from dragoman.client import trust
+
+        ctx.call_on_close(trust.believe(ca))
+    return ca
+
+
+Ca = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        envvar="DRAGOMAN_CA",
+        metavar="FILE",
+        callback=_believe,
+        help="Who may have signed the server's certificate, in PEM. [the system's authorities]",
+        show_default=False,
+    ),
+]
+"""Holds until the command ends, so commands need not hand it on."""
 AgentName = Annotated[
     str, typer.Option("--agent", metavar="NAME", help="The agent's id; without it, the server's root agent.")
 ]
@@ -79,9 +106,15 @@ def send(
     save: Save = None,
     json: Json = False,
     grpc: Grpc = LOCAL,
+    ca: Ca = None,
     url: Annotated[
         str,
-        typer.Option("--url", envvar="DRAGOMAN_URL", metavar="URL", help="The server's HTTP address, but for gRPC."),
+        typer.Option(
+            "--url",
+            envvar="DRAGOMAN_URL",
+            metavar="URL",
+            help="The server's HTTP address, but for gRPC; https:// where it is encrypted.",
+        ),
     ] = LOCAL_URL,
     dialect: Annotated[
         str, typer.Option("--dialect", metavar="1.0|0.3|0.1", help="The generation of A2A to speak.")
@@ -143,6 +176,7 @@ def get(
     save: Save = None,
     json: Json = False,
     grpc: Grpc = LOCAL,
+    ca: Ca = None,
 ) -> None:
     """Show a task as it is now: state, what its agent last said, artifacts.
 
@@ -162,6 +196,7 @@ def watch(
     save: Save = None,
     json: Json = False,
     grpc: Grpc = LOCAL,
+    ca: Ca = None,
 ) -> None:
     """Follow a task until it ends: what there is of it already, then everything as it happens.
 
@@ -183,6 +218,7 @@ def list_tasks(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
     json: Json = False,
     grpc: Grpc = LOCAL,
+    ca: Ca = None,
 ) -> None:
     """List an agent's tasks, the one that changed last first.
 
@@ -194,7 +230,7 @@ def list_tasks(
     talk.run(grpc, talk.list_tasks(grpc, agent, context=context, state=chosen, limit=limit, json=json))
 
 
-def cancel(task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc = LOCAL) -> None:
+def cancel(task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None) -> None:
     """Ask for a task to stop.
 
     Succeeds when the server took the request; the state that is printed says whether the task has stopped yet.
@@ -206,7 +242,7 @@ def cancel(task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc =
     talk.run(grpc, talk.cancel(grpc, agent, task, json=json))
 
 
-def explain(task: TaskId, json: Json = False, grpc: Grpc = LOCAL) -> None:
+def explain(task: TaskId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None) -> None:
     """Say where a task stands: who holds it, what waits for it, and what happens next and when.
 
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`

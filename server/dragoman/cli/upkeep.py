@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.tasks import LOCAL, Grpc, Json, State, TaskId
+from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, State, TaskId
 
 StoreUrl = Annotated[
     str,
@@ -46,6 +46,7 @@ def purge(
     json: Json = False,
     store: StoreUrl = "",
     grpc: Grpc = LOCAL,
+    ca: Ca = None,
     token: Token = "",
 ) -> None:
     """Erase tasks with all that belongs to them: events, messages, artifacts.
@@ -77,6 +78,7 @@ def export(
     scope: Scope = "",
     store: StoreUrl = "",
     grpc: Grpc = LOCAL,
+    ca: Ca = None,
     token: Token = "",
 ) -> None:
     """Write out everything that is kept of a task, as lines of JSON on stdout.
@@ -97,6 +99,7 @@ def backup(
         str, typer.Option("--store", metavar="URL", help="This store, whether or not a server runs on it.")
     ] = "",
     grpc: Grpc = LOCAL,
+    ca: Ca = None,
     token: Token = "",
 ) -> None:
     """Copy the store, as it is at this moment, while it is in use, and check the copy.

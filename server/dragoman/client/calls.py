@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Self, cast
 
 from dragoman.client import resume
@@ -41,10 +42,12 @@ class Client:
         binding: str = "grpc",
         trace: Trace = silent,
         patience: float = 60.0,
+        ca: Path | None = None,
     ) -> None:
-        """`address` is HOST:PORT for gRPC and a URL for `rest`, `jsonrpc` and `ws`. `trace` is told what goes over
-        the wire. `patience`: seconds for which a broken stream is taken up again. Raises ValueError for a dialect
-        that is not spoken over a binding.
+        """`address` is HOST:PORT for gRPC, grpcs://HOST:PORT where it is encrypted, and a URL for `rest`, `jsonrpc`
+        and `ws`. `trace` is told what goes over the wire. `patience`: seconds for which a broken stream is taken up
+        again. `ca`: a file of the authorities (PEM) that may have signed the server's certificate, by default those
+        of the system. Raises ValueError for a dialect that is not spoken over a binding.
         """
         check(dialect, binding)
         self.address = address
@@ -53,18 +56,19 @@ class Client:
         self._dialect = dialect
         self._trace = trace
         self._patience = patience
+        self._ca = ca
         self._open: Road | None = None
 
     async def __aenter__(self) -> Self:
         match self.binding:
             case "rest":
-                self._open = RestRoad(self.address, self._dialect, self.agent, self._trace)
+                self._open = RestRoad(self.address, self._dialect, self.agent, self._trace, self._ca)
             case "jsonrpc":
-                self._open = JsonRpcRoad(self.address, self._dialect, self.agent, self._trace)
+                self._open = JsonRpcRoad(self.address, self._dialect, self.agent, self._trace, self._ca)
             case "ws":
-                self._open = WebSocketRoad(self.address, self._dialect, self.agent, self._trace)
+                self._open = WebSocketRoad(self.address, self._dialect, self.agent, self._trace, self._ca)
             case _:
-                self._open = GrpcRoad(self.address, old=self._dialect == "0.3", trace=self._trace)
+                self._open = GrpcRoad(self.address, old=self._dialect == "0.3", trace=self._trace, ca=self._ca)
         return self
 
     async def __aexit__(self, *_: object) -> None:

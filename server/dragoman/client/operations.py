@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import grpc
 from google.protobuf.message import Message
 
+from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -19,14 +21,15 @@ _OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
 class Operator:
     """One server at HOST:PORT, for those who run it. An asynchronous context manager; all calls raise ClientError."""
 
-    def __init__(self, address: str, *, token: str = "") -> None:
-        """token: shown as bearer token, where the server asks who calls."""
+    def __init__(self, address: str, *, token: str = "", ca: Path | None = None) -> None:
+        """token: shown as bearer token, where the server asks who calls. `address` and `ca`: as of a `Client`."""
         self._address = address
+        self._ca = ca
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._channel: grpc.aio.Channel | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(self._address, options=_OPTIONS)
+        self._channel = trust.channel(self._address, _OPTIONS, ca=self._ca)
         return self
 
     async def __aexit__(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
+from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman.client.roads import Stream, Trace, silent
 from dragoman.core.extensions import RESUME
@@ -65,9 +67,9 @@ def _same(message: Any) -> Any:
 class GrpcRoad:
     """One channel to HOST:PORT. Implements `Road`."""
 
-    def __init__(self, address: str, *, old: bool = False, trace: Trace = silent) -> None:
+    def __init__(self, address: str, *, old: bool = False, trace: Trace = silent, ca: Path | None = None) -> None:
         """`old`: speaks `a2a.v1` and not `lf.a2a.v1`."""
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._channel = trust.channel(address, _OPTIONS, ca=ca)
         self._old = old
         self._trace = trace
         self._metadata = (("a2a-version", "0.3" if old else "1.0"), ("a2a-extensions", RESUME.uri))

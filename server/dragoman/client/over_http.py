@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ import aiohttp
 import orjson
 from google.protobuf.message import Message
 
+from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman.client.roads import Stream, Trace
 from dragoman.core.errors import A2AError
@@ -88,7 +90,7 @@ JSONRPC: Final[dict[str, dict[str, Phrase]]] = {
 class _Http:
     """What the roads over HTTP share: a session, and words for what goes wrong with it."""
 
-    def __init__(self, url: str, dialect: str, agent: str, trace: Trace) -> None:
+    def __init__(self, url: str, dialect: str, agent: str, trace: Trace, ca: Path | None = None) -> None:
         self._base = url.rstrip("/")
         self._dialect = dialect
         self._agent = agent
@@ -96,7 +98,10 @@ class _Http:
         # Streams last as long as their tasks; a connection that cannot be made is noticed all the same.
         extension = "A2A-Extensions" if dialect == "1.0" else "X-A2A-Extensions"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-        self._session = aiohttp.ClientSession(timeout=timeout, headers={"A2A-Version": dialect, extension: RESUME.uri})
+        encrypted = aiohttp.TCPConnector(ssl=trust.context(ca)) if self._base.startswith("https:") else None
+        self._session = aiohttp.ClientSession(
+            timeout=timeout, headers={"A2A-Version": dialect, extension: RESUME.uri}, connector=encrypted
+        )
 
     async def close(self) -> None:
         await self._session.close()
@@ -132,7 +137,8 @@ class _Http:
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError as error:
-            raise ClientError("INTERNAL", f"the answer ({response.status}) is no JSON") from error
+            said = data.decode(errors="replace").partition("\n")[0][:200]
+            raise ClientError("INTERNAL", f"the answer ({response.status}) is no JSON: {said}") from error
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[Any, None]:
         parser = sse.Parser()

@@ -1,0 +1,74 @@
+"""Whether a server's address asks for encryption, and which authorities may have signed its certificate."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from dragoman.client.failure import ClientError
+
+_ENCRYPTED: Final = {"grpcs": True, "https": True, "grpc": False, "http": False}
+
+_believed: Final[ContextVar[Path | None]] = ContextVar("authorities", default=None)
+
+
+def believe(ca: Path) -> Callable[[], None]:
+    """Names the file of authorities (PEM) for connections that are not told another one, until what this gives is
+    called."""
+    token = _believed.set(ca)
+    return lambda: _believed.reset(token)
+
+
+def context(ca: Path | None = None) -> ssl.SSLContext:
+    """What HTTP checks certificates with: the authorities in `ca`, else those of the system.
+
+    Raises ClientError for a file that holds none.
+    """
+    file = ca or _believed.get()
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        why = error.strerror if not isinstance(error, ssl.SSLError) else "there are no certificates in PEM in it"
+        raise ClientError("INVALID_ARGUMENT", f"--ca: {file}: {why}") from error
+
+
+def channel(address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None) -> grpc.aio.Channel:
+    """A gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT`, which is encrypted.
+
+    An address without a scheme is encrypted when authorities are named. Raises ClientError for a file that holds none.
+    """
+    scheme, divider, target = address.partition("://")
+    target = target.rstrip("/") if divider else address
+    file = ca or _believed.get()
+    if not (_ENCRYPTED.get(scheme, False) if divider else file is not None):
+        return grpc.aio.insecure_channel(target, options=options)
+    context(file)  # gRPC would tell only later, and less clearly, that the file is not good
+    roots = file.read_bytes() if file is not None else None
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots), options=options)
+
+
+_ADVICE: Final = (
+    ("mismatch", "its certificate is for another name"),
+    ("not in peer certificate", "its certificate is for another name"),
+    ("Hostname Verification", "its certificate is for another name"),
+    ("certificate has expired", "its certificate has expired"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "nobody trusted here has signed its certificate; name who has with --ca (DRAGOMAN_CA)",
+    ),
+    ("WRONG_VERSION_NUMBER", "it is not encrypted; use HOST:PORT or http://"),
+    ("selected ALPN", "it speaks HTTP and not gRPC; name its gRPC port"),
+    ("Socket closed", "it hung up, as a port does that is encrypted; try grpcs://HOST:PORT"),
+    ("Connection reset", "it hung up, as a port does that is encrypted; try grpcs://HOST:PORT"),
+)
+"""What libraries say, and what it means here; the first that fits."""
+
+
+def advice(failure: str) -> str:
+    """What to do about a connection that could not be made, if encryption is why; else empty."""
+    return next((advice for sign, advice in _ADVICE if sign in failure), "")
