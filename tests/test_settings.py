@@ -52,8 +52,9 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
-    values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem", "isolation": "scope"}
-    value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4096")
+    values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
+    values |= {"isolation": "scope"}
+    value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4095")
     monkeypatch.setenv(f"DRAGOMAN_{name.upper()}", value)
     said = getattr(load({}), name)
     assert said != Settings.model_fields[name].default

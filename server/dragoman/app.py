@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,7 @@ from dragoman.ports import Agent, Authenticator, Copied, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Runtime, open_runtime
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.upkeep import Upkeep
+from dragoman.security.certificates import CertificateFiles, Unfit
 from dragoman.security.outbound import Guard
 from dragoman.security.static import StaticToken
 from dragoman.settings import Address, Settings, SettingsError
@@ -57,6 +58,8 @@ class App:
     store: Path
     runtime: Runtime
     draining: asyncio.Event
+    certificates: CertificateFiles | None = None
+    """Set when both ports are encrypted."""
 
     @property
     def agents(self) -> Mapping[str, AgentSpec]:
@@ -109,6 +112,7 @@ async def open_app(
         stack.push_async_callback(store.close)
         bus = LocalBus()
         stack.push_async_callback(bus.close)
+        certificates = _certificates(stack, settings)
         outbound = _guard(settings)
         stack.push_async_callback(outbound.close)
         try:
@@ -151,6 +155,7 @@ async def open_app(
             port=settings.grpc.port,
             message_bytes=settings.message_bytes,
             table=settings.error_table,
+            certificates=certificates,
             authenticator=authenticator,
             draining=draining,
         )
@@ -159,6 +164,7 @@ async def open_app(
             port=settings.http.port,
             message_bytes=settings.message_bytes,
             table=settings.error_table,
+            certificates=certificates,
             authenticator=authenticator,
             cors=settings.cors,
             draining=draining,
@@ -175,7 +181,8 @@ async def open_app(
         )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
         lock.tell(http=_url(at_http), grpc=str(at_grpc))
-        yield App(at_http, at_grpc, settings.public_url or _url(at_http), settings.store_path, runtime, draining)
+        public = settings.public_url or _url(at_http)
+        yield App(at_http, at_grpc, public, settings.store_path, runtime, draining, certificates)
 
 
 def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:
@@ -240,6 +247,21 @@ def _trouble(path: Path, error: BaseException) -> StartError:
     return StartError(f"the store {path} cannot be opened: {explain(error)}")
 
 
+def _certificates(stack: AsyncExitStack, settings: Settings) -> CertificateFiles | None:
+    """The servers' certificate, watched until the stack is left. Raises SettingsError."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        if settings.tls_cert or settings.tls_key:
+            raise SettingsError("--tls-cert, --tls-key: a certificate and its key belong together; set both, or none")
+        return None
+    try:
+        certificates = CertificateFiles(settings.tls_cert, settings.tls_key)
+    except Unfit as error:
+        raise SettingsError(f"--tls-cert, --tls-key: {error}") from error
+    watching = asyncio.create_task(certificates.watch(), name="certificates")
+    stack.callback(watching.cancel)
+    return certificates
+
+
 def _guard(settings: Settings) -> Outbound:
     """The one way out of this process. Raises SettingsError."""
     rules = targets.Rules(
@@ -278,7 +300,7 @@ async def _listen(
 
 
 def _url(at: Bound) -> str:
-    return f"http://{Bound('127.0.0.1', at.port) if at.is_any else at}"
+    return (replace(at, host="127.0.0.1") if at.is_any else at).url
 
 
 def openapi_files() -> dict[str, bytes]:

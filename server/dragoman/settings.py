@@ -174,6 +174,10 @@ class Settings(BaseSettings):
     """Allows addresses that other machines reach although nobody is asked who they are."""
     http: Bind = Address("127.0.0.1", 8080)
     grpc: Bind = Address("127.0.0.1", 50051)
+    tls_cert: Path | None = None
+    """The certificate of both ports, with those that lead to its authority, in PEM. Read again when it changes."""
+    tls_key: Path | None = None
+    """Its key, in PEM, without a passphrase."""
     public_url: str = ""
     """What the card says instead of the HTTP address, behind a proxy."""
     public_grpc: str = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aiohttp import web
@@ -135,7 +135,7 @@ class Cards:
             return self._public_url
         if origin is not None:
             return origin.url
-        return f"http://{_reachable(self.http)}" if self.http else "http://localhost"
+        return _reachable(self.http).url if self.http else "http://localhost"
 
     def _served(self, make: _Make, agent: str, origin: Origin | None, *, trusted: bool = False) -> Served:
         spec, at = self._spec(agent), self._addresses(agent, origin, trusted=trusted)
@@ -172,11 +172,11 @@ class Cards:
             return ""  # behind a proxy: where gRPC comes in from outside is only known when somebody says so
         if self.grpc.is_any and origin is not None:
             return f"{origin.name}:{self.grpc.port}"
-        return _reachable(self.grpc)
+        return str(_reachable(self.grpc))
 
 
-def _reachable(bound: Bound) -> str:
-    return f"localhost:{bound.port}" if bound.is_any else str(bound)
+def _reachable(bound: Bound) -> Bound:
+    return replace(bound, host="localhost") if bound.is_any else bound
 
 
 def origin(request: web.BaseRequest, known: Cards) -> Origin | None:

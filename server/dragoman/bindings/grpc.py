@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings import callers, extensions, methods, ops, ops_upkeep, versions
+from dragoman.bindings import callers, extensions, grpc_port, methods, ops, ops_upkeep, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
@@ -92,11 +92,11 @@ async def serve(
     health = await _add_health(server, names)
     address = str(Bound(options.host, options.port))
     try:
-        port = server.add_insecure_port(address)
+        port = grpc_port.add(server, address, options.certificates)
     except RuntimeError as error:
         raise OSError(f"gRPC cannot listen on {address}: {error}") from error
     await server.start()
-    cards.grpc = bound = Bound(options.host, port)
+    cards.grpc = bound = Bound(options.host, port, tls=options.certificates is not None)
     # No TaskGroup: it would wrap what the caller's block raises.
     watching = asyncio.create_task(_follow(options.draining, health), name="grpc-health")
     try:

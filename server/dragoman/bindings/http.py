@@ -19,6 +19,7 @@ from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
+from dragoman.bindings.door import BACKLOG, Door
 from dragoman.bindings.jsonrpc import JsonRpc
 from dragoman.bindings.pages import Pages, request_id, tell
 from dragoman.bindings.rest import Route
@@ -50,13 +51,19 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
     server = web.Server(site.handle, handler_cancellation=True, access_log=None)
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
+    door = Door(server, options.certificates.context) if options.certificates else None
     try:
-        await web.TCPSite(runner, options.host, options.port).start()
-        host, port = runner.addresses[0][:2]
-        cards.http = bound = Bound(host, port)
+        if door is not None:
+            host, port = await door.open(options.host, options.port)
+        else:
+            await web.TCPSite(runner, options.host, options.port, backlog=BACKLOG).start()
+            host, port = runner.addresses[0][:2]
+        cards.http = bound = Bound(host, port, tls=door is not None)
         yield bound
     finally:
         streams.close()
+        if door is not None:
+            await door.close()
         await runner.cleanup()
         cards.http = None
 

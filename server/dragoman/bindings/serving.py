@@ -9,6 +9,7 @@ from typing import Final
 
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs
+from dragoman.ports.tls import Certificates
 from dragoman.wire.errors import Table
 
 GRACE: Final = 5.0
@@ -21,6 +22,8 @@ class Bound:
 
     host: str
     port: int
+    tls: bool = False
+    """Whether the port is encrypted."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -29,6 +32,11 @@ class Bound:
     def is_any(self) -> bool:
         """Whether it listens on every address of the machine, so that `host` is nothing to hand out."""
         return self.host in ("0.0.0.0", "::", "")
+
+    @property
+    def url(self) -> str:
+        """The address for HTTP, without a path."""
+        return f"{'https' if self.tls else 'http'}://{self}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +50,8 @@ class Options:
     table: Table = "1.0.1"
     """Which edition's status codes 1.0 errors have."""
     grace: float = GRACE
+    certificates: Certificates | None = None
+    """What the server proves itself with; without it the port is not encrypted."""
     authenticator: Authenticator | None = None
     """Who knows callers; without it everyone is `anonymous`."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)

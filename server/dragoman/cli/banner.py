@@ -32,7 +32,7 @@ Dragoman {version("dragoman")}
 
   Card    {app.card_url}
   HTTP    {app.public_url}
-  gRPC    {app.grpc}
+  gRPC    {"grpcs://" if app.grpc.tls else ""}{app.grpc}
   Agents  {agents}
   Data    {app.store}
 

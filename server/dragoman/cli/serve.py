@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+_TLS: Final = "Encryption (PEM)"
 _PROXY: Final = "Behind a proxy"
 _OUTBOUND: Final = "What webhooks and other agents may lead to"
 _LIMITS: Final = "Limits"
@@ -58,6 +59,18 @@ def serve(
         typer.Option(
             "--insecure", metavar=" ", help="Allow addresses that other machines reach; nobody is asked who they are."
         ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        _option(
+            "--tls-cert",
+            metavar="PATH",
+            panel=_TLS,
+            help="The certificate of both ports, with those that lead to its authority. Read again when it changes.",
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, _option("--tls-key", metavar="PATH", panel=_TLS, help="Its key, without a passphrase.")
     ] = None,
     public_url: Annotated[
         str | None, _option("--public-url", metavar="URL", panel=_PROXY, help="What the card says for REST.")
@@ -261,6 +274,8 @@ def serve(
     `dragoman serve agents.py --reload`
 
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
+
+    `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  https and grpcs
     """
     given = {name: value for name, value in locals().items() if name != "reload"}
     if reload:

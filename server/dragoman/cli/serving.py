@@ -51,9 +51,17 @@ async def _serve(settings: Settings, agents: Sequence[Agent]) -> None:
     signals = _Signals()
     async with open_app(settings, agents) as app:
         _announce(app, settings)
+        _reload_on_hangup(app)
         await signals.next()
         await _drain(app, settings.drain, signals)
     log.info("stopped")
+
+
+def _reload_on_hangup(app: App) -> None:
+    """SIGHUP, as of `systemctl reload`, looks at the certificate at once; without one it means what it always does."""
+    if app.certificates is not None and hasattr(signal, "SIGHUP"):
+        certificates = app.certificates
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: certificates.refresh(asked=True))
 
 
 async def _drain(app: App, limit: float, signals: _Signals) -> None:
@@ -123,8 +131,9 @@ def _announce(app: App, settings: Settings) -> None:
         "serving",
         extra={
             "card": app.card_url,
-            "http": f"http://{app.http}",
+            "http": app.http.url,
             "grpc": str(app.grpc),
+            "tls": app.certificates is not None,
             "root": app.root,
             "agents": sorted(app.agents),
             "store": str(app.store),

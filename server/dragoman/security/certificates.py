@@ -1,0 +1,125 @@
+"""A certificate and its key from two files, read again when they change.
+
+A pair counts only as a whole: both files are read, the key has to fit, and neither may change meanwhile. Whatever does
+not pass, such as a file half written or a pair half replaced, leaves the pair in use where it is; the next look tries
+again. Connections that are open keep what they began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+from typing import Final, Never
+
+from dragoman.ports.tls import Pair
+
+LOOKS: Final = 5.0
+"""Seconds between two looks at the files."""
+
+log = logging.getLogger("dragoman.tls")
+
+_Signature = tuple[tuple[int, int, int], ...]
+
+
+class Unfit(Exception):
+    """A certificate and a key that cannot be used. The text names the file and the reason."""
+
+
+class CertificateFiles:
+    """The pair in two files. Implements `dragoman.ports.tls.Certificates`."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Raises Unfit."""
+        self._certificate = certificate
+        self._key = key
+        self._seen = self._signature()
+        self._pair, self._current = self._read()
+        # What a server was given stays the same object: it asks, for every connection, what to show instead.
+        self._context = self._read()[1]
+        self._context.sni_callback = self._show
+
+    @property
+    def pair(self) -> Pair:
+        return self._pair
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        return self._context
+
+    def refresh(self, *, asked: bool = False) -> bool:
+        """Looks at the files, and takes the pair in them if it is new and good. Gives whether it did.
+
+        A bad pair is logged once, until the files change again; with `asked` each time.
+        """
+        signature = self._signature()
+        if signature == self._seen and not asked:
+            return False
+        try:
+            pair, context = self._read()
+        except Unfit as error:
+            log.error("the new certificate cannot be used, the one before stays in use: %s", error)
+            self._seen = signature
+            return False
+        self._seen = signature
+        if pair == self._pair:
+            return False
+        self._pair, self._current = pair, context
+        log.info("new connections are shown the new certificate in %s", self._certificate)
+        return True
+
+    async def watch(self, pause: float = LOOKS) -> Never:
+        """Looks at the files every `pause` seconds, until it is cancelled."""
+        while True:
+            await asyncio.sleep(pause)
+            self.refresh()
+
+    def _show(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _signature(self) -> _Signature:
+        """What tells one state of the files from another, without reading them."""
+        found = []
+        for path in (self._certificate, self._key):
+            try:
+                status = path.stat()
+            except OSError:
+                found.append((0, 0, 0))
+            else:
+                found.append((status.st_mtime_ns, status.st_ino, status.st_size))
+        return tuple(found)
+
+    def _read(self) -> tuple[Pair, ssl.SSLContext]:
+        """The pair in the files, and a context that shows it. Raises Unfit."""
+        pair = self._bytes()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        try:
+            context.load_cert_chain(self._certificate, self._key, password=self._refuse_to_ask)
+        except (OSError, ValueError) as error:
+            raise Unfit(self._explain(error)) from error
+        if pair != self._bytes():
+            raise Unfit(f"{self._certificate} or {self._key} is being written")
+        return pair, context
+
+    def _bytes(self) -> Pair:
+        found = []
+        for path in (self._certificate, self._key):
+            try:
+                found.append(path.read_bytes())
+            except OSError as error:
+                raise Unfit(f"{path}: {error.strerror}") from error
+        return Pair(*found)
+
+    def _refuse_to_ask(self) -> str:
+        """Instead of OpenSSL, which would ask on the terminal."""
+        raise ValueError(f"{self._key} is encrypted; a server needs a key without a passphrase")
+
+    def _explain(self, error: Exception) -> str:
+        if isinstance(error, ssl.SSLError):
+            if "KEY_VALUES_MISMATCH" in str(error):
+                return f"{self._key} is not the key of the certificate in {self._certificate}"
+            return f"{self._certificate} must hold a certificate and {self._key} its key, both in PEM"
+        return str(error)

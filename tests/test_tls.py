@@ -1,0 +1,294 @@
+"""Both ports encrypted: who gets in, what others hear, and certificates that change while streams are open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.certificates import Authority, encrypted, write
+
+from dragoman import Turn, agent
+from dragoman.app import App, open_app
+from dragoman.bindings.door import Door
+from dragoman.client import Client, ClientError, message, trust
+from dragoman.core import states
+from dragoman.security.certificates import CertificateFiles
+from dragoman.settings import Settings, SettingsError
+
+gate = asyncio.Event()
+
+
+@agent(default=True)
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+@agent
+async def gated(turn: Turn) -> None:
+    await turn.chunk("first")
+    await gate.wait()
+    await turn.chunk("second")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    global gate
+    gate = asyncio.Event()
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@asynccontextmanager
+async def opened(folder: Path, authority: Authority, **settings: Any) -> AsyncIterator[App]:
+    certificate, key = write(folder, authority.issue())
+    given = {"store": f"sqlite:///{folder}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **settings}
+    async with open_app(Settings(tls_cert=certificate, tls_key=key, **given), [echo, gated]) as app:
+        yield app
+
+
+def client_of(app: App, binding: str, ca: Path | None, agent: str = "") -> Client:
+    address = f"grpcs://{app.grpc}" if binding == "grpc" else app.http.url
+    return Client(address, binding=binding, ca=ca, agent=agent)
+
+
+async def shown_by(address: str, port: int, *, name: str | None = None) -> bytes:
+    """The certificate that a port shows, to who names a server and to who does not."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+
+    def ask() -> bytes:
+        with (
+            socket.create_connection((address, port)) as plain,
+            context.wrap_socket(plain, server_hostname=name) as wrapped,
+        ):
+            return wrapped.getpeercert(binary_form=True) or b""
+
+    return await asyncio.to_thread(ask)
+
+
+def der(pair: tuple[bytes, bytes]) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pair[0].decode().partition("-----END CERTIFICATE-----")[0] + ssl.PEM_FOOTER + "\n")
+
+
+@pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
+async def test_every_binding_is_served_to_who_trusts_the_authority(
+    tmp_path: Path, authority: Authority, binding: str
+) -> None:
+    async with opened(tmp_path, authority) as app, client_of(app, binding, authority.ca) as client:
+        assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
+        events = [event async for event in client.stream(message("hello"))]
+        assert events[0].HasField("task")
+        assert events[-1].status_update.status.state == states.COMPLETED
+
+
+@pytest.mark.parametrize("binding", ["grpc", "rest", "ws"])
+async def test_who_does_not_trust_the_authority_is_told_what_to_do(
+    tmp_path: Path, authority: Authority, binding: str
+) -> None:
+    stranger = Authority(tmp_path, "stranger")
+    async with opened(tmp_path, authority) as app:
+        for ca in (None, stranger.ca):
+            async with client_of(app, binding, ca) as client:
+                with pytest.raises(ClientError) as caught:
+                    await client.get("t1")
+                assert caught.value.unreachable
+                assert "--ca" in trust.advice(caught.value.message)
+
+
+async def test_an_address_without_a_scheme_is_encrypted_when_an_authority_is_named(
+    tmp_path: Path, authority: Authority
+) -> None:
+    async with opened(tmp_path, authority) as app, Client(str(app.grpc), ca=authority.ca) as client:
+        assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
+
+
+async def test_who_speaks_plain_http_hears_that_the_port_is_encrypted(tmp_path: Path, authority: Authority) -> None:
+    async with opened(tmp_path, authority) as app, aiohttp.ClientSession() as session:
+        async with session.get(f"http://{app.http}/healthz") as answer:
+            assert (answer.status, await answer.text()) == (400, "This port speaks HTTPS; use https://\n")
+        # also with a body that nobody reads
+        async with session.post(f"http://{app.http}/message:send", data=b"x" * 300_000) as answer:
+            assert answer.status == 400
+
+
+async def test_who_speaks_plain_grpc_is_told_by_our_client(tmp_path: Path, authority: Authority) -> None:
+    async with opened(tmp_path, authority) as app, Client(str(app.grpc)) as client:
+        with pytest.raises(ClientError) as caught:
+            await client.get("t1")
+        assert "try grpcs://" in trust.advice(caught.value.message)
+
+
+@pytest.mark.parametrize("which", ["http", "grpc"])
+async def test_versions_of_tls_before_1_2_are_not_spoken(tmp_path: Path, authority: Authority, which: str) -> None:
+    context = ssl.create_default_context(cafile=authority.ca)
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    context.set_alpn_protocols(["h2", "http/1.1"])
+
+    def shake_hands(port: int, newest: ssl.TLSVersion) -> str | None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that is the point
+            context.minimum_version = ssl.TLSVersion.TLSv1_1
+            context.maximum_version = newest
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped,
+        ):
+            return wrapped.version()
+
+    async with opened(tmp_path, authority) as app:
+        port = (app.http if which == "http" else app.grpc).port
+        assert await asyncio.to_thread(shake_hands, port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        assert await asyncio.to_thread(shake_hands, port, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            old = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.to_thread(shake_hands, port, old)
+
+
+async def test_cards_show_where_encryption_is_asked_for(tmp_path: Path, authority: Authority) -> None:
+    async with opened(tmp_path, authority) as app, aiohttp.ClientSession() as session:
+        assert app.card_url.startswith("https://127.0.0.1:")
+        context = ssl.create_default_context(cafile=authority.ca)
+        async with session.get(app.card_url, ssl=context) as answer:
+            card = await answer.json()
+        async with session.get(f"https://localhost:{app.http.port}/openapi.json", ssl=context) as answer:
+            assert (await answer.json())["servers"] == [{"url": f"https://localhost:{app.http.port}"}]
+    urls = {(interface["protocolBinding"], interface["url"]) for interface in card["supportedInterfaces"]}
+    assert {url for binding, url in urls if binding != "GRPC"} == {app.http.url}
+    assert {url for binding, url in urls if binding == "GRPC"} == {str(app.grpc), f"dns:///{app.grpc}"}
+    assert card["url"] == app.http.url
+
+
+async def test_a_new_certificate_is_shown_to_new_connections_and_open_streams_go_on(
+    tmp_path: Path, authority: Authority
+) -> None:
+    other = Authority(tmp_path, "other")
+    async with opened(tmp_path, authority) as app, AsyncExitStack() as stack:
+        assert app.certificates is not None
+        streams = []
+        for binding in ("grpc", "rest", "ws"):
+            client = await stack.enter_async_context(client_of(app, binding, authority.ca, "gated"))
+            events = client.stream(message("go"))
+            while (await anext(events)).WhichOneof("payload") != "artifact_update":
+                pass
+            streams.append(events)
+        new = other.issue()
+        write(tmp_path, new)
+        assert app.certificates.refresh()
+        for bound in (app.http, app.grpc):
+            for name in ("localhost", None):  # who does not say whom it calls is shown the new one, too
+                assert await shown_by("127.0.0.1", bound.port, name=name) == der(new)
+        for binding in ("grpc", "rest", "ws"):
+            async with client_of(app, binding, other.ca) as client:
+                assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
+            async with client_of(app, binding, authority.ca) as client:
+                with pytest.raises(ClientError, match="UNAVAILABLE"):
+                    await client.get("t1")
+        gate.set()
+        for events in streams:
+            rest = [event async for event in events]
+            assert rest[-1].status_update.status.state == states.COMPLETED
+
+
+async def test_a_bad_new_pair_leaves_the_old_one_in_use(tmp_path: Path, authority: Authority) -> None:
+    async with opened(tmp_path, authority) as app:
+        assert app.certificates is not None
+        before = der(app.certificates.pair)
+        new = authority.issue()
+        for bad in ((new[0], b""), (new[0][:300], new[1]), (new[0], authority.issue()[1]), (new[0], encrypted(new[1]))):
+            write(tmp_path, bad)
+            assert not app.certificates.refresh()
+            for bound in (app.http, app.grpc):
+                assert await shown_by("127.0.0.1", bound.port) == before
+            for binding in ("grpc", "rest"):
+                async with client_of(app, binding, authority.ca) as client:
+                    assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
+
+
+async def test_a_pair_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, authority: Authority) -> None:
+    certificate, key = write(tmp_path, authority.issue())
+    (tmp_path / "absent.pem").unlink(missing_ok=True)
+    for given, why in (
+        ({"tls_cert": certificate}, "belong together; set both, or none"),
+        ({"tls_key": key}, "belong together; set both, or none"),
+        ({"tls_cert": certificate, "tls_key": tmp_path / "absent.pem"}, "absent.pem: No such file"),
+        ({"tls_cert": key, "tls_key": key}, "must hold a certificate"),
+    ):
+        settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0", **given)  # type: ignore[arg-type]
+        with pytest.raises(SettingsError, match=rf"^--tls-cert, --tls-key: .*{why}"):
+            async with open_app(settings, [echo]):
+                pass
+
+
+# The door --------------------------------------------------------------------------------------------------
+
+
+class Greeter(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"hello")
+        transport.close()
+
+
+@asynccontextmanager
+async def door(folder: Path, authority: Authority, **options: Any) -> AsyncIterator[int]:
+    context = CertificateFiles(*write(folder, authority.issue())).context
+    opened = Door(Greeter, context, **options)
+    _, port = await opened.open("127.0.0.1", 0)
+    try:
+        yield port
+    finally:
+        await opened.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
+async def test_a_handshake_that_is_never_done_is_given_up(tmp_path: Path, authority: Authority, said: bytes) -> None:
+    async with door(tmp_path, authority, handshake=0.05) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_of_too_many_handshakes_the_oldest_goes(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.bindings.door.AT_ONCE", 3)
+    async with door(tmp_path, authority) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        for reader, _ in silent[:3]:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        context = ssl.create_default_context(cafile=authority.ca)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        assert await reader.read() == b"hello"
+        for _, each in (*silent, (reader, writer)):
+            each.close()
+
+
+async def test_an_address_that_is_taken_is_told(tmp_path: Path, authority: Authority) -> None:
+    async with door(tmp_path, authority) as port:
+        context = CertificateFiles(*write(tmp_path, authority.issue())).context
+        with pytest.raises(OSError, match="in use"):
+            await Door(Greeter, context).open("127.0.0.1", port)
