@@ -6,14 +6,18 @@ who has one of a kind may call only what these name, who has none of it may call
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dragoman.core.names import ANONYMOUS, Owner
+from dragoman.core.names import AGENT_ID, ANONYMOUS, Owner
 
 OPERATOR: Final = "operator"
 AGENT: Final = "agent:"
 SCOPE: Final = "scope:"
+
+PRINCIPAL_LENGTH: Final = 256
+"""Characters of a principal's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,8 @@ class Identity:
 
     principal: str = ANONYMOUS
     grants: frozenset[str] = frozenset()
+    key: str = ""
+    """The id of the API key that it showed, if it showed one."""
 
     @property
     def known(self) -> bool:
@@ -46,6 +52,25 @@ NOBODY: Final = Identity()
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """Whom a server lets in who shows no credentials. By default it asks nobody who they are."""
+
+    required: bool = False
+    """Callers have to show who they are, but for the agents below."""
+    public: frozenset[str] = frozenset()
+    """The ids of agents that everybody may call; `*` for all."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody without credentials has any agent to call."""
+        return self.required and not self.public
+
+    def is_public(self, agent: str) -> bool:
+        """Whether an agent may be called by who shows no credentials."""
+        return not self.required or agent in self.public or "*" in self.public
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, which agent, and whose tasks that reaches: every operation starts from here."""
 
@@ -54,3 +79,25 @@ class Caller:
     identity: Identity = NOBODY
     joined: bool = False
     """It also reaches the conversations that the owner has joined (core/isolation.py)."""
+
+
+def check_grants(grants: Iterable[str]) -> frozenset[str]:
+    """Grants as somebody wrote them. Raises ValueError, naming the forms, for one that means nothing."""
+    for grant in grants:
+        kind, colon, name = grant.partition(":")
+        agent = kind + colon == AGENT and AGENT_ID.fullmatch(name)
+        scope = kind + colon == SCOPE and name and name.isprintable()
+        if not (grant == OPERATOR or agent or scope):
+            raise ValueError(f'"{grant}" is no grant; there are {OPERATOR}, {AGENT}ID, {SCOPE}NAME')
+    return frozenset(grants)
+
+
+def check_principal(principal: str) -> str:
+    """A principal's name. Raises ValueError, naming the rule, for one that cannot stand in tables and logs."""
+    if not principal or principal != principal.strip() or not principal.isprintable():
+        raise ValueError(f"{principal[:PRINCIPAL_LENGTH]!r} must be printable text, without blanks around it")
+    if len(principal) > PRINCIPAL_LENGTH:
+        raise ValueError(f"must have at most {PRINCIPAL_LENGTH} characters")
+    if principal == ANONYMOUS:
+        raise ValueError(f'"{ANONYMOUS}" is who shows no credentials; choose another name')
+    return principal
