@@ -16,6 +16,7 @@ from dragoman.core import states
 from dragoman.core.names import key_of
 from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
+from dragoman.testing.store_apikeys import StoreApiKeys
 from dragoman.testing.store_reads import StoreReads
 from dragoman.testing.store_sessions import StoreSessions
 from dragoman.testing.store_sharing import StoreSharing
@@ -47,6 +48,10 @@ class TestUpkeep(StoreUpkeep):
 
 
 class TestSharing(StoreSharing):
+    pass
+
+
+class TestApiKeys(StoreApiKeys):
     pass
 
 

@@ -107,12 +107,29 @@ class IdempotencyKeyReused(A2AError):
     """The idempotency key was used for a message with other content."""
 
 
+class KeyNotFound(A2AError):
+    """No such API key."""
+
+
 class Unauthenticated(A2AError):
     """The credentials are missing or not good."""
+
+    def __init__(self, message: str | None = None, *, error: str = "", about: Mapping[str, str] | None = None) -> None:
+        """error: the word for it of RFC 6750 §3.1, empty where no credentials were shown. about: what the log may
+        say of them besides, such as the id of a key, and the caller is not told."""
+        super().__init__(message)
+        self.error = error
+        self.about = dict(about or {})
 
 
 class PermissionDenied(A2AError):
     """The credentials are good, but do not allow this."""
+
+    def __init__(self, message: str | None = None, *, scope: str = "", about: Mapping[str, str] | None = None) -> None:
+        """scope: the scopes that a token needs for it, where that is what it lacks (RFC 6750 §3.1). about: as above."""
+        super().__init__(message)
+        self.scope = scope
+        self.about = dict(about or {})
 
 
 class Unavailable(A2AError):

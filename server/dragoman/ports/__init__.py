@@ -5,6 +5,7 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 """
 
 from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Ending, Notes, TurnOver
+from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.bus import Bus, Job, Signal, Stop
 from dragoman.ports.outbound import Forbidden, Outbound, Reply, Unreachable
 from dragoman.ports.security import Authenticator
@@ -12,6 +13,7 @@ from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, S
 
 __all__ = [
     "Agent",
+    "ApiKeys",
     "Authenticator",
     "Blobs",
     "BufferFull",

@@ -12,6 +12,7 @@ from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
+from dragoman.ports.apikeys import ApiKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,9 @@ class Store(Protocol):
 
     @property
     def blobs(self) -> Blobs: ...
+
+    @property
+    def api_keys(self) -> ApiKeys: ...
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         """Writes one change, together with whatever else waits, in one commit (group commit).

@@ -19,6 +19,7 @@ from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
 from dragoman.stores.sqlite import backup, blobs, joining, reads, sessions
+from dragoman.stores.sqlite.apikeys import SqliteApiKeys
 from dragoman.stores.sqlite.blobs import Files
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.erasures import Erasures
@@ -85,6 +86,7 @@ class SqliteStore:
         self._swept = False
         self._folder = Folder(self._read, partial(self._writer.submit, low=True), clock, sizes)
         self._erasures = Erasures(self._read, self._writer, clock)
+        self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low=True))
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         return self._spill.append(change)
