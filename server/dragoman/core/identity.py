@@ -70,6 +70,10 @@ class Admission:
         return not self.required or agent in self.public or "*" in self.public
 
 
+OPEN: Final = Admission()
+"""Nobody is asked who they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, which agent, and whose tasks that reaches: every operation starts from here."""
