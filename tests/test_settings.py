@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -54,6 +55,9 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
     values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
     values |= {"isolation": "scope"}
+    values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
+    if name in ("public_agents", "private_pages"):
+        monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")
     value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4095")
     monkeypatch.setenv(f"DRAGOMAN_{name.upper()}", value)
     said = getattr(load({}), name)
@@ -121,7 +125,7 @@ def test_a_wrong_line_of_the_file_is_named_with_the_file() -> None:
     with pytest.raises(SettingsError) as caught:
         load({})
     first, second = sorted(str(caught.value).splitlines())
-    assert first.startswith("colour: is no setting (dragoman.toml); there are app, ")
+    assert first.startswith("colour: is no setting (dragoman.toml); there are api_keys, app, ")
     assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
 
 
@@ -139,9 +143,65 @@ def test_every_problem_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "agents.example:80"])
 def test_addresses_that_strangers_reach_are_refused_until_insecure_is_said(address: str) -> None:
-    with pytest.raises(SettingsError, match=r"can be reached from other machines.*--insecure"):
+    with pytest.raises(SettingsError, match=r"can be reached from other machines.*--api-keys.*--insecure"):
         load({"http": address})
     assert str(load({"http": address, "insecure": True}).http) == address
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"api_keys": "true"},
+        {"token": "sixteen letters."},
+        {"issuers": ["https://login.example audience=me"]},
+    ],
+)
+def test_addresses_that_strangers_reach_are_allowed_where_callers_say_who_they_are(asked: dict[str, Any]) -> None:
+    settings = load({"http": "0.0.0.0:8080", "grpc": "[::]:50051", **asked})
+    assert settings.asks
+    assert not load({}).asks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            {"token": "short", "http": "0.0.0.0:80"},
+            r"--http .* could guess the token; .* at least 16",
+        ),
+        ({"token": "not ascii: é"}, r"--token \(command line\): must be printable ASCII"),
+        ({"public_agents": "echo"}, r"--public-agents \(command line\): means nothing where nobody is asked"),
+        ({"private_pages": "true"}, r"--private-pages \(command line\): means nothing where nobody is asked"),
+        ({"public_agents": "No", "api_keys": "true"}, r'--public-agents \(command line\): "No" is no agent id'),
+        ({"issuers": "https://a.example"}, r"--issuers \(command line\): audience: is required"),
+    ],
+)
+def test_what_would_leave_a_door_open_is_refused(arguments: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load(arguments)
+
+
+def test_a_token_that_is_wrong_is_not_repeated() -> None:
+    Path("dragoman.toml").write_text("token = 20261120\n")
+    with pytest.raises(SettingsError, match=r"^token \(dragoman.toml\): must be a text$"):
+        load({})
+
+
+def test_issuers_may_be_tables_words_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dragoman.toml").write_text(
+        '[[issuers]]\nurl = "https://a.example"\naudience = "me"\nalias = "a"\ngrants = { admins = "operator" }\n'
+        '[[issuers]]\nurl = "https://b.example/"\naudience = ["me", "you"]\nalias = "b"\nskew = "10s"\n'
+    )
+    first, second = load({}).issuers
+    assert (first.url, first.audience, first.grants) == ("https://a.example", ("me",), {"admins": ("operator",)})
+    assert (second.url, second.audience, second.skew) == ("https://b.example/", ("me", "you"), 10)
+    monkeypatch.setenv("DRAGOMAN_ISSUERS", '{"url": "https://c.example", "audience": "me"}')
+    assert [issuer.url for issuer in load({}).issuers] == ["https://c.example"]
+    said = ["https://d.example audience=me alias=d; https://e.example audience=me alias=e algorithms=RS256,ES256"]
+    assert [(issuer.alias, len(issuer.algorithms)) for issuer in load({"issuers": said}).issuers] == [
+        ("d", 10),
+        ("e", 2),
+    ]
 
 
 def test_a_store_may_be_relative_or_absolute(tmp_path: Path) -> None:

@@ -17,22 +17,27 @@ from typing import Final
 
 from dragoman.bindings import grpc, http
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.ops_keys import Keykeeping
 from dragoman.bindings.ops_upkeep import Upkeeping
+from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.bus.local import LocalBus
 from dragoman.core import targets
 from dragoman.core.addresses import Reach
 from dragoman.core.card import AgentSpec
+from dragoman.core.enforced import enforced
 from dragoman.core.errors import Unavailable
+from dragoman.core.identity import Admission
 from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, StoreLock, hold
 from dragoman.ports import Agent, Authenticator, Copied, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Runtime, open_runtime
 from dragoman.runtime.follow import Followers
+from dragoman.runtime.keyring import Keyring
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.security.certificates import CertificateFiles, Unfit
+from dragoman.security.opening import open_security
 from dragoman.security.outbound import Guard
-from dragoman.security.static import StaticToken
 from dragoman.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite import SchemaTooNew, Sizes, open_store
 from dragoman.stores.sqlite.backup import Damaged, Restored, backup, restore
@@ -96,13 +101,16 @@ class App:
 
 @asynccontextmanager
 async def open_app(
-    settings: Settings, agents: Sequence[Agent] | None = None, authenticator: Authenticator | None = None
+    settings: Settings,
+    agents: Sequence[Agent] | None = None,
+    authenticator: Authenticator | None = None,
+    *,
+    outbound: Outbound | None = None,
 ) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.app`, for as long as the block runs.
 
-    `authenticator` knows the callers, instead of what the settings say.
-
-    Raises StartError, SettingsError (a root agent that is not there), and LoadError for APP.
+    `authenticator` knows the callers, and `outbound` is the way to other servers, instead of what the settings say.
+    Raises StartError, SettingsError (an agent that is not there), and LoadError for APP.
     """
     if agents is None:
         agents = load_agents(settings.app)
@@ -113,8 +121,12 @@ async def open_app(
         bus = LocalBus()
         stack.push_async_callback(bus.close)
         certificates = _certificates(stack, settings)
-        outbound = _guard(settings)
-        stack.push_async_callback(outbound.close)
+        if outbound is None:
+            outbound = _guard(settings)
+            stack.push_async_callback(outbound.close)
+        admission = Admission(settings.asks, frozenset(settings.public_agents))
+        if absent := admission.public - {agent.spec.id for agent in agents} - {"*"}:
+            raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         try:
             runtime = await stack.enter_async_context(
                 open_runtime(
@@ -132,24 +144,37 @@ async def open_app(
                     retention=settings.rules,
                     isolation=settings.isolation,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
+                    admission=admission,
                 )
             )
         except ValueError as error:
             raise SettingsError(f"--root: {error}") from error
         except Unavailable as error:  # the store can be opened, but takes nothing
             raise _trouble(settings.store_path, error.__cause__ or error) from error
-        token = settings.token.get_secret_value()
-        authenticator = authenticator or (StaticToken(token) if token else None)
+        security = await stack.enter_async_context(
+            open_security(
+                token=settings.token.get_secret_value(),
+                api_keys=store.api_keys if settings.api_keys else None,
+                issuers=settings.issuers,
+                outbound=outbound,
+                clock=milliseconds,
+            )
+        )
+        authenticator = authenticator or security.authenticator
+        keyring = Keyring(store.api_keys, clock=milliseconds, changed=security.forget)
         cards = Cards(
             runtime.service.agents,
             runtime.service.root,
             public_url=settings.public_url,
             public_grpc=settings.public_grpc,
             trusted_proxies=settings.trusted_proxies,
-            authenticates=authenticator is not None,
+            enforced=enforced(
+                token=bool(settings.token.get_secret_value()), keys=settings.api_keys, issuers=settings.issuers
+            ),
+            admission=admission,
         )
         store.blobs.served_at(lambda: cards.url(None))
-        draining = asyncio.Event()
+        draining, refusals = asyncio.Event(), Refusals()
         over_grpc = Options(
             host=settings.grpc.host,
             port=settings.grpc.port,
@@ -157,6 +182,9 @@ async def open_app(
             table=settings.error_table,
             certificates=certificates,
             authenticator=authenticator,
+            admission=admission,
+            private_pages=settings.private_pages,
+            refusals=refusals,
             draining=draining,
         )
         over_http = HttpOptions(
@@ -166,6 +194,9 @@ async def open_app(
             table=settings.error_table,
             certificates=certificates,
             authenticator=authenticator,
+            admission=admission,
+            private_pages=settings.private_pages,
+            refusals=refusals,
             cors=settings.cors,
             draining=draining,
             keepalive=settings.keepalive,
@@ -177,7 +208,7 @@ async def open_app(
             stack,
             "--grpc",
             settings.grpc,
-            grpc.serve(runtime.service, cards, over_grpc, runtime.explainer, runtime.upkeep),
+            grpc.serve(runtime.service, cards, over_grpc, runtime.explainer, runtime.upkeep, keyring),
         )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
         lock.tell(http=_url(at_http), grpc=str(at_grpc))
@@ -201,6 +232,18 @@ async def open_operations(settings: Settings) -> AsyncIterator[Upkeeping]:
         stack.push_async_callback(store.close)
         bus = LocalBus()
         yield Upkeeping(Upkeep(store, bus, Followers(store, bus)))
+
+
+@asynccontextmanager
+async def open_keys(settings: Settings) -> AsyncIterator[Keykeeping]:
+    """The operators' verbs on the API keys of a store that no server holds; it is made if it is not there.
+
+    Raises StartError.
+    """
+    async with AsyncExitStack() as stack:
+        _, store = _open_store(stack, settings)
+        stack.push_async_callback(store.close)
+        yield Keykeeping(Keyring(store.api_keys, clock=milliseconds))
 
 
 async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Copied, None]:

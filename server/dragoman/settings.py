@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -34,10 +34,11 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from dragoman.core import isolation
+from dragoman.core import isolation, issuers
 from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
 from dragoman.core.isolation import Isolation
+from dragoman.core.issuers import Issuer
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
 from dragoman.core.retention import NAMES, Rules, parse_ages
@@ -47,6 +48,11 @@ from dragoman.runtime.dispatch import SLOTS
 PREFIX: Final = "DRAGOMAN_"
 DEFAULT_FILE: Final = Path("dragoman.toml")
 PLAYGROUND: Final = "dragoman.playground"
+T = TypeVar("T")
+
+TOKEN_LENGTH: Final = 16
+"""Characters of a token that strangers may try to guess."""
+
 STORE_FORM: Final = "sqlite:///PATH (from here), sqlite:////PATH (from the root)"
 
 
@@ -147,7 +153,20 @@ def _isolation(value: object) -> object:
     return isolation.parse(value) if isinstance(value, str | Mapping) else value
 
 
+def _asks(said: Mapping[str, Any]) -> bool:
+    """Whether a setting makes callers say who they are."""
+    token = said.get("token", SecretStr(""))
+    return bool(token.get_secret_value() or said.get("api_keys") or said.get("issuers"))
+
+
+def _needs_authentication(value: T, info: ValidationInfo) -> T:
+    if value and not _asks(info.data):
+        raise ValueError("means nothing where nobody is asked who they are; add --api-keys, --issuers or --token")
+    return value
+
+
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
+Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(issuers.read)]
 Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]
 Retention = Annotated[Rules, NoDecode, BeforeValidator(_rules)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
@@ -172,6 +191,16 @@ class Settings(BaseSettings):
     """The id of the agent meant when a request names none; empty: the agents' own choice."""
     insecure: bool = False
     """Allows addresses that other machines reach although nobody is asked who they are."""
+    token: SecretStr = SecretStr("")
+    """Callers who show it as bearer token are the principal `token`, and operators; empty: nobody."""
+    api_keys: bool = False
+    """Callers are known by the API keys that `dragoman keys` made."""
+    issuers: Issuers = ()
+    """Whose tokens (JWT) callers are known by."""
+    public_agents: Names = ()
+    """Agents that may be called without credentials where others ask for them; `*` for all."""
+    private_pages: bool = False
+    """Cards, /agents, /docs, /openapi.json and the page at / are for callers with credentials, too."""
     http: Bind = Address("127.0.0.1", 8080)
     grpc: Bind = Address("127.0.0.1", 50051)
     tls_cert: Path | None = None
@@ -232,8 +261,6 @@ class Settings(BaseSettings):
     """The same as a table by state, and tables by agent in it."""
     cors: Names = ()
     """Origins of web pages that may call, such as `https://app.example.com`; `*` for all."""
-    token: SecretStr = SecretStr("")
-    """Callers who show it as bearer token get extended cards; empty: there are none."""
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
     """Which edition's status codes 1.0 errors have."""
     strict_transitions: bool = False
@@ -244,12 +271,41 @@ class Settings(BaseSettings):
     @field_validator("http", "grpc")
     @classmethod
     def _stays_at_home(cls, value: Address, info: ValidationInfo) -> Address:
-        if not value.is_loopback and not info.data.get("insecure"):
+        if value.is_loopback or info.data.get("insecure"):
+            return value
+        asks, token = _asks(info.data), info.data.get("token", SecretStr("")).get_secret_value()
+        if not asks:
             raise ValueError(
-                f'"{value}" can be reached from other machines, and this version asks nobody who they are; '
-                "use 127.0.0.1, [::1] or localhost, or allow it with --insecure (DRAGOMAN_INSECURE=true)"
+                f'"{value}" can be reached from other machines, and nobody is asked who they are; use 127.0.0.1, '
+                "[::1] or localhost, or authentication (--api-keys, --issuers, --token), or allow it with --insecure "
+                "(DRAGOMAN_INSECURE=true)"
+            )
+        if 0 < len(token) < TOKEN_LENGTH:
+            raise ValueError(
+                f'"{value}" can be reached from other machines, which could guess the token; it must have at least '
+                f"{TOKEN_LENGTH} characters"
             )
         return value
+
+    @field_validator("token")
+    @classmethod
+    def _token_fits_a_header(cls, value: SecretStr) -> SecretStr:
+        text = value.get_secret_value()
+        if text != text.strip() or not text.isascii() or not text.isprintable():
+            raise ValueError("must be printable ASCII without blanks around it, to fit into a header")
+        return value
+
+    @field_validator("public_agents")
+    @classmethod
+    def _agents_are_public_where_others_are_not(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if wrong := [name for name in value if name != "*" and not AGENT_ID.fullmatch(name)]:
+            raise ValueError(f'"{wrong[0]}" is no agent id')
+        return _needs_authentication(value, info)
+
+    @field_validator("private_pages")
+    @classmethod
+    def _pages_are_private_to_somebody(cls, value: bool, info: ValidationInfo) -> bool:
+        return _needs_authentication(value, info)
 
     @field_validator("store")
     @classmethod
@@ -280,6 +336,11 @@ class Settings(BaseSettings):
         if value and not AGENT_ID.fullmatch(value):
             raise ValueError(f'"{value}" is no agent id: a lower-case letter, then at most 62 letters, digits or "-"')
         return value
+
+    @property
+    def asks(self) -> bool:
+        """Whether callers are asked who they are."""
+        return _asks({"token": self.token, "api_keys": self.api_keys, "issuers": self.issuers})
 
     @property
     def store_path(self) -> Path:
@@ -362,6 +423,8 @@ def _explain(name: str, item: Any, arguments: Mapping[str, Any], file: Path | No
         source = f"{name} ({file or 'default'})"
     if item["type"] == "value_error":
         return f"{source}: {item['ctx']['error']}"
+    if isinstance(Settings.model_fields[name].default, SecretStr):
+        return f"{source}: must be a text"
     return f'{source}: "{item["input"]}" {item["msg"].replace("Input should be", "must be")}'
 
 

@@ -11,7 +11,8 @@ from pydantic import SecretStr
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
-from dragoman.bindings.ops_upkeep import _here, selection_of
+from dragoman.bindings.ops import _here
+from dragoman.bindings.ops_upkeep import selection_of
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.errors import InvalidParams
@@ -32,7 +33,8 @@ def settings(tmp_path: Path, token: str = "") -> Settings:
 
 async def test_where_callers_can_show_who_they_are_operators_have_to(tmp_path: Path) -> None:
     purge = ops.PurgeRequest(selection=ops.Selection(principal="anonymous"))
-    async with open_app(settings(tmp_path, "secret"), [echo]) as app, Client(str(app.grpc)) as client:
+    public = settings(tmp_path, "secret").model_copy(update={"public_agents": ("echo",)})
+    async with open_app(public, [echo]) as app, Client(str(app.grpc)) as client:
         task = (await client.send(message("hello"))).task.id
         for token in ("", "wrong"):
             async with Operator(str(app.grpc), token=token) as stranger:

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 from google.rpc import error_details_pb2, status_pb2
+from pydantic import SecretStr
 from tests.dialects.speakers import Road, roads, sse
 
 from dragoman import Extension, Turn, agent
@@ -52,7 +53,13 @@ async def stranger(turn: Turn) -> dict[str, Any]:
 @pytest.fixture
 async def road(tmp_path: Path) -> AsyncIterator[Road]:
     anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db", token=TOKEN)  # type: ignore[arg-type]  # becomes a secret
+    settings = Settings(
+        http=anywhere,
+        grpc=anywhere,
+        store=f"sqlite:///{tmp_path}/tasks.db",
+        token=SecretStr(TOKEN),
+        public_agents=("*",),
+    )
     async with (
         open_app(settings, [librarian, strict, stranger]) as app,
         roads(str(app.http), str(app.grpc)) as found,

@@ -1,23 +1,85 @@
 """Who calls: the one place that decides it.
 
 A caller is known by what the transport carries (A2A 1.0 §7), never by the message. Without an authenticator
-everyone is the same caller; with one, who shows no credentials still is, and who shows wrong ones is refused.
+everyone is the same caller; with one, who shows wrong credentials is refused before anything else is looked at, and
+so is who shows none where no agent is for everybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
-from dragoman.core.identity import NOBODY, Identity
-from dragoman.ports import Authenticator
+from dragoman.bindings.serving import Options
+from dragoman.core.errors import PermissionDenied, Unauthenticated
+from dragoman.core.identity import NOBODY, Caller, Identity
+from dragoman.core.names import DEFAULT_SCOPE, Owner
+from dragoman.runtime.service import TaskService
 
-CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="dragoman"'}
-"""What a refusal tells an HTTP client (RFC 9110 §11.6.1)."""
+REQUIRED: Final = "credentials are required: send Authorization: Bearer CREDENTIALS"
+
+_QUOTED: Final = frozenset('"\\')
 
 
-async def identify(headers: Mapping[str, str], authenticator: Authenticator | None = None) -> Identity:
-    """Who is behind these HTTP headers or gRPC metadata. Raises Unauthenticated for wrong credentials."""
-    if authenticator is None:
+async def identify(headers: Iterable[tuple[str, str]], options: Options, *, public: bool = False) -> Identity:
+    """Who is behind these HTTP headers or gRPC metadata. `public`: what is asked for is everybody's to see.
+
+    Raises Unauthenticated for wrong credentials, and for none where some are needed.
+    """
+    if options.authenticator is None:
         return NOBODY
-    return await authenticator.authenticate(headers) or NOBODY
+    identity = await options.authenticator.authenticate(headers)
+    if identity is None and options.admission.closed and not public:
+        raise Unauthenticated(REQUIRED)
+    return identity or NOBODY
+
+
+def caller(service: TaskService, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
+    """Whose tasks, and of which agent, a call is about. `public`: it is about a card that is everybody's to see; then
+    credentials that do not reach the agent show no more of it than none.
+
+    Raises AgentNotFound, Unauthenticated, PermissionDenied.
+    """
+    if not public:
+        return service.caller(tenant, identity)
+    scope, agent = service.meant(tenant)
+    seen = identity if identity.may_call(scope, agent) else NOBODY
+    return Caller(Owner(scope, seen.principal), agent, seen)
+
+
+async def visitor(headers: Iterable[tuple[str, str]], options: Options, agent: str = "") -> Identity:
+    """Who looks at a page, or at the card of an agent: anybody, unless the operator keeps them private.
+
+    Raises Unauthenticated, PermissionDenied.
+    """
+    if not options.private_pages:
+        return NOBODY
+    identity = await identify(headers, options, public=True)
+    if not identity.known and not (agent and options.admission.is_public(agent)):
+        raise Unauthenticated(REQUIRED)
+    if agent and not identity.may_call(DEFAULT_SCOPE, agent):
+        raise PermissionDenied(f'these credentials do not reach agent "{agent}"')
+    return identity
+
+
+def challenge(error: BaseException) -> dict[str, str]:
+    """What a refusal tells an HTTP client besides (RFC 9110 §11.6.1, RFC 6750 §3). All of our credentials can be shown
+    as bearer tokens, so that is the one scheme named."""
+    match error:
+        case Unauthenticated():
+            word, scope = error.error, ""
+        case PermissionDenied():
+            word, scope = "insufficient_scope", error.scope
+        case _:
+            return {}
+    said = 'Bearer realm="dragoman"'
+    if word:
+        said += f', error="{word}", error_description="{_plain(error.message)}"'
+    if scope:
+        said += f', scope="{_plain(scope)}"'
+    return {"WWW-Authenticate": said}
+
+
+def _plain(text: str) -> str:
+    """What may stand between the quotes (RFC 6750 §3)."""
+    return "".join("'" if letter in _QUOTED else letter for letter in text if " " <= letter <= "~")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from dragoman.bindings import extensions, methods, versions
+from dragoman.bindings import callers, extensions, methods, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.methods import SEND, STREAM, CallRow
@@ -82,7 +82,7 @@ class Calls:
             raise row.op.refuses
         params = {} if request.params is None else request.params
         asked = row.read(params)
-        caller = self._service.caller(peer.tenant or getattr(asked, "tenant", ""), peer.identity)
+        caller = callers.caller(self._service, peer.tenant or getattr(asked, "tenant", ""), peer.identity)
         access.about(caller.agent, asked)
         if row.op.extended_card:
             card = self._cards.extended(caller.agent, peer.origin, peer.identity, row.dialect)

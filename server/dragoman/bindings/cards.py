@@ -6,6 +6,7 @@ else from where the servers listen.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,17 +18,20 @@ from dragoman.bindings import origins
 from dragoman.bindings.origins import Networks, Origin
 from dragoman.bindings.serving import Bound
 from dragoman.core.card import AgentSpec
+from dragoman.core.enforced import NOTHING, Enforced, secured
 from dragoman.core.errors import (
     AgentNotFound,
     ExtendedAgentCardNotConfigured,
     Unauthenticated,
     UnsupportedOperation,
 )
-from dragoman.core.identity import Identity
+from dragoman.core.identity import OPEN, Admission, Identity
 from dragoman.wire import cards
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+_log: Final = logging.getLogger("dragoman.bindings.cards")
 
 MAX_AGE: Final = 300
 """Seconds a card may be reused unasked."""
@@ -64,15 +68,17 @@ class Cards:
         public_url: str = "",
         public_grpc: str = "",
         trusted_proxies: Networks = (),
-        authenticates: bool = False,
+        enforced: Enforced = NOTHING,
+        admission: Admission = OPEN,
     ) -> None:
-        """`authenticates`: callers can show who they are, so there are extended cards.
+        """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards.
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
-        self.agents = agents
+        self.agents = {id: _secured(spec, enforced, admission) for id, spec in agents.items()}
+        self.enforced = enforced
+        """What callers may show to say who they are."""
         self.root = root
         self.trusted_proxies = trusted_proxies
-        self._authenticates = authenticates
         self.http: Bound | None = None
         self.grpc: Bound | None = None
         """Where the servers listen, once they do; they set it themselves."""
@@ -119,7 +125,7 @@ class Cards:
             raise Unauthenticated("the extended card is for callers who show who they are")
 
     def _extends(self, spec: AgentSpec) -> bool:
-        return self._authenticates and bool(spec.extended_skills)
+        return bool(self.enforced.schemes and spec.extended_skills)
 
     def catalogue(self) -> list[AgentSpec]:
         """Every agent, the root agent first, then by id."""
@@ -177,6 +183,16 @@ class Cards:
 
 def _reachable(bound: Bound) -> Bound:
     return replace(bound, host="localhost") if bound.is_any else bound
+
+
+def _secured(spec: AgentSpec, server: Enforced, admission: Admission) -> AgentSpec:
+    shown, gone = secured(spec, server, public=admission.is_public(spec.id))
+    for one in gone:
+        _log.warning(
+            "an agent declares security that is not what this server asks for; its card does not show it",
+            extra={"agent": spec.id, "schemes": sorted(one)},
+        )
+    return shown
 
 
 def origin(request: web.BaseRequest, known: Cards) -> Origin | None:

@@ -1,45 +1,90 @@
-"""Ending what would not end by itself: a stream may follow a task for days, and a server stops today."""
+"""Ending what would not end by itself: a stream may follow a task for days, and a server stops today.
+
+Or an API key is revoked today: the keys behind open streams are looked at again every few seconds.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
 
-from dragoman.core.errors import Unavailable
+from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
+from dragoman.core.identity import NOBODY, Identity
+from dragoman.ports import Authenticator
+
+LOOK_AGAIN: Final = 5.0
+"""Seconds after which the keys behind open streams are looked at again."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """One open stream, and who reads it, as soon as that is known."""
+
+    identity: Identity = NOBODY
 
 
 class Streams:
     """The open streams of one server."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: dict[asyncio.Task[object], Stream] = {}
+        self._withdrawn: WeakKeyDictionary[asyncio.Task[object], A2AError] = WeakKeyDictionary()
         self.closed = False
 
     @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self, identity: Identity = NOBODY) -> Iterator[Stream]:
         """Counts the current asyncio task as a stream. Raises Unavailable when the server is stopping.
 
-        `close` then raises CancelledError in it, like a client that goes away; `ended_here` tells them apart.
+        `close` then raises CancelledError in it, like a client that goes away, and so does `look_again`;
+        `ended_here` tells them apart.
         """
         if self.closed:
             raise Unavailable
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        stream = self._tasks[task] = Stream(identity)
         try:
-            yield
+            yield stream
         finally:
-            self._tasks.discard(task)
+            del self._tasks[task]
 
-    def ended_here(self) -> bool:
-        """Whether the CancelledError just caught is the server's own. The task may go on then, to say goodbye."""
+    def ended_here(self) -> A2AError | None:
+        """Why the server itself ended this task, when the CancelledError just caught is its own, and None otherwise.
+        The task may go on then, to say goodbye."""
         task = asyncio.current_task()
         assert task is not None
-        if self.closed and task.cancelling() == 1:
-            task.uncancel()
-            return True
-        return False
+        why = self._withdrawn.pop(task, None) or (Unavailable() if self.closed else None)
+        if why is None or task.cancelling() != 1:
+            return None
+        task.uncancel()
+        return why
+
+    async def watch(self, authenticator: Authenticator | None) -> None:
+        """Ends streams whose readers' credentials were withdrawn, for as long as the server runs."""
+        while authenticator is not None:
+            await asyncio.sleep(LOOK_AGAIN)
+            await self.look_again(authenticator)
+
+    async def look_again(self, authenticator: Authenticator) -> None:
+        """Ends the streams of keys that are not good any more."""
+        readers = {stream.identity.key: stream.identity for stream in self._tasks.values() if stream.identity.key}
+        for key, identity in readers.items():
+            try:
+                await authenticator.check(identity)
+            except Unauthenticated as error:
+                self._withdraw(key, error)
+            except A2AError:  # it cannot be found out now; next time
+                continue
+
+    def _withdraw(self, key: str, error: A2AError) -> None:
+        for task, stream in self._tasks.items():
+            if stream.identity.key == key:
+                self._withdrawn[task] = error
+                task.cancel()
 
     def close(self) -> None:
         """Ends every open stream and refuses new ones."""

@@ -19,21 +19,22 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings import callers, extensions, grpc_port, methods, ops, ops_upkeep, versions
+from dragoman.bindings import callers, extensions, grpc_port, methods, ops, ops_keys, ops_upkeep, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import Operation, Row
 from dragoman.bindings.ops import Operations
 from dragoman.bindings.serving import Bound, Options
-from dragoman.core.errors import A2AError, Unavailable
+from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
+from dragoman.runtime.keyring import Keyring
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import Table, grpc_status
+from dragoman.wire.errors import grpc_status
 from dragoman_pb import _pool
 
 _log: Final = logging.getLogger("dragoman.bindings.grpc")
@@ -47,6 +48,9 @@ _SLACK: Final = 1024 * 1024
 """Bytes over the limit that gRPC still hands to us, so that the refusal of a message a little too large names the
 limit. What is larger never enters the process: gRPC answers RESOURCE_EXHAUSTED itself."""
 
+_METADATA_BYTES: Final = 16 * 1024
+"""Bytes of all metadata of a call; over twice that gRPC answers RESOURCE_EXHAUSTED itself."""
+
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -57,6 +61,7 @@ async def serve(
     options: Options,
     explainer: Explainer | None = None,
     upkeep: Upkeep | None = None,
+    keyring: Keyring | None = None,
 ) -> AsyncIterator[Bound]:
     """Serves both packages, health and reflection over gRPC.
 
@@ -69,6 +74,9 @@ async def serve(
             ("grpc.max_send_message_length", -1),
             # A second server on the same port would silently get half of the connections.
             ("grpc.so_reuseport", 0),
+            # The largest credentials that are looked at have to get here, to be refused in our own words.
+            ("grpc.max_metadata_size", _METADATA_BYTES),
+            ("grpc.absolute_max_metadata_size", 2 * _METADATA_BYTES),
             # Streams may be silent for hours: notice dead peers, and let clients do the same.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
@@ -82,12 +90,12 @@ async def serve(
         names.append(descriptor.full_name)
         handlers = {name: _Method(row, service, cards, options, streams).handler() for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    operations, refuse = Operations(cards, explainer, options), refusal(options.table)
+    operations, refuse = Operations(cards, explainer, options), refusal(options)
     server.add_generic_rpc_handlers((operations.handler(refuse),))
     if upkeep is not None:
-        only_here = options.authenticator is None
-        upkeeping = ops_upkeep.handler(upkeep, operations.check, refuse, streams, only_here=only_here)
-        server.add_generic_rpc_handlers((upkeeping,))
+        server.add_generic_rpc_handlers((ops_upkeep.handler(upkeep, operations.check_here, refuse, streams),))
+    if keyring is not None:
+        server.add_generic_rpc_handlers((ops_keys.handler(keyring, operations.check_here, refuse),))
     names.append(ops.SERVICE.full_name)
     health = await _add_health(server, names)
     address = str(Bound(options.host, options.port))
@@ -99,10 +107,12 @@ async def serve(
     cards.grpc = bound = Bound(options.host, port, tls=options.certificates is not None)
     # No TaskGroup: it would wrap what the caller's block raises.
     watching = asyncio.create_task(_follow(options.draining, health), name="grpc-health")
+    looking = asyncio.create_task(streams.watch(options.authenticator), name="grpc-credentials")
     try:
         yield bound
     finally:
         watching.cancel()
+        looking.cancel()
         await health.enter_graceful_shutdown()
         streams.close()
         await server.stop(options.grace)
@@ -135,8 +145,7 @@ class _Method:
         self._row = row
         self._service = service
         self._cards = cards
-        self._table = options.table
-        self._authenticator = options.authenticator
+        self._options = options
         self._streams = streams
         self._operation: Operation | None = row.op.call(service) if row.op.call else None
         self._request = row.request
@@ -176,8 +185,9 @@ class _Method:
         access = Access(self._path, self._row.dialect.value)
         frame, turn = self._frame, self._row.turn
         try:
-            with self._streams.open():
+            with self._streams.open() as stream:
                 call, asked = await self._open(data, context, access)
+                stream.identity = call.caller.identity
                 assert self._operation is not None
                 show = extensions.shown(call.extensions)
                 async with aclosing(self._operation(call, asked)) as events:
@@ -186,8 +196,8 @@ class _Method:
         except Exception as error:
             await self._refuse(context, error, access)
         except asyncio.CancelledError:
-            if self._streams.ended_here():
-                await self._refuse(context, Unavailable(), access)
+            if why := self._streams.ended_here():
+                await self._refuse(context, why, access)
             access.done("CANCELLED")
             raise
         access.done("OK")
@@ -196,12 +206,13 @@ class _Method:
         """The call and the 1.0 request. Raises A2AError."""
         row = self._row
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
+        public = row.op.shows_card and not self._options.private_pages
+        identity = await callers.identify(metadata, self._options, public=public)
         versions.check(value for key, value in metadata if key == "a2a-version")
-        identity = await callers.identify(dict(metadata), self._authenticator)
         if row.op.refuses:
             raise row.op.refuses
         asked = row.asked(methods.parse(self._request, data))
-        caller = self._service.caller(asked.tenant, identity)
+        caller = callers.caller(self._service, asked.tenant, identity, public=public)
         access.about(caller.agent, asked)
         timeout = None
         if row.op.blocking and (left := context.time_remaining()) is not None:
@@ -222,18 +233,19 @@ class _Method:
         return call, asked
 
     async def _refuse(self, context: Context, error: Exception, access: Access) -> Never:
-        await _end(context, error, access, self._row.dialect, self._table)
+        await _end(context, error, access, self._row.dialect, self._options)
 
 
-def refusal(table: Table) -> Callable[[Context, Exception, Access], Coroutine[Any, Any, Never]]:
+def refusal(options: Options) -> Callable[[Context, Exception, Access], Coroutine[Any, Any, Never]]:
     """What ends a failed call of a service that is ours, in the words of 1.0."""
-    return lambda context, error, access: _end(context, error, access, Dialect.V1, table)
+    return lambda context, error, access: _end(context, error, access, Dialect.V1, options)
 
 
-async def _end(context: Context, error: Exception, access: Access, dialect: Dialect, table: Table) -> Never:
+async def _end(context: Context, error: Exception, access: Access, dialect: Dialect, options: Options) -> Never:
     if not isinstance(error, A2AError):
         _log.error("%s failed", access.method, exc_info=error)
-    status = grpc_status(error, dialect, table=table)
+    options.refusals.tell(error, peer=context.peer(), method=access.method)
+    status = grpc_status(error, dialect, table=options.table)
     access.done(status.code.name)
     context.set_trailing_metadata((("grpc-status-details-bin", status.status_bin),))
     await context.abort(_CODES[status.code], status.details)

@@ -6,6 +6,7 @@ the request line, because only it knows whether an encoded slash is part of an i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Final, cast
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import blobs, cards, docs, openapi, page, rest, versions
+from dragoman.bindings import blobs, callers, cards, docs, openapi, page, rest, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
@@ -35,6 +36,8 @@ from dragoman.wire.routes import Candidate, Refused, Routes
 Endpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 
 _READ: Final = ("GET", "HEAD")
+_FIELD_BYTES: Final = 16 * 1024
+"""Bytes of one header's value; over that aiohttp answers 400 itself."""
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
@@ -48,10 +51,12 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
     streams = Streams()
     site = _Site(service, cards, options, streams)
     # A handler whose client is gone is cancelled: it would only wait and write to nobody.
-    server = web.Server(site.handle, handler_cancellation=True, access_log=None)
+    # The largest credentials that are looked at have to get here, to be refused in our own words.
+    server = web.Server(site.handle, handler_cancellation=True, access_log=None, max_field_size=_FIELD_BYTES)
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
     door = Door(server, options.certificates.context) if options.certificates else None
+    looking = asyncio.create_task(streams.watch(options.authenticator), name="http-credentials")
     try:
         if door is not None:
             host, port = await door.open(options.host, options.port)
@@ -61,6 +66,7 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
         cards.http = bound = Bound(host, port, tls=door is not None)
         yield bound
     finally:
+        looking.cancel()
         streams.close()
         if door is not None:
             await door.close()
@@ -146,7 +152,7 @@ class _Site:
                 chosen = rest.choose(request, cast("tuple[Candidate[Route], ...]", match.candidates))
             return await chosen.target(request, chosen.variables, rust=rust)
         except Exception as error:
-            response = rest.failure(request, error, rest.dialect_of(path), self._options.table)
+            response = rest.failure(request, error, rest.dialect_of(path), self._options)
             Access(f"{request.method} {path[:200]}", "", request_id(request)).done(response.status)
             return response
 
@@ -161,23 +167,31 @@ class _Site:
     async def _root(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         if request.method not in _READ:
             raise MethodNotAllowed(request.method, (*_READ, "POST"))
+        await self._admit(request)
         if page.is_for(request):
             return page.respond()
         return page.index(self._cards, cards.origin(request, self._cards))
 
     async def _card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return self._served(request, variables, old=False)
+        return await self._served(request, variables, old=False)
 
     async def _old_card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return self._served(request, variables, old=True)
+        return await self._served(request, variables, old=True)
 
-    def _served(self, request: web.BaseRequest, variables: Mapping[str, str], *, old: bool) -> web.Response:
+    async def _served(self, request: web.BaseRequest, variables: Mapping[str, str], *, old: bool) -> web.Response:
         agent = variables.get("agent", self._cards.root)
+        await self._admit(request, agent)
         version = versions.minor(versions.check(rest.named_versions(request)))
         origin = cards.origin(request, self._cards)
-        return cards.respond(request, self._cards.document(agent, origin, version, old=old))
+        served, private = self._cards.document(agent, origin, version, old=old), self._options.private_pages
+        vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
+        return cards.respond(request, served, vary=vary, private=private)
+
+    async def _admit(self, request: web.BaseRequest, agent: str = "") -> None:
+        await callers.visitor(request.headers.items(), self._options, agent)
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        await self._admit(request)
         return page.index(self._cards, cards.origin(request, self._cards))
 
     async def _alive(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
@@ -191,11 +205,13 @@ class _Site:
         return web.json_response({"status": "ok"}, headers=_NO_STORE)
 
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        await self._admit(request)
         base = self._cards.url(cards.origin(request, self._cards))
         described = {**self._openapi(), "servers": [{"url": base}]}
         return web.Response(body=orjson.dumps(described), headers={"Content-Type": rest.JSON})
 
     async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        await self._admit(request)
         return docs.respond()
 
     async def _docs_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
@@ -205,6 +221,7 @@ class _Site:
         return await blobs.respond(request, self._options.blobs, variables["hash"])
 
     async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        await self._admit(request)
         name = variables["file"]
         if not name:
             return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi)]})

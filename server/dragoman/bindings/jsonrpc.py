@@ -20,7 +20,8 @@ from dragoman.bindings.closing import Streams
 from dragoman.bindings.pages import request_id
 from dragoman.bindings.rest import idempotency_key, named_versions
 from dragoman.bindings.serving import HttpOptions
-from dragoman.core.errors import ParseError, Unauthenticated, Unavailable
+from dragoman.core.errors import ParseError, Unauthenticated
+from dragoman.core.identity import Identity
 from dragoman.core.log import Event
 from dragoman.wire import jsonrpc, sse
 from dragoman.wire.dialects import Dialect
@@ -32,7 +33,7 @@ async def peer_of(request: web.BaseRequest, variables: Mapping[str, str], known:
     """Who calls. Raises Unauthenticated for credentials that are wrong."""
     return Peer(
         tenant=variables.get("tenant", ""),
-        identity=await callers.identify(request.headers, options.authenticator),
+        identity=await callers.identify(request.headers.items(), options),
         versions=tuple(named_versions(request)),
         extensions=extensions.asked(request.headers),
         after=request.headers.get("Last-Event-ID", ""),
@@ -66,14 +67,15 @@ class JsonRpc:
             answer = await self._calls.answer(call, peer, access)
             headers = extensions.told(peer.extensions, self._cards, access.agent, answer.row.dialect)
             if answer.events is not None:
-                return await self._stream(request, call.id, answer, access, headers)
+                return await self._stream(request, call.id, answer, peer.identity, access, headers)
         except Exception as error:
-            return self._failure(error, call, access)
+            return self._failure(request, error, call, access)
         except asyncio.CancelledError:
-            if not self._streams.ended_here():
+            why = self._streams.ended_here()
+            if why is None:
                 access.done("gone")
                 raise
-            return self._failure(Unavailable(), call, access)
+            return self._failure(request, why, call, access)
         access.done("OK")
         result = jsonrpc.result(call.id, answer.result)
         return web.Response(body=result, headers={"Content-Type": JSON, **headers})
@@ -83,6 +85,7 @@ class JsonRpc:
         request: web.BaseRequest,
         id: str | int | None,
         answer: Answer,
+        identity: Identity,
         access: Access,
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
@@ -98,7 +101,7 @@ class JsonRpc:
         def fail(error: Exception) -> bytes:
             return calls.failure(error, id, answer.row.dialect, access)
 
-        with self._streams.open():
+        with self._streams.open(identity):
             response = await streams.respond(
                 request,
                 events,
@@ -112,11 +115,15 @@ class JsonRpc:
         access.done("OK")
         return response
 
-    def _failure(self, error: Exception, call: jsonrpc.Request, access: Access) -> web.Response:
+    def _failure(
+        self, request: web.BaseRequest, error: Exception, call: jsonrpc.Request, access: Access
+    ) -> web.Response:
+        self._options.refusals.tell(error, peer=request.remote or "", method=access.method)
         dialect = self._calls.dialect(call.method, call.params)
         told = calls.failure(error, call.id, dialect, access)
-        if isinstance(error, Unauthenticated):
-            return web.Response(status=401, body=told, headers={"Content-Type": JSON, **callers.CHALLENGE})
+        if headers := callers.challenge(error):
+            status = 401 if isinstance(error, Unauthenticated) else 403
+            return web.Response(status=status, body=told, headers={"Content-Type": JSON, **headers})
         if self._calls.errors_in_stream(call.method):
             return web.Response(body=sse.frame(told), headers={"Content-Type": streams.RPC.media_type})
         return web.Response(body=told, headers={"Content-Type": JSON})

@@ -52,6 +52,11 @@ class Op:
     extended_card: bool = False
     """The answer is the agent's extended card."""
 
+    @property
+    def shows_card(self) -> bool:
+        """The answer is the agent's card, which is everybody's to see."""
+        return self.call is None and self.refuses is None and not self.extended_card
+
 
 SEND: Final = Op(
     request=pb.SendMessageRequest,

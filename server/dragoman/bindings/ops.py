@@ -1,7 +1,7 @@
 """`dragoman.ops.v1` over gRPC: what operators ask the server about itself.
 
-Without an authenticator, which only loopback is served without, everyone is an operator; with one, whoever has shown
-who it is.
+Without an authenticator, which only loopback is served without, everyone is an operator; with one, whoever shows
+credentials with the grant `operator`, from wherever it calls.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 Operation = Callable[[Any], Coroutine[Any, Any, Message]]
 Refuse = Callable[[Context, Exception, Access], Coroutine[Any, Any, Any]]
 """Ends a call that failed. It does not return."""
+Check = Callable[[Context], Coroutine[Any, Any, None]]
+"""Raises Unauthenticated, PermissionDenied for who is no operator."""
 
 
 class Operations:
@@ -92,16 +94,30 @@ class Operations:
             ]
         )
 
+    async def check_here(self, context: Context) -> None:
+        """Also raises Unauthenticated for callers on other machines where nobody is asked who they are: `--insecure`
+        opens the agents to others, and not what is everybody's."""
+        await self.check(context)
+        if self._options.authenticator is None and not _here(context):
+            raise Unauthenticated("operations on the store are for operators, on this machine only")
+
     async def check(self, context: Context) -> None:
         """Raises Unauthenticated for who has not shown who it is, PermissionDenied for who is no operator."""
         if self._options.authenticator is None:
             return
-        metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        identity = await callers.identify(metadata, self._options.authenticator)
+        metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
+        identity = await callers.identify(metadata, self._options)
         if not identity.known:
             raise Unauthenticated("operations are for operators; show who you are")
         if not identity.operates:
-            raise PermissionDenied(f'operations need the grant "{OPERATOR}"')
+            about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
+            raise PermissionDenied(f'operations need the grant "{OPERATOR}"', about=about)
+
+
+def _here(context: Context) -> bool:
+    """Whether the caller is on this machine."""
+    peer: str = context.peer()
+    return peer.startswith(("ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]", "unix:"))
 
 
 def _explained(one: Explanation) -> ops.Explanation:

@@ -7,7 +7,7 @@ that no server holds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,19 +21,16 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from dragoman.bindings.access import Access
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import parse
-from dragoman.bindings.ops import SERVICE, Context, Refuse
+from dragoman.bindings.ops import SERVICE, Check, Context, Refuse
 from dragoman.core import states
 from dragoman.core.erasing import Receipt, Selection
-from dragoman.core.errors import InvalidParams, Unauthenticated, Unavailable
+from dragoman.core.errors import InvalidParams
 from dragoman.runtime.upkeep import Exported, Upkeep
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 FORM: Final = 1
 """Version of the form of an export."""
-
-Check = Callable[[Context], Coroutine[Any, Any, None]]
-"""Raises Unauthenticated for who is no operator."""
 
 
 class Upkeeping:
@@ -93,25 +90,14 @@ class Upkeeping:
         return header
 
 
-def handler(
-    upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams, *, only_here: bool
-) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations; the service's other ones have a handler of their own.
-
-    only_here: callers on other machines are refused. For a server that asks nobody who they are: `--insecure` opens the
-    agents to others, not what is everybody's.
-    """
+def handler(upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams) -> grpc.GenericRpcHandler:
+    """What grpc calls for these operations; the service's other ones have a handler of their own."""
     operations = Upkeeping(upkeep)
-
-    async def allow(context: Context) -> None:
-        await check(context)
-        if only_here and not _here(context):
-            raise Unauthenticated("operations on the store are for operators, on this machine only")
 
     async def purge(data: bytes, context: Context) -> bytes:
         access = Access(f"{SERVICE.full_name}/Purge", "ops")
         try:
-            await allow(context)
+            await check(context)
             request: Any = parse(ops.PurgeRequest, data)
             answer = await operations.purge(request)
         except Exception as error:
@@ -126,15 +112,15 @@ def handler(
             access = Access(f"{SERVICE.full_name}/{name}", "ops")
             try:
                 with streams.open():
-                    await allow(context)
+                    await check(context)
                     async with aclosing(operation(parse(request, data))) as answers:
                         async for answer in answers:
                             yield answer.SerializeToString()
             except Exception as error:
                 await refuse(context, error, access)
             except asyncio.CancelledError:
-                if streams.ended_here():
-                    await refuse(context, Unavailable(), access)
+                if why := streams.ended_here():
+                    await refuse(context, why, access)
                 access.done("CANCELLED")
                 raise
             access.done("OK")
@@ -147,12 +133,6 @@ def handler(
         "Backup": streaming("Backup", ops.BackupRequest, operations.backup),
     }
     return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
-
-
-def _here(context: Context) -> bool:
-    """Whether the caller is on this machine."""
-    peer: str = context.peer()
-    return peer.startswith(("ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]", "unix:"))
 
 
 def selection_of(said: ops.Selection) -> Selection:

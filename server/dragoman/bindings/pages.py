@@ -15,7 +15,7 @@ from aiohttp import web
 _ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 _ALLOWED: Final = (
-    "Accept, Authorization, Content-Type, A2A-Version, A2A-Extensions, X-A2A-Extensions, Idempotency-Key, "
+    "Accept, Authorization, X-API-Key, Content-Type, A2A-Version, A2A-Extensions, X-A2A-Extensions, Idempotency-Key, "
     "Last-Event-ID, X-Request-ID"
 )
 _EXPOSED: Final = "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID"

@@ -23,7 +23,7 @@ from dragoman.bindings.forms import Forms
 from dragoman.bindings.methods import SEND, STREAM, Operation, Row
 from dragoman.bindings.pages import request_id
 from dragoman.bindings.serving import HttpOptions
-from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
+from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import Event
 from dragoman.runtime.call import Call
@@ -53,14 +53,13 @@ def idempotency_key(request: web.BaseRequest) -> str:
     return request.headers.get("Idempotency-Key", "").strip().removeprefix('"').removesuffix('"')
 
 
-def failure(request: web.BaseRequest, error: Exception, dialect: Dialect, table: errors.Table) -> web.Response:
+def failure(request: web.BaseRequest, error: Exception, dialect: Dialect, options: HttpOptions) -> web.Response:
     """The answer to a request that failed; what is no A2AError is logged and told to nobody."""
     if not isinstance(error, A2AError):
         _log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=error)
-    answer = errors.rest(error, dialect, table=table)
-    headers = {"Content-Type": errors.CONTENT_TYPE}
-    if isinstance(error, Unauthenticated):
-        headers |= callers.CHALLENGE
+    options.refusals.tell(error, peer=request.remote or "", method=f"{request.method} {request.rel_url.raw_path}")
+    answer = errors.rest(error, dialect, table=options.table)
+    headers = {"Content-Type": errors.CONTENT_TYPE, **callers.challenge(error)}
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     return web.Response(status=answer.status, body=answer.body, headers=headers)
@@ -98,31 +97,32 @@ class Route:
         try:
             response = await self._answer(request, variables, access, rust)
         except Exception as error:
-            response = failure(request, error, self.dialect, self._options.table)
+            response = failure(request, error, self.dialect, self._options)
         except asyncio.CancelledError:
-            if not self._streams.ended_here():
+            why = self._streams.ended_here()
+            if why is None:
                 access.done("gone")
                 raise
-            response = failure(request, Unavailable(), self.dialect, self._options.table)
+            response = failure(request, why, self.dialect, self._options)
         access.done(response.status)
         return response
 
     async def _answer(
         self, request: web.BaseRequest, variables: Mapping[str, str], access: Access, rust: bool
     ) -> web.StreamResponse:
-        row = self.row
+        row, options = self.row, self._options
+        public = row.op.shows_card and not options.private_pages
+        identity = await callers.identify(request.headers.items(), options, public=public)
         named = versions.check(named_versions(request))
-        identity = await callers.identify(request.headers, self._options.authenticator)
         if row.op.refuses:
             raise row.op.refuses
-        options = self._options
         sent = await body.read(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
         query = request.query.items() if request.query_string else ()
         asked = row.asked(self._transcoder.request(variables, query, sent))
-        caller = self._service.caller(asked.tenant, identity)
+        caller = callers.caller(self._service, asked.tenant, identity, public=public)
         access.about(caller.agent, asked)
         if self._operation is None:
-            return self._card(request, caller.agent, identity)
+            return self._card(request, caller.agent, caller.identity)
         named_extensions = extensions.asked(request.headers)
         rust = rust or (self.dialect is Dialect.V1 and await self._is_rust(named, sent, caller, asked))
         call = Call(
@@ -145,7 +145,7 @@ class Route:
         origin = cards.origin(request, self._cards)
         if not self.row.op.extended_card:
             served, private = self._cards.v03_document(agent, origin, identity), identity.known
-            return cards.respond(request, served, vary="Authorization", private=private)
+            return cards.respond(request, served, vary="Authorization, X-API-Key", private=private)
         body = self._cards.extended(agent, origin, identity, self.dialect)
         return web.Response(body=body, headers={"Content-Type": JSON, "Cache-Control": "private, no-store"})
 
@@ -179,7 +179,7 @@ class Route:
                 _log.error("the stream of %s broke", self._name, exc_info=error)
             return errors.rest(error, self.dialect, table=self._options.table).body
 
-        with self._streams.open():
+        with self._streams.open(call.caller.identity):
             return await streams.respond(
                 request,
                 self._operation(call, asked),

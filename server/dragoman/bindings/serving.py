@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from dragoman.bindings.refusals import Refusals
+from dragoman.core.identity import OPEN, Admission
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs
 from dragoman.ports.tls import Certificates
@@ -54,6 +56,12 @@ class Options:
     """What the server proves itself with; without it the port is not encrypted."""
     authenticator: Authenticator | None = None
     """Who knows callers; without it everyone is `anonymous`."""
+    admission: Admission = OPEN
+    """Whom it lets in without credentials."""
+    private_pages: bool = False
+    """Cards, the catalogue, the description and its page are only for callers who show who they are."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Who tells the log of those who were refused."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process begins to stop: `/readyz` and gRPC health then say so. Calls are still served."""
 

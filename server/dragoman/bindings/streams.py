@@ -18,6 +18,7 @@ from aiohttp import web
 
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.pages import told
+from dragoman.core.errors import Unauthenticated
 from dragoman.core.log import Event
 from dragoman.wire import sse
 
@@ -137,8 +138,11 @@ async def respond(
             except Exception as error:
                 await writer.element(framing.error(fail(error)))
             except asyncio.CancelledError:
-                if not streams.ended_here():
+                why = streams.ended_here()
+                if why is None:
                     raise
+                if isinstance(why, Unauthenticated):  # who reads has to know that it is no use to come back
+                    await writer.element(framing.error(fail(why)))
             finally:
                 pulse.cancel()
             await writer.close()

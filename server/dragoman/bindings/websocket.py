@@ -1,8 +1,8 @@
 """JSON-RPC over WebSocket, as a2a-rust offers it: every text frame is one call, every answer one text frame.
 
 Several calls may be open at once; answers carry their ids. A stream is a row of answers under one id, closed by an
-answer whose result is `{"status": "stream_complete"}`. Who calls is decided once, by the request that opened the
-connection. A connection that breaks ends what it was waiting for, and nothing else.
+answer whose result is `{"status": "stream_complete"}`. Who calls is said by the request that opened the connection, and
+looked at again with each call. A connection that breaks ends what it was waiting for, and nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -22,7 +23,7 @@ from dragoman.bindings.closing import Streams
 from dragoman.bindings.jsonrpc import peer_of
 from dragoman.bindings.pages import request_id, told
 from dragoman.bindings.serving import HttpOptions
-from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, Unauthenticated, Unavailable
+from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PermissionDenied, Unauthenticated, Unavailable
 from dragoman.wire import jsonrpc, jsonscan
 from dragoman.wire.dialects import Dialect
 
@@ -56,37 +57,44 @@ class WebSocket:
             raise InvalidRequest("this path speaks WebSocket; send Upgrade: websocket")
         try:
             peer = await peer_of(request, variables, self._cards, self._options)
-        except Unauthenticated as error:
-            return web.Response(status=401, text=error.message, headers=callers.CHALLENGE)
+        except (Unauthenticated, PermissionDenied) as error:
+            self._options.refusals.tell(error, peer=request.remote or "", method="WebSocket")
+            status = 401 if isinstance(error, Unauthenticated) else 403
+            return web.Response(status=status, text=error.message, headers=callers.challenge(error))
         socket.headers.update(told(request))
         try:
             await socket.prepare(request)
         except ConnectionError:  # it hung up before it was answered; this goes nowhere either
             return web.Response(status=GONE)
         try:
-            with self._streams.open():
-                await self._serve(socket, peer, request_id(request))
+            with self._streams.open(peer.identity):
+                await self._serve(socket, request, peer)
         except asyncio.CancelledError:
-            if not self._streams.ended_here():
+            why = self._streams.ended_here()
+            if why is None:
                 raise
-            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
+            if isinstance(why, Unauthenticated):
+                await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=why.message.encode())
+            else:
+                await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
         except Unavailable:
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
         return socket
 
-    async def _serve(self, socket: web.WebSocketResponse, peer: Peer, request: str) -> None:
+    async def _serve(self, socket: web.WebSocketResponse, request: web.BaseRequest, peer: Peer) -> None:
         open_calls: set[asyncio.Task[None]] = set()
         try:
             async for frame in socket:
                 if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                     break
-                access = Access("WebSocket", "", request)
+                access = Access("WebSocket", "", request_id(request))
                 if frame.type is WSMsgType.BINARY:
                     refusal: Exception = ContentTypeNotSupported("a frame must be text, one JSON-RPC call each")
                 elif len(open_calls) >= AT_ONCE:
                     refusal = Unavailable(f"at most {AT_ONCE} calls of one connection are answered at a time")
                 else:
-                    task = asyncio.create_task(self._call(socket, frame.data, peer, access), name="websocket-call")
+                    call = self._call(socket, request, frame.data, peer, access)
+                    task = asyncio.create_task(call, name="websocket-call")
                     open_calls.add(task)
                     task.add_done_callback(open_calls.discard)
                     continue
@@ -96,7 +104,9 @@ class WebSocket:
                 task.cancel()
             await asyncio.gather(*open_calls, return_exceptions=True)
 
-    async def _call(self, socket: web.WebSocketResponse, text: str, peer: Peer, access: Access) -> None:
+    async def _call(
+        self, socket: web.WebSocketResponse, request: web.BaseRequest, text: str, peer: Peer, access: Access
+    ) -> None:
         call = jsonrpc.Request(None, "", None)
         dialect = Dialect.V1
         try:
@@ -105,7 +115,9 @@ class WebSocket:
             call = jsonrpc.request(value)
             access.method = call.method
             dialect = self._calls.dialect(call.method, call.params)
-            answer = await self._calls.answer(call, peer, access)
+            # The connection may be older than its credentials are good.
+            identity = await callers.identify(request.headers.items(), self._options)
+            answer = await self._calls.answer(call, replace(peer, identity=identity), access)
             if answer.events is None:
                 await self._send(socket, jsonrpc.result(call.id, answer.result))
             else:
@@ -118,6 +130,7 @@ class WebSocket:
         except ConnectionError:
             access.done("gone")
         except Exception as error:
+            self._options.refusals.tell(error, peer=request.remote or "", method=access.method)
             with suppress(ConnectionError):
                 await self._send(socket, calls.failure(error, call.id, dialect, access))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 from dragoman.core.identity import Identity
@@ -11,9 +11,16 @@ from dragoman.core.identity import Identity
 class Authenticator(Protocol):
     """Knows callers by what their transport carries."""
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
-        """Who is behind HTTP headers or gRPC metadata (keys in any case); None when they show no credentials.
+    async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
+        """Who is behind HTTP headers or gRPC metadata (names in any case, each as often as it was sent); None when
+        they show no credentials.
 
-        Raises core.errors.Unauthenticated for credentials that are not good.
+        Raises core.errors.Unauthenticated for credentials that are not good, PermissionDenied for those that are and
+        are of no use here, Unavailable when it cannot be found out now.
         """
+        ...
+
+    async def check(self, identity: Identity) -> None:
+        """Looks again at a caller who was known a while ago. Raises Unauthenticated when its credentials were
+        withdrawn since."""
         ...

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from dragoman.core.identity import OPEN, Admission
 from dragoman.core.isolation import Isolation
 from dragoman.core.retention import Rules
 from dragoman.ports import Agent, Bus, Store
@@ -51,6 +52,7 @@ async def open_runtime(
     retention: Rules | None = None,
     coalesce: Coalesce = OFF,
     isolation: Isolation | None = None,
+    admission: Admission = OPEN,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -58,9 +60,9 @@ async def open_runtime(
     after which others may take this one for dead when it is not renewed.
 
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
-    else the first. `retention` says how long tasks are kept, `isolation` who sees them. On leaving, runs that are left
-    end as FAILED. The caller holds the store's lock and closes store and bus. Raises ValueError for agents that cannot
-    be served together.
+    else the first. `retention` says how long tasks are kept, `isolation` who sees them, `admission` whom we let in
+    without credentials. On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes
+    store and bus. Raises ValueError for agents that cannot be served together.
     """
     by_id = {agent.spec.id: agent for agent in agents}
     root = root or root_of(agents)
@@ -76,7 +78,9 @@ async def open_runtime(
     dispatch = Dispatch(
         store, bus, appends, by_id, session, Referring(store, isolation), slots=slots, strict=strict, coalesce=coalesce
     )
-    service = TaskService(store, bus, appends, followers, dispatch, specs, root, limits or Limits(), isolation)
+    service = TaskService(
+        store, bus, appends, followers, dispatch, specs, root, limits or Limits(), isolation, admission=admission
+    )
     upkeep = Upkeep(store, bus, followers)
     declared = {name: spec.retention for name, spec in specs.items()}
     kept = Retention(store, appends, upkeep, replace(retention or Rules(), declared=declared))

@@ -24,7 +24,7 @@ from dragoman.core.errors import (
     UnsupportedOperation,
 )
 from dragoman.core.extensions import overlay
-from dragoman.core.identity import Caller, Identity
+from dragoman.core.identity import OPEN, Admission, Caller, Identity
 from dragoman.core.isolation import RESERVED, Isolation
 from dragoman.core.log import (
     Append,
@@ -52,6 +52,9 @@ CANCEL_WAIT: Final = 2.0
 class TaskService:
     """Every operation on tasks."""
 
+    admission: Admission = OPEN
+    """Whom it lets in without credentials."""
+
     def __init__(
         self,
         store: Store,
@@ -66,6 +69,7 @@ class TaskService:
         *,
         new_key: Callable[[], bytes] = new_task_key,
         new_context: Callable[[], str] = new_context_id,
+        admission: Admission = OPEN,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -79,20 +83,30 @@ class TaskService:
         """The agents of this server, by id."""
         self.root = root
         """The id of the agent meant when a request names none."""
+        self.admission = admission
 
-    def caller(self, tenant: str, identity: Identity) -> Caller:
-        """Whose tasks, and of which agent, a tenant string means for who calls: the one place that authorises.
-
-        Raises AgentNotFound, PermissionDenied when the caller's grants do not reach the agent, and Unauthenticated for
-        a name that no principal may have.
-        """
+    def meant(self, tenant: str) -> tuple[str, str]:
+        """The scope and the agent that a tenant string means here. Raises AgentNotFound."""
         scope, agent = resolve(tenant, self.root)
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents))
             shown = agent if AGENT_ID.fullmatch(agent) else tenant[:200]
             raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}')
+        return scope, agent
+
+    def caller(self, tenant: str, identity: Identity) -> Caller:
+        """Whose tasks, and of which agent, a tenant string means for who calls: the one place that authorises.
+
+        Raises AgentNotFound; Unauthenticated for who shows no credentials, but for public agents, and for a name that
+        no principal may have; PermissionDenied when the caller's grants do not reach the agent.
+        """
+        scope, agent = self.meant(tenant)
+        if not identity.known and not self.admission.is_public(agent):
+            raise Unauthenticated(f'credentials are required for agent "{agent}"')
         if not identity.may_call(scope, agent):
-            raise PermissionDenied(f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"')
+            about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
+            why = f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"'
+            raise PermissionDenied(why, about=about)
         if not identity.principal or identity.principal.startswith(RESERVED):
             raise Unauthenticated(f'the principal of these credentials is empty or begins with "{RESERVED}"')
         view = self._isolation.view(scope, agent, identity.principal)

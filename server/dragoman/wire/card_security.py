@@ -1,7 +1,8 @@
 """Security on cards: from OpenAPI's shape, which 0.3's JSON shares, to the messages of 0.3 and 1.0.
 
 An agent declares `{"type": "http", "scheme": "bearer"}` and the like (0.3 §5.5.3); the protos have one message for
-each type (1.0 §4.5), with the same fields under names of their own.
+each type (1.0 §4.5), with the same fields under names of their own. Where the server itself asks callers who they are,
+its cards say what it takes (`core.enforced`), whatever agents declare.
 """
 
 from __future__ import annotations

@@ -61,6 +61,26 @@ class OpsServiceStub:
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.FromString,
                 _registered_method=True)
+        self.CreateKey = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/CreateKey',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.CreateKeyRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.CreateKeyResponse.FromString,
+                _registered_method=True)
+        self.ListKeys = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListKeys',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListKeysRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListKeysResponse.FromString,
+                _registered_method=True)
+        self.RotateKey = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/RotateKey',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RotateKeyRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RotateKeyResponse.FromString,
+                _registered_method=True)
+        self.RevokeKey = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/RevokeKey',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyResponse.FromString,
+                _registered_method=True)
 
 
 class OpsServiceServicer:
@@ -109,6 +129,36 @@ class OpsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateKey(self, request, context):
+        """Makes an API key. Its text is in the answer, and nowhere else.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListKeys(self, request, context):
+        """Lists API keys, the newest first. Their texts are not known to the server.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateKey(self, request, context):
+        """Gives a key another text. The one before can stay good for a while; one from before that is good no more. Answers
+        NOT_FOUND for an unknown key, INVALID_ARGUMENT for one that was revoked, or has expired and is given no new time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeKey(self, request, context):
+        """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
+        streams. Answers NOT_FOUND for an unknown key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OpsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -136,6 +186,26 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.Backup,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.SerializeToString,
+            ),
+            'CreateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateKey,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.CreateKeyRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.CreateKeyResponse.SerializeToString,
+            ),
+            'ListKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKeys,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListKeysRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListKeysResponse.SerializeToString,
+            ),
+            'RotateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateKey,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RotateKeyRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RotateKeyResponse.SerializeToString,
+            ),
+            'RevokeKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeKey,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -275,6 +345,114 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/Backup',
             dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/CreateKey',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.CreateKeyRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.CreateKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListKeys',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ListKeysRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ListKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/RotateKey',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.RotateKeyRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.RotateKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/RevokeKey',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,18 @@ class OpsServiceStub:
     for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
     for a destination that is there already or cannot be used.
     """
+    CreateKey: _grpc.UnaryUnaryMultiCallable[_ops_pb2.CreateKeyRequest, _ops_pb2.CreateKeyResponse]
+    """Makes an API key. Its text is in the answer, and nowhere else."""
+    ListKeys: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ListKeysRequest, _ops_pb2.ListKeysResponse]
+    """Lists API keys, the newest first. Their texts are not known to the server."""
+    RotateKey: _grpc.UnaryUnaryMultiCallable[_ops_pb2.RotateKeyRequest, _ops_pb2.RotateKeyResponse]
+    """Gives a key another text. The one before can stay good for a while; one from before that is good no more. Answers
+    NOT_FOUND for an unknown key, INVALID_ARGUMENT for one that was revoked, or has expired and is given no new time.
+    """
+    RevokeKey: _grpc.UnaryUnaryMultiCallable[_ops_pb2.RevokeKeyRequest, _ops_pb2.RevokeKeyResponse]
+    """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
+    streams. Answers NOT_FOUND for an unknown key.
+    """
 
 @_typing.type_check_only
 class OpsServiceAsyncStub(OpsServiceStub):
@@ -80,6 +92,18 @@ class OpsServiceAsyncStub(OpsServiceStub):
     """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
     for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
     for a destination that is there already or cannot be used.
+    """
+    CreateKey: _aio.UnaryUnaryMultiCallable[_ops_pb2.CreateKeyRequest, _ops_pb2.CreateKeyResponse]  # type: ignore[assignment]
+    """Makes an API key. Its text is in the answer, and nowhere else."""
+    ListKeys: _aio.UnaryUnaryMultiCallable[_ops_pb2.ListKeysRequest, _ops_pb2.ListKeysResponse]  # type: ignore[assignment]
+    """Lists API keys, the newest first. Their texts are not known to the server."""
+    RotateKey: _aio.UnaryUnaryMultiCallable[_ops_pb2.RotateKeyRequest, _ops_pb2.RotateKeyResponse]  # type: ignore[assignment]
+    """Gives a key another text. The one before can stay good for a while; one from before that is good no more. Answers
+    NOT_FOUND for an unknown key, INVALID_ARGUMENT for one that was revoked, or has expired and is given no new time.
+    """
+    RevokeKey: _aio.UnaryUnaryMultiCallable[_ops_pb2.RevokeKeyRequest, _ops_pb2.RevokeKeyResponse]  # type: ignore[assignment]
+    """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
+    streams. Answers NOT_FOUND for an unknown key.
     """
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -134,6 +158,42 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
         for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
         for a destination that is there already or cannot be used.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateKey(
+        self,
+        request: _ops_pb2.CreateKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ops_pb2.CreateKeyResponse, _abc.Awaitable[_ops_pb2.CreateKeyResponse]]:
+        """Makes an API key. Its text is in the answer, and nowhere else."""
+
+    @_abc_1.abstractmethod
+    def ListKeys(
+        self,
+        request: _ops_pb2.ListKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ops_pb2.ListKeysResponse, _abc.Awaitable[_ops_pb2.ListKeysResponse]]:
+        """Lists API keys, the newest first. Their texts are not known to the server."""
+
+    @_abc_1.abstractmethod
+    def RotateKey(
+        self,
+        request: _ops_pb2.RotateKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ops_pb2.RotateKeyResponse, _abc.Awaitable[_ops_pb2.RotateKeyResponse]]:
+        """Gives a key another text. The one before can stay good for a while; one from before that is good no more. Answers
+        NOT_FOUND for an unknown key, INVALID_ARGUMENT for one that was revoked, or has expired and is given no new time.
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeKey(
+        self,
+        request: _ops_pb2.RevokeKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ops_pb2.RevokeKeyResponse, _abc.Awaitable[_ops_pb2.RevokeKeyResponse]]:
+        """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
+        streams. Answers NOT_FOUND for an unknown key.
         """
 
 def add_OpsServiceServicer_to_server(servicer: OpsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
