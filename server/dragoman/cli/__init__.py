@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import serve, tasks, upkeep
+from dragoman.cli import keys, serve, tasks, upkeep
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -17,6 +17,8 @@ Start a server:  `dragoman serve`  (a playground agent)  or  `dragoman serve age
 Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `cancel`
 
 Look after its store:  `purge`,  `export`,  `backup`,  `restore`
+
+Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
 """
 
 _EXITS = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the
@@ -53,6 +55,7 @@ def _dragoman(
 serve.register(cli)
 tasks.register(cli)
 upkeep.register(cli)
+keys.register(cli)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import orjson
 
 from dragoman.app import App
 from dragoman.core.card import AgentSpec
+from dragoman.settings import Settings
 
 _SAMPLES: Final[dict[str, dict[str, Any]]] = {
     "application/json": {"data": {"hello": "world"}},
@@ -23,7 +24,7 @@ _SAMPLES: Final[dict[str, dict[str, Any]]] = {
 """A part to try an agent with that takes no text."""
 
 
-def banner(app: App) -> str:
+def banner(app: App, settings: Settings) -> str:
     """The lines: where everything is, what is served, what to try."""
     others = sorted(agent for agent in app.agents if agent != app.root)
     agents = f"{app.root} (root)" + (f", {', '.join(others)}" if others else "")
@@ -35,19 +36,35 @@ Dragoman {version("dragoman")}
   gRPC    {"grpcs://" if app.grpc.tls else ""}{app.grpc}
   Agents  {agents}
   Data    {app.store}
+  Callers {callers(settings)}
 
 Try it:
 
-  {curl_line(app)}
+  {curl_line(app, settings)}
 
 Ctrl-C stops, and lets running turns end."""
 
 
-def curl_line(app: App) -> str:
-    """A REST call of A2A 1.0 to the root agent that works as it stands."""
+def callers(settings: Settings) -> str:
+    """Who may call, and how they say who they are."""
+    if not settings.asks:
+        wide = not (settings.http.is_loopback and settings.grpc.is_loopback)
+        who = "other machines can call (--insecure)" if wide else "only this machine can call"
+        return f"nobody is asked who they are; {who}"
+    shown = ["API keys"] if settings.api_keys else []
+    shown += [f"tokens of {issuer.url}" for issuer in settings.issuers]
+    shown += ["the bearer token"] if settings.token.get_secret_value() else []
+    public = f"; nothing for {', '.join(settings.public_agents)}" if settings.public_agents else ""
+    return f"show {', '.join(shown)}{public}"
+
+
+def curl_line(app: App, settings: Settings) -> str:
+    """A REST call of A2A 1.0 to the root agent that works as it stands, with DRAGOMAN_TOKEN where it is needed."""
     message = {"messageId": "hello-1", "role": "ROLE_USER", "parts": [sample_part(app.agents[app.root])]}
     body = orjson.dumps({"message": message}).decode()
     headers = "-H 'Content-Type: application/json' -H 'A2A-Version: 1.0'"
+    if settings.asks and not {app.root, "*"} & set(settings.public_agents):
+        headers += ' -H "Authorization: Bearer $DRAGOMAN_TOKEN"'
     return f"curl -sS {app.public_url}/message:send {headers} -d {shlex.quote(body)}"
 
 

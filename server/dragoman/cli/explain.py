@@ -5,22 +5,17 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
-import grpc
 from google.protobuf.json_format import MessageToJson
 
 from dragoman.cli.render import Output
-from dragoman.client import ClientError, trust
+from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
 
-async def explain(address: str, task_id: str, *, json: bool) -> int:
+async def explain(address: str, task_id: str, *, token: str, json: bool) -> int:
     """Shows where a task stands, who holds it, and what happens next."""
-    async with trust.channel(address) as channel:
-        try:
-            answer = await rpc.OpsServiceStub(channel).Explain(ops.ExplainRequest(task_id=task_id))
-        except grpc.aio.AioRpcError as error:
-            raise ClientError.of(error) from error
+    async with Operator(address, token=token) as operator:
+        answer = await operator.explain(ops.ExplainRequest(task_id=task_id))
     out = Output()
     for one in answer.tasks:
         if json:

@@ -119,7 +119,7 @@ async def backup(where: Where, destination: Path) -> int:
 
     done = 0
     if where.store:
-        async with aclosing(copy_store(_settings(where.store), destination)) as steps:
+        async with aclosing(copy_store(settings_of(where.store), destination)) as steps:
             async for step in steps:
                 _progress(step.bytes, step.total)
                 done = step.bytes if step.done else 0
@@ -138,7 +138,7 @@ async def restore(source: Path, store: str) -> int:
     """Makes a store of a copy, and says what that means for those who knew the old one."""
     from dragoman.app import restore_store
 
-    settings = _settings(store)
+    settings = settings_of(store)
     restored = await asyncio.to_thread(restore_store, settings, source)
     when = f"as it was at {_when(restored.taken)}" if restored.taken else "as it was when it was copied"
     _line(f"restored     {settings.store_path}")
@@ -158,14 +158,15 @@ async def _operations(where: Where) -> AsyncIterator[Any]:
     if where.store:
         from dragoman.app import open_operations
 
-        async with open_operations(_settings(where.store)) as operations:
+        async with open_operations(settings_of(where.store)) as operations:
             yield operations
     else:
         async with Operator(where.grpc, token=where.token) as operator:
             yield operator
 
 
-def _settings(store: str) -> Settings:
+def settings_of(store: str) -> Settings:
+    """Settings that say nothing but this store. Raises SettingsError."""
     from dragoman.settings import load
 
     return load({"store": store})

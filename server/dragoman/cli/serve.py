@@ -12,12 +12,12 @@ from typing import Annotated, Any, Final
 import typer
 
 _TLS: Final = "Encryption (PEM)"
+_CALLERS: Final = "Who may call"
 _PROXY: Final = "Behind a proxy"
 _OUTBOUND: Final = "What webhooks and other agents may lead to"
 _LIMITS: Final = "Limits"
 _KEEPING: Final = "How long tasks are kept"
 _PROTOCOL: Final = "Protocol"
-_CALLERS: Final = "Callers"
 
 
 def _option(*names: str, help: str, metavar: str | None = None, panel: str | None = None) -> Any:
@@ -57,7 +57,43 @@ def serve(
     insecure: Annotated[
         bool | None,
         typer.Option(
-            "--insecure", metavar=" ", help="Allow addresses that other machines reach; nobody is asked who they are."
+            "--insecure",
+            metavar=" ",
+            help="Allow addresses that other machines reach although nobody is asked who they are.",
+        ),
+    ] = None,
+    api_keys: Annotated[
+        bool | None,
+        typer.Option(
+            "--api-keys", metavar=" ", rich_help_panel=_CALLERS, help="Callers show API keys; see `dragoman keys`."
+        ),
+    ] = None,
+    issuers: Annotated[
+        list[str] | None,
+        _option(
+            "--issuers",
+            metavar="'URL audience=NAME'",
+            panel=_CALLERS,
+            help="Callers show tokens (JWT) of this OpenID provider; may be repeated.",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        _option("--token", metavar="TOKEN", panel=_CALLERS, help="Who shows this bearer token is an operator. [none]"),
+    ] = None,
+    public_agents: Annotated[
+        str | None,
+        _option(
+            "--public-agents",
+            metavar="ID,...",
+            panel=_CALLERS,
+            help="Agents that need no credentials all the same; * for all. [none]",
+        ),
+    ] = None,
+    private_pages: Annotated[
+        bool | None,
+        typer.Option(
+            "--private-pages", metavar=" ", rich_help_panel=_CALLERS, help="Cards and pages need credentials, too."
         ),
     ] = None,
     tls_cert: Annotated[
@@ -238,10 +274,6 @@ def serve(
         str | None,
         _option("--cors", metavar="ORIGIN,...", panel=_PROTOCOL, help="Web pages that may call; * for all. [none]"),
     ] = None,
-    token: Annotated[
-        str | None,
-        _option("--token", metavar="TOKEN", panel=_PROTOCOL, help="Bearer token for extended cards. [none]"),
-    ] = None,
     error_table: Annotated[
         str | None,
         _option("--error-table", metavar="1.0.1|1.0.0", panel=_PROTOCOL, help="Whose status codes. [1.0.1]"),
@@ -267,6 +299,8 @@ def serve(
     Every option can also be set as DRAGOMAN_NAME in the environment, or as name in a TOML file; the command line
     wins, then the environment. Ctrl-C lets running turns end; a second one does not.
 
+    Nobody is asked who they are, and only this machine can call, unless there is --api-keys, --issuers or --token.
+
     **Examples**
 
     `dragoman serve`  the playground, to try things out
@@ -277,7 +311,7 @@ def serve(
 
     `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  https and grpcs
     """
-    given = {name: value for name, value in locals().items() if name != "reload"}
+    given = {name: value for name, value in locals().items() if name != "reload"} | {"issuers": issuers or None}
     if reload:
         from dragoman.cli.reload import app_of, supervise
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dragoman import logs
 from dragoman.app import App, StartError, open_app
-from dragoman.cli.banner import banner
+from dragoman.cli.banner import banner, callers
 from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
 from dragoman.settings import Settings, SettingsError, load
@@ -125,7 +125,7 @@ class _Signals:
 def _announce(app: App, settings: Settings) -> None:
     """Tells people by a banner on stdout, and machines by one log line."""
     if settings.log_format == "text":
-        print(banner(app), flush=True)
+        print(banner(app, settings), flush=True)
         return
     log.info(
         "serving",
@@ -137,6 +137,7 @@ def _announce(app: App, settings: Settings) -> None:
             "root": app.root,
             "agents": sorted(app.agents),
             "store": str(app.store),
+            "callers": callers(settings),
             "pid": os.getpid(),
         },
     )

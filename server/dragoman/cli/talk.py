@@ -60,11 +60,17 @@ def compose(text: str, files: Sequence[Path], *, task: str, context: str, limit:
     return message(text, parts=parts, task=task, context=context)
 
 
-def client_for(grpc: str, url: str, agent: str, *, dialect: str, binding: str, show_wire: bool) -> Client:
+def client_over_grpc(grpc: str, agent: str, token: str) -> Client:
+    """The client of the commands that speak 1.0 over gRPC alone."""
+    return Client(grpc, agent=agent, token=token)
+
+
+def client_for(grpc: str, url: str, agent: str, *, token: str, dialect: str, binding: str, show_wire: bool) -> Client:
     """The client that the command line describes. Ends the process with a usage error for what is not spoken."""
     try:
         address = grpc if binding == "grpc" else url
-        return Client(address, agent=agent, dialect=dialect, binding=binding, trace=show if show_wire else silent)
+        trace = show if show_wire else silent
+        return Client(address, agent=agent, token=token, dialect=dialect, binding=binding, trace=trace)
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(USAGE) from error
@@ -99,9 +105,9 @@ async def send(client: Client, said: pb.Message, *, json: bool, stream: bool, sa
         return await shown.follow(client.stream(said))
 
 
-async def watch(grpc: str, agent: str, task_id: str, *, after: str, json: bool, save: Path | None) -> int:
+async def watch(client: Client, task_id: str, *, after: str, json: bool, save: Path | None) -> int:
     """Follows a task to its end; one that has ended is shown as it is."""
-    async with Client(grpc, agent=agent) as client:
+    async with client:
         shown = _Shown(client, Output(save), json=json, live=True, to_the_end=True)
         try:
             return await shown.follow(client.subscribe(task_id, after=after))
@@ -114,9 +120,9 @@ async def watch(grpc: str, agent: str, task_id: str, *, after: str, json: bool, 
             return await shown.follow(_only(pb.StreamResponse(task=task)))
 
 
-async def get(grpc: str, agent: str, task_id: str, *, history: int | None, json: bool, save: Path | None) -> int:
+async def get(client: Client, task_id: str, *, history: int | None, json: bool, save: Path | None) -> int:
     """Shows one task."""
-    async with Client(grpc, agent=agent) as client:
+    async with client:
         task = await client.get(task_id, history=history if json else history or 0)
     out = Output(save)
     if json:
@@ -137,13 +143,13 @@ async def get(grpc: str, agent: str, task_id: str, *, history: int | None, json:
     return DONE
 
 
-async def list_tasks(grpc: str, agent: str, *, context: str, state: str, limit: int, json: bool) -> int:
+async def list_tasks(client: Client, *, context: str, state: str, limit: int, json: bool) -> int:
     """Lists tasks, one line each."""
     out = Output()
     wanted = f"TASK_STATE_{state}" if state else pb.TASK_STATE_UNSPECIFIED
     found = 0
     async with (
-        Client(grpc, agent=agent) as client,
+        client,
         aclosing(client.list(context=context, state=wanted, page_size=min(limit, 100), history=0)) as tasks,
     ):
         async for task in tasks:
@@ -159,9 +165,9 @@ async def list_tasks(grpc: str, agent: str, *, context: str, state: str, limit: 
     return DONE
 
 
-async def cancel(grpc: str, agent: str, task_id: str, *, json: bool) -> int:
+async def cancel(client: Client, task_id: str, *, json: bool) -> int:
     """Asks for a task to stop."""
-    async with Client(grpc, agent=agent) as client:
+    async with client:
         task = await client.cancel(task_id)
     out = Output()
     if json:
@@ -282,6 +288,8 @@ def _explain(grpc: str, error: ClientError) -> None:
         _note("start one with: dragoman serve; or name another with --grpc HOST:PORT (DRAGOMAN_GRPC) or --url URL")
         return
     _note(f"error: {error.message} ({error.reason or error.code})")
+    if "UNAUTHENTICATED" in (error.reason, error.code):
+        _note("say who you are with --token TOKEN (DRAGOMAN_TOKEN): an API key, or another token that the server takes")
     for violation in error.violations:
         if violation.description not in error.message:
             _note(f"  {violation.field}: {violation.description}")

@@ -43,6 +43,15 @@ Ca = Annotated[
     ),
 ]
 """Holds until the command ends, so commands need not hand it on."""
+Token = Annotated[
+    str,
+    typer.Option(
+        "--token",
+        envvar="DRAGOMAN_TOKEN",
+        metavar="TOKEN",
+        help="Who you are, if the server asks: an API key or token.",
+    ),
+]
 AgentName = Annotated[
     str, typer.Option("--agent", metavar="NAME", help="The agent's id; without it, the server's root agent.")
 ]
@@ -107,6 +116,7 @@ def send(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    token: Token = "",
     url: Annotated[
         str,
         typer.Option(
@@ -158,7 +168,7 @@ def send(
     if not text and not file:
         raise typer.BadParameter("say something: TEXT, or --file PATH, or both")
     message = talk.compose(text, file or [], task=task, context=context, limit=message_bytes)
-    client = talk.client_for(grpc, url, agent, dialect=dialect, binding=binding, show_wire=show_wire)
+    client = talk.client_for(grpc, url, agent, token=token, dialect=dialect, binding=binding, show_wire=show_wire)
     talk.run(
         client.address,
         talk.leave(client, message, json=json)
@@ -177,6 +187,7 @@ def get(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    token: Token = "",
 ) -> None:
     """Show a task as it is now: state, what its agent last said, artifacts.
 
@@ -184,7 +195,8 @@ def get(
     """
     from dragoman.cli import talk
 
-    talk.run(grpc, talk.get(grpc, agent, task, history=history, json=json, save=save))
+    client = talk.client_over_grpc(grpc, agent, token)
+    talk.run(grpc, talk.get(client, task, history=history, json=json, save=save))
 
 
 def watch(
@@ -197,6 +209,7 @@ def watch(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    token: Token = "",
 ) -> None:
     """Follow a task until it ends: what there is of it already, then everything as it happens.
 
@@ -208,7 +221,7 @@ def watch(
     """
     from dragoman.cli import talk
 
-    talk.run(grpc, talk.watch(grpc, agent, task, after=after, json=json, save=save))
+    talk.run(grpc, talk.watch(talk.client_over_grpc(grpc, agent, token), task, after=after, json=json, save=save))
 
 
 def list_tasks(
@@ -219,6 +232,7 @@ def list_tasks(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    token: Token = "",
 ) -> None:
     """List an agent's tasks, the one that changed last first.
 
@@ -227,10 +241,13 @@ def list_tasks(
     from dragoman.cli import talk
 
     chosen = state.name if state else ""
-    talk.run(grpc, talk.list_tasks(grpc, agent, context=context, state=chosen, limit=limit, json=json))
+    client = talk.client_over_grpc(grpc, agent, token)
+    talk.run(grpc, talk.list_tasks(client, context=context, state=chosen, limit=limit, json=json))
 
 
-def cancel(task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None) -> None:
+def cancel(
+    task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, token: Token = ""
+) -> None:
     """Ask for a task to stop.
 
     Succeeds when the server took the request; the state that is printed says whether the task has stopped yet.
@@ -239,10 +256,10 @@ def cancel(task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc =
     """
     from dragoman.cli import talk
 
-    talk.run(grpc, talk.cancel(grpc, agent, task, json=json))
+    talk.run(grpc, talk.cancel(talk.client_over_grpc(grpc, agent, token), task, json=json))
 
 
-def explain(task: TaskId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None) -> None:
+def explain(task: TaskId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, token: Token = "") -> None:
     """Say where a task stands: who holds it, what waits for it, and what happens next and when.
 
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
@@ -250,4 +267,4 @@ def explain(task: TaskId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None)
     from dragoman.cli import explain as explaining
     from dragoman.cli import talk
 
-    talk.run(grpc, explaining.explain(grpc, task, json=json))
+    talk.run(grpc, explaining.explain(grpc, task, token=token, json=json))

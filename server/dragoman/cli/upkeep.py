@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, State, TaskId
+from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, State, TaskId, Token
 
 StoreUrl = Annotated[
     str,
@@ -19,9 +19,6 @@ StoreUrl = Annotated[
 Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Only of this agent.")]
 Principal = Annotated[str, typer.Option("--principal", metavar="NAME", help="Only of this principal.")]
 Scope = Annotated[str, typer.Option("--scope", metavar="NAME", help="Only in this scope.")]
-Token = Annotated[
-    str, typer.Option("--token", envvar="DRAGOMAN_TOKEN", metavar="TOKEN", help="Who you are, if the server asks.")
-]
 
 
 def register(cli: typer.Typer) -> None:

@@ -40,20 +40,23 @@ class Client:
         agent: str = "",
         dialect: str = "1.0",
         binding: str = "grpc",
+        token: str = "",
         trace: Trace = silent,
         patience: float = 60.0,
         ca: Path | None = None,
     ) -> None:
         """`address` is HOST:PORT for gRPC, grpcs://HOST:PORT where it is encrypted, and a URL for `rest`, `jsonrpc`
-        and `ws`. `trace` is told what goes over the wire. `patience`: seconds for which a broken stream is taken up
-        again. `ca`: a file of the authorities (PEM) that may have signed the server's certificate, by default those
-        of the system. Raises ValueError for a dialect that is not spoken over a binding.
+        and `ws`. `token` proves who calls: an API key or any other bearer token. `trace` is told what goes over the
+        wire, but not the token. `patience`: seconds for which a broken stream is taken up again. `ca`: a file of the
+        authorities (PEM) that may have signed the server's certificate, by default those of the system. Raises
+        ValueError for a dialect that is not spoken over a binding.
         """
         check(dialect, binding)
         self.address = address
         self.agent = agent
         self.binding = binding
         self._dialect = dialect
+        self._token = token
         self._trace = trace
         self._patience = patience
         self._ca = ca
@@ -62,13 +65,14 @@ class Client:
     async def __aenter__(self) -> Self:
         match self.binding:
             case "rest":
-                self._open = RestRoad(self.address, self._dialect, self.agent, self._trace, self._ca)
+                self._open = RestRoad(self.address, self._dialect, self.agent, self._token, self._trace, self._ca)
             case "jsonrpc":
-                self._open = JsonRpcRoad(self.address, self._dialect, self.agent, self._trace, self._ca)
+                self._open = JsonRpcRoad(self.address, self._dialect, self.agent, self._token, self._trace, self._ca)
             case "ws":
-                self._open = WebSocketRoad(self.address, self._dialect, self.agent, self._trace, self._ca)
+                self._open = WebSocketRoad(self.address, self._dialect, self.agent, self._token, self._trace, self._ca)
             case _:
-                self._open = GrpcRoad(self.address, old=self._dialect == "0.3", trace=self._trace, ca=self._ca)
+                old = self._dialect == "0.3"
+                self._open = GrpcRoad(self.address, old=old, token=self._token, trace=self._trace, ca=self._ca)
         return self
 
     async def __aexit__(self, *_: object) -> None:

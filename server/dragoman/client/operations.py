@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -13,6 +13,8 @@ from google.protobuf.message import Message
 from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+
+M = TypeVar("M", bound=Message)
 
 _SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"].full_name
 _OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
@@ -41,13 +43,27 @@ class Operator:
 
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
         """Erases tasks. Waits as long as it takes."""
-        try:
-            answer: ops.PurgeResponse = await self._open.unary_unary(
-                f"/{_SERVICE}/Purge", ops.PurgeRequest.SerializeToString, ops.PurgeResponse.FromString
-            )(request, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise ClientError.of(error) from error
-        return answer
+        return await self._unary("Purge", request, ops.PurgeResponse)
+
+    async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
+        """Where a task stands."""
+        return await self._unary("Explain", request, ops.ExplainResponse)
+
+    async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
+        """Makes an API key; its text is in the answer alone."""
+        return await self._unary("CreateKey", request, ops.CreateKeyResponse)
+
+    async def list_keys(self, request: ops.ListKeysRequest) -> ops.ListKeysResponse:
+        """The API keys, the newest first."""
+        return await self._unary("ListKeys", request, ops.ListKeysResponse)
+
+    async def rotate_key(self, request: ops.RotateKeyRequest) -> ops.RotateKeyResponse:
+        """Gives a key another text."""
+        return await self._unary("RotateKey", request, ops.RotateKeyResponse)
+
+    async def revoke_key(self, request: ops.RevokeKeyRequest) -> ops.RevokeKeyResponse:
+        """Ends a key for good."""
+        return await self._unary("RevokeKey", request, ops.RevokeKeyResponse)
 
     def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
         """Everything that is kept of a task."""
@@ -56,6 +72,13 @@ class Operator:
     def backup(self, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
         """Copies the server's store, on its machine."""
         return self._stream("Backup", request, ops.BackupResponse)
+
+    async def _unary(self, name: str, request: Message, answer: type[M]) -> M:
+        method = self._open.unary_unary(f"/{_SERVICE}/{name}", type(request).SerializeToString, answer.FromString)
+        try:
+            return await method(request, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise ClientError.of(error) from error
 
     async def _stream(self, name: str, request: Message, answer: type[Any]) -> AsyncGenerator[Any, None]:
         method = self._open.unary_stream(f"/{_SERVICE}/{name}", type(request).SerializeToString, answer.FromString)

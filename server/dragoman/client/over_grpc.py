@@ -67,12 +67,15 @@ def _same(message: Any) -> Any:
 class GrpcRoad:
     """One channel to HOST:PORT. Implements `Road`."""
 
-    def __init__(self, address: str, *, old: bool = False, trace: Trace = silent, ca: Path | None = None) -> None:
-        """`old`: speaks `a2a.v1` and not `lf.a2a.v1`."""
+    def __init__(
+        self, address: str, *, old: bool = False, token: str = "", trace: Trace = silent, ca: Path | None = None
+    ) -> None:
+        """`old`: speaks `a2a.v1` and not `lf.a2a.v1`. `token`: shown with every call."""
         self._channel = trust.channel(address, _OPTIONS, ca=ca)
         self._old = old
         self._trace = trace
-        self._metadata = (("a2a-version", "0.3" if old else "1.0"), ("a2a-extensions", RESUME.uri))
+        shown = (("authorization", f"Bearer {token}"),) if token else ()
+        self._metadata = (("a2a-version", "0.3" if old else "1.0"), ("a2a-extensions", RESUME.uri), *shown)
 
     async def call(self, rpc: str, request: Message, *, key: str = "") -> Message:
         path, write, answer, read = self._plan(rpc)

@@ -90,7 +90,7 @@ JSONRPC: Final[dict[str, dict[str, Phrase]]] = {
 class _Http:
     """What the roads over HTTP share: a session, and words for what goes wrong with it."""
 
-    def __init__(self, url: str, dialect: str, agent: str, trace: Trace, ca: Path | None = None) -> None:
+    def __init__(self, url: str, dialect: str, agent: str, token: str, trace: Trace, ca: Path | None = None) -> None:
         self._base = url.rstrip("/")
         self._dialect = dialect
         self._agent = agent
@@ -99,9 +99,10 @@ class _Http:
         extension = "A2A-Extensions" if dialect == "1.0" else "X-A2A-Extensions"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         encrypted = aiohttp.TCPConnector(ssl=trust.context(ca)) if self._base.startswith("https:") else None
-        self._session = aiohttp.ClientSession(
-            timeout=timeout, headers={"A2A-Version": dialect, extension: RESUME.uri}, connector=encrypted
-        )
+        headers = {"A2A-Version": dialect, extension: RESUME.uri}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._session = aiohttp.ClientSession(timeout=timeout, headers=headers, connector=encrypted)
 
     async def close(self) -> None:
         await self._session.close()
@@ -172,6 +173,7 @@ class JsonRpcRoad(_Http):
         phrase = self._phrase(rpc)
         async with self._request("POST", self._path, self._envelope(phrase, request), key=key) as response:
             value = await self._value(response)
+            _check_allowed(response, value)
         return self._read(phrase, _result(value))
 
     async def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "") -> Stream:
@@ -181,7 +183,9 @@ class JsonRpcRoad(_Http):
             "POST", self._path, body, accept="text/event-stream", after=after, key=key
         ) as response:
             if response.content_type != "text/event-stream":
-                _result(await self._value(response))
+                value = await self._value(response)
+                _check_allowed(response, value)
+                _result(value)
                 raise ClientError("INTERNAL", "the answer is no stream")
             async for value in self._events(response):
                 yield _streamed(self._read(phrase, _result(value)))
@@ -231,8 +235,23 @@ class WebSocketRoad(JsonRpcRoad):
                     if frame.type is aiohttp.WSMsgType.TEXT:
                         self._trace("<", frame.data)
                         yield orjson.loads(frame.data)
+        except aiohttp.WSServerHandshakeError as error:
+            if refused := _REFUSALS.get(error.status):
+                raise ClientError(refused, "the server refused these credentials, or none", reason=refused) from error
+            raise ClientError("UNAVAILABLE", f"{self._base}: {error}") from error
         except aiohttp.ClientError as error:
             raise ClientError("UNAVAILABLE", f"{self._base}: {error}") from error
+
+
+_REFUSALS: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}
+"""What a status says of who calls; 0.x has no numbers for it."""
+
+
+def _check_allowed(response: aiohttp.ClientResponse, value: Any) -> None:
+    if refused := _REFUSALS.get(response.status):
+        error = value.get("error") if isinstance(value, dict) else None
+        said = error.get("message") if isinstance(error, dict) else None
+        raise ClientError(refused, str(said or "no reason given"), reason=refused)
 
 
 def _result(value: Any) -> Any:
