@@ -72,7 +72,7 @@ def check(claims: Mapping[str, Any], issuer: Issuer, now: float) -> None:
 def identity_of(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
     """Whom these claims, once they are proved, make of the bearer. Raises PermissionDenied for scopes it lacks."""
     principal = claim(claims, issuer.principal_claim)
-    if not isinstance(principal, str):
+    if not isinstance(principal, str) or not principal or principal != principal.strip():
         raise refused(f"the token has no {issuer.principal_claim} that names its bearer")
     name = f"{issuer.alias}:{principal}" if issuer.alias else principal
     try:

@@ -96,6 +96,8 @@ class KeyCheck:
         key = await self._keys.find(shown.id)
         if key is None or not key.proves(shown.digest, now):
             return None
+        if remembered:  # a note of its use may not be written yet
+            key = replace(key, used=max(key.used, remembered.key.used))
         self._remembered[shown.id] = _Remembered(key, asked + FRESH)
         self._remembered.move_to_end(shown.id)
         if len(self._remembered) > KEPT:

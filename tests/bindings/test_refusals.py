@@ -1,0 +1,63 @@
+"""The log of who was refused: what it says, what it never says, and how much of it there can be."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from dragoman.bindings.refusals import BURST, LONGEST, RATE, Refusals
+from dragoman.core.errors import PermissionDenied, TaskNotFound, Unauthenticated
+
+
+class World:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.refusals = Refusals(lambda: self.seconds)
+
+    def refuse(self, error: Exception | None = None) -> None:
+        error = error or Unauthenticated("no", error="invalid_token", about={"key": "k"})
+        self.refusals.tell(error, peer="192.0.2.1", method="GetTask")
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    caplog.set_level(logging.INFO, "dragoman.security")
+    return caplog.records
+
+
+def test_a_refusal_is_told_with_its_reason_and_who_it_was(lines: list[logging.LogRecord]) -> None:
+    World().refuse()
+    (line,) = lines
+    assert (line.getMessage(), line.levelname) == ("a caller was refused: no", "WARNING")
+    assert (line.__dict__["peer"], line.__dict__["method"], line.__dict__["key"]) == ("192.0.2.1", "GetTask", "k")
+
+
+def test_who_shows_nothing_is_no_warning(lines: list[logging.LogRecord]) -> None:
+    world = World()
+    world.refuse(Unauthenticated("credentials are required"))
+    world.refuse(PermissionDenied("not yours", about={"principal": "bob"}))
+    world.refuse(TaskNotFound())
+    assert [line.levelname for line in lines] == ["INFO", "WARNING"]
+
+
+def test_a_stranger_can_cause_so_many_lines_and_no_more(lines: list[logging.LogRecord]) -> None:
+    world = World()
+    for _ in range(1000):
+        world.refuse()
+    assert len(lines) == BURST
+    world.seconds += 60
+    for _ in range(1000):
+        world.refuse()
+    assert len(lines) == BURST + RATE
+    assert lines[BURST].__dict__["others"] == 1000 - BURST
+    assert "others" not in lines[BURST + 1].__dict__
+
+
+def test_what_a_stranger_sent_stays_on_one_line_and_is_short(lines: list[logging.LogRecord]) -> None:
+    about = {"kid": "x\nlevel=ERROR\x1b[31m", "issuer": "i" * 5000}
+    World().refuse(Unauthenticated("a\r\nb", error="invalid_token", about=about))
+    (line,) = lines
+    assert line.getMessage() == "a caller was refused: a??b"
+    assert line.__dict__["kid"] == "x?level=ERROR?[31m"
+    assert line.__dict__["issuer"] == "i" * LONGEST
