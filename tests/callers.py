@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from dragoman.core.errors import Unauthenticated
@@ -16,12 +16,15 @@ WRONG: Final = "nobody-knows"
 class ByHeader:
     """Believes whoever names a principal, and grants (separated by spaces). Implements `ports.Authenticator`."""
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
-        said = {name.lower(): value for name, value in headers.items()}
+    async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
+        said = {name.lower(): value for name, value in headers}
         principal = said.get(PRINCIPAL, "")
         if principal == WRONG:
             raise Unauthenticated
         return Identity(principal, frozenset(said.get(GRANTS, "").split())) if principal else None
+
+    async def check(self, identity: Identity) -> None:
+        """Nobody loses what he has."""
 
 
 def named(principal: str, *grants: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,10 +21,24 @@ class World:
         self.refusals.tell(error, peer="192.0.2.1", method="GetTask")
 
 
+class Kept(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[logging.LogRecord]]:
     caplog.set_level(logging.INFO, "dragoman.security")
-    return caplog.records
+    log, kept = logging.getLogger("dragoman.security"), Kept()
+    log.addHandler(kept)
+    yield kept.records
+    log.removeHandler(kept)
 
 
 def test_a_refusal_is_told_with_its_reason_and_who_it_was(lines: list[logging.LogRecord]) -> None:
