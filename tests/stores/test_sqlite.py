@@ -17,6 +17,7 @@ from dragoman.core.names import key_of
 from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_apikeys import StoreApiKeys
+from dragoman.testing.store_pushes import StorePushes
 from dragoman.testing.store_reads import StoreReads
 from dragoman.testing.store_sessions import StoreSessions
 from dragoman.testing.store_sharing import StoreSharing
@@ -52,6 +53,10 @@ class TestSharing(StoreSharing):
 
 
 class TestApiKeys(StoreApiKeys):
+    pass
+
+
+class TestPushes(StorePushes):
     pass
 
 

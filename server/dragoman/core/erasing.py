@@ -34,6 +34,8 @@ class Selection:
     scope: str = ""
     agent: str = ""
     state: int = 0
+    unpushed: bool = False
+    """Only tasks of which no push notification is still to be delivered."""
 
     def __post_init__(self) -> None:
         if not (self.task or self.context or self.principal or self.older):
@@ -69,6 +71,7 @@ class Selection:
             and self.agent in ("", head.agent)
             and head.state in self.states
             and (not self.older or head.updated <= now - self.older)
+            and not (self.unpushed and head.pushed)
         )
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from dragoman.core.names import Owner
+from dragoman.core.webhook import PushConfig
 
 USER: Final = 1
 AGENT: Final = 2
@@ -63,6 +64,8 @@ class Head:
     """How often the present turn was begun; more than once after a crash."""
     answered: int = 0
     """The user's last message that a turn which ended has dealt with."""
+    pushed: bool = False
+    """It has a push configuration that is live: something of it is, or will be, to be delivered."""
     dialect: str = ""
     """The dialect it was made in, as its maker calls it."""
     alias: bool = False
@@ -193,6 +196,7 @@ FENCED: Final = "fenced"
 RUNNING: Final = "running"
 TAKEN: Final = "taken"
 CHANGED: Final = "changed"
+CROWDED: Final = "crowded"
 
 
 class Guard(Protocol):
@@ -320,6 +324,8 @@ class Append:
     """The agent's JSON for the conversation; refused as CHANGED when its version is not the next one."""
     joins: Owner | None = None
     """Takes part in the task's conversation from now on."""
+    push: PushConfig | None = None
+    """Who else is to be told from this change on; refused as CROWDED when the task has too many such already."""
     blobs: Sequence[Blob] = ()
     """What this change refers to; filled in by a store that keeps large parts beside its rows."""
 

@@ -211,6 +211,8 @@ def _settle(made: Plan) -> None:
             made.events[-1].ends = True
     if change.claim and head.ready:
         head.session, head.token, head.ready = change.claim, head.token + 1, False
+    if change.push is not None and not change.discard:
+        head.pushed = True
 
 
 def _status(state: int, message: bytes, now: int) -> bytes:

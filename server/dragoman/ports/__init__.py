@@ -8,6 +8,7 @@ from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Ending, Notes
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.bus import Bus, Job, Signal, Stop
 from dragoman.ports.outbound import Forbidden, Outbound, Reply, Unreachable
+from dragoman.ports.push import Letter, Letters, Pushes, PushKey
 from dragoman.ports.security import Authenticator
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
 
@@ -24,9 +25,13 @@ __all__ = [
     "Ending",
     "Forbidden",
     "Job",
+    "Letter",
+    "Letters",
     "NOTHING",
     "Notes",
     "Outbound",
+    "PushKey",
+    "Pushes",
     "Reply",
     "Signal",
     "Snapshot",

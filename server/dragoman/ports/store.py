@@ -13,6 +13,7 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports.apikeys import ApiKeys
+from dragoman.ports.push import Pushes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,9 @@ class Store(Protocol):
 
     @property
     def api_keys(self) -> ApiKeys: ...
+
+    @property
+    def pushes(self) -> Pushes: ...
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         """Writes one change, together with whatever else waits, in one commit (group commit).

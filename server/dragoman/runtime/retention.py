@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dragoman.core import states
@@ -102,7 +102,8 @@ class Retention:
     async def _erase(self, meant: Selection) -> None:
         before = self.counts.erased
         while True:
-            receipt = await self._upkeep.purge(meant, reason=RETENTION, limit=LOT)
+            # Whoever is to be told of a task gets the time for it; what nobody takes is given up before long.
+            receipt = await self._upkeep.purge(replace(meant, unpushed=True), reason=RETENTION, limit=LOT)
             self.counts.erased += receipt.counts.tasks
             self.counts.bytes += receipt.counts.bytes
             if receipt.counts.tasks < LOT:

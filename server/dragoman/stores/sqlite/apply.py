@@ -14,14 +14,14 @@ from typing import Any, Final
 from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.plan import ArtifactRow, Plan, plan
-from dragoman.stores.sqlite import contexts, joining, keys
+from dragoman.stores.sqlite import contexts, joining, keys, pushes
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.folding import Growth
 from dragoman.stores.sqlite.rows import Pending, Statement
 
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible, attempt, answered, dialect, alias, principal"
+    " session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal"
 )
 
 HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
@@ -33,15 +33,15 @@ HEADS: Final = Statement(
 )
 ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
 
-INSERT_TASK: Final = Statement(f"INSERT INTO tasks (owner, task, created, metadata, memory, {HEAD_COLUMNS})", 25)
+INSERT_TASK: Final = Statement(f"INSERT INTO tasks (owner, task, created, metadata, memory, {HEAD_COLUMNS})", 26)
 
 CHANGING: Final = (
     "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
-    " answered"
+    " answered, pushed"
 )
 UPDATE_TASK: Final = Statement(
     f"WITH made (owner, task, {CHANGING}) AS (",
-    16,
+    17,
     f") UPDATE tasks SET ({CHANGING}) = ({', '.join(f'made.{name.strip()}' for name in CHANGING.split(','))})"
     " FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
 )
@@ -78,9 +78,10 @@ DISCARD: Final = tuple(
 
 def head_of(ref: TaskRef, row: Sequence[Any]) -> Head:
     """The head in a row of HEAD_COLUMNS."""
-    head = Head(ref, *row[:20])
+    head = Head(ref, *row[:21])
     head.principal = head.principal or ref.owner.principal
-    head.ready, head.visible, head.alias = bool(head.ready), bool(head.visible), bool(head.alias)
+    head.ready, head.visible, head.pushed = bool(head.ready), bool(head.visible), bool(head.pushed)
+    head.alias = bool(head.alias)
     return head
 
 
@@ -88,7 +89,7 @@ def head_values(head: Head) -> tuple[Any, ...]:
     return (
         head.agent, head.id, head.context, head.state, head.updated, head.last, head.messages,
         head.status_message, head.asked, head.inbox, head.taken, head.session, head.token, head.ready, head.visible,
-        head.attempt, head.answered, head.dialect, head.alias, head.principal,
+        head.attempt, head.answered, head.pushed, head.dialect, head.alias, head.principal,
     )  # fmt: skip
 
 
@@ -144,6 +145,8 @@ class Transaction:
         if change.create is not None and change.create.alias:
             self._check_alias(owner, change.create)
         made = plan(self._heads[owner, ref.key], change, now)
+        if change.push is not None:
+            pushes.check_room(self._connection, owner, made.head, change.push.id)
         if change.context is not None:
             contexts.write(self._connection, owner, made.head, change.context)
         if change.key is not None:
@@ -158,9 +161,12 @@ class Transaction:
                 self._connection.execute(statement, (owner, ref.key))
             joining.forget_task(self._connection, owner, ref.key)
             release_blobs(self._connection, owner, ref.key)
+            pushes.forget(self._connection, owner, ref.key)
             self._heads[owner, ref.key] = None
         else:
             self._write(owner, made)
+            if made.head.pushed:
+                pushes.follow(self._connection, owner, made, now)
             self._heads[owner, ref.key] = made.head
         return made.outcome
 

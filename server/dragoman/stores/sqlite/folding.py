@@ -66,7 +66,7 @@ FOLDED: Final = "UPDATE artifacts SET folded = ? WHERE owner = ? AND task = ? AN
 ENDED: Final = "INSERT OR IGNORE INTO long VALUES (?, ?, ?)"
 LONG: Final = """
 SELECT ended, owner, task, coalesce(last, 0) FROM long LEFT JOIN tasks USING (owner, task)
-WHERE ended <= ? ORDER BY ended LIMIT 1
+WHERE ended <= ? AND NOT coalesce(pushed, 0) ORDER BY ended LIMIT 1
 """
 OLD: Final = """
 SELECT first, count, length(data) FROM log
@@ -197,7 +197,7 @@ class Log:
 
 
 def long(connection: sqlite3.Connection, until: int) -> Log | None:
-    """A log to cut: of a task that ended at `until` or before."""
+    """A log to cut: of a task that ended at `until` or before, and of which no push is still to be delivered."""
     found = connection.execute(LONG, (until,)).fetchone()
     return Log(*found) if found else None
 

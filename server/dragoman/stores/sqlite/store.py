@@ -25,6 +25,7 @@ from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.erasures import Erasures
 from dragoman.stores.sqlite.folding import Folder
 from dragoman.stores.sqlite.inline import Inline
+from dragoman.stores.sqlite.outbox import Outbox
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.sizes import DEFAULT, Sizes
 from dragoman.stores.sqlite.spill import Spill
@@ -87,6 +88,7 @@ class SqliteStore:
         self._folder = Folder(self._read, partial(self._writer.submit, low=True), clock, sizes)
         self._erasures = Erasures(self._read, self._writer, clock)
         self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low=True))
+        self.pushes = Outbox(self._read, self._writer, clock)
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         return self._spill.append(change)

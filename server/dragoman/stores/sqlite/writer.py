@@ -23,7 +23,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from dragoman.core.log import Append, Appended, Refused
+from dragoman.core.log import Append, Refused
 from dragoman.core.names import Owner
 from dragoman.stores.sqlite.apply import Transaction
 from dragoman.stores.sqlite.checkpoint import Checkpointer
@@ -224,13 +224,12 @@ class Writer:
                 self._connection.execute("ROLLBACK")
 
     def _one(self, transaction: Transaction, item: Waiting) -> Done:
-        if not isinstance(item.job, Append):
-            return Done(item.future, transaction.other(item.job))
         try:
-            appended: Appended = transaction.apply(item.job)
-        except Refused as refused:
+            if isinstance(item.job, Append):
+                return Done(item.future, transaction.apply(item.job))
+            return Done(item.future, transaction.other(item.job))
+        except Refused as refused:  # before anything of it was written
             return Done(item.future, error=refused)
-        return Done(item.future, appended)
 
     def _deliver(self, done: list[Done]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Done]] = {}

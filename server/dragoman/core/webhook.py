@@ -1,0 +1,70 @@
+"""What a client asks for when it wants to be told by push (A2A 1.0 §4.3, §13.2), and what of that can be used."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.limits import ID_LENGTH
+
+MOST: Final = 32
+"""Configurations that one task may have."""
+
+URL_LENGTH: Final = 2048
+SECRET_LENGTH: Final = 8192
+"""Characters of a URL, and of a token or credentials."""
+
+_ID: Final = re.compile(rf"[^/\x00-\x1f\x7f]{{1,{ID_LENGTH}}}")
+_IN_A_HEADER: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConfig:
+    """A webhook as a client asked for it. What goes into a header is safe there (`check`)."""
+
+    id: str
+    url: str
+    token: str = ""
+    scheme: str = ""
+    credentials: str = ""
+    dialect: str = ""
+    """In whose words it is told: the dialect of the call that made it."""
+
+    @property
+    def host(self) -> str:
+        """Who is called, as far as connections are shared: host and port."""
+        return host_of(self.url)
+
+
+def check(config: PushConfig, at: str = "") -> None:
+    """Raises InvalidParams for a configuration that could not be used. `at` stands before the names of its fields."""
+    if not config.url:
+        raise InvalidParams.field(f"{at}url", "is required")
+    if len(config.url) > URL_LENGTH:
+        raise InvalidParams.field(f"{at}url", f"must be at most {URL_LENGTH} characters")
+    for field, value in (("token", config.token), ("authentication.credentials", config.credentials)):
+        if len(value) > SECRET_LENGTH:
+            raise InvalidParams.field(f"{at}{field}", f"must be at most {SECRET_LENGTH} characters")
+        if value and not _IN_A_HEADER.fullmatch(value):
+            raise InvalidParams.field(f"{at}{field}", "goes into a header: printable ASCII, no blank at either end")
+    if config.scheme and not (_TOKEN.fullmatch(config.scheme) and len(config.scheme) <= ID_LENGTH):
+        raise InvalidParams.field(f"{at}authentication.scheme", "is no scheme of HTTP, such as Bearer (RFC 9110 §11.1)")
+
+
+def check_id(id: str, at: str = "") -> None:
+    """Raises InvalidParams for an id that a path could not name."""
+    if not _ID.fullmatch(id):
+        raise InvalidParams.field(f"{at}id", f'must be 1 to {ID_LENGTH} characters, without "/" and control characters')
+
+
+def host_of(url: str) -> str:
+    """Host and port of a URL, as one key; empty for what is none."""
+    try:
+        parts = urlsplit(url)
+        return f"{(parts.hostname or '').lower()}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
+    except ValueError:
+        return ""

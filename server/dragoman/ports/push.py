@@ -1,0 +1,84 @@
+"""What push notifications need: a place for configurations and cursors, and someone who writes the letters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dragoman.core.log import Event, TaskRef
+from dragoman.core.push import Attempt, Push, Settled
+from dragoman.core.webhook import PushConfig
+
+PushKey = tuple[TaskRef, str]
+"""A task and the id of one of its configurations."""
+
+
+class Pushes(Protocol):
+    """The configurations of a store's tasks, and how far each is. Times are the store's own.
+
+    They go with their task. An append marks what it has to tell (`due`), so nothing depends on a hint.
+    """
+
+    async def put(self, task: TaskRef, config: PushConfig) -> Push:
+        """Keeps a configuration of a task that is there. A new one begins after the task's last event.
+
+        One that replaces another of its id goes on where that was; after an end (410) it begins anew. Whoever delivers
+        for the old one is refused. Raises core.log.Refused: ABSENT without a task, CROWDED with too many of them.
+        """
+        ...
+
+    async def of(self, task: TaskRef) -> list[Push]:
+        """Every configuration of a task, the oldest first."""
+        ...
+
+    async def remove(self, task: TaskRef, id: str) -> bool:
+        """Forgets a configuration and its tries. False when there was none."""
+        ...
+
+    async def due(self, *, each: int, hosts: int, after: str = "") -> tuple[list[Push], str]:
+        """What is to be delivered now and nobody who is alive delivers: at most `each` for one host, the longest due
+        first, for so many hosts, beginning with the first one past `after`. Gives also where to go on; empty at the
+        end. Tasks that nobody may see yet are left out."""
+        ...
+
+    async def claim(self, session: int, keys: Sequence[PushKey]) -> list[Push]:
+        """Takes those of these that are still due and that nobody who is alive delivers."""
+        ...
+
+    async def settle(self, said: Sequence[Settled]) -> list[Push | None]:
+        """Writes what came of tries (core.push.settle), all in one commit; None where the claim no longer holds."""
+        ...
+
+    async def attempts(self, task: TaskRef, id: str) -> list[Attempt]:
+        """The last tries of a configuration, the newest first."""
+        ...
+
+    async def revive(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[Push]:
+        """Begins again with these configurations (core.push.revived); none named: with all of the task."""
+        ...
+
+    async def waiting(self, limit: int) -> list[Push]:
+        """Configurations that have something to deliver, or that were given up: those first that fail the longest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What is posted."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Letters(Protocol):
+    """Writes what receivers are told, in the words of the dialect in which they were registered."""
+
+    def whole(self, dialect: str) -> bool:
+        """Whether such a receiver is told the Task whenever its state changes; otherwise every event as it is."""
+        ...
+
+    def write(self, config: PushConfig, event: Event) -> Letter:
+        """The letter for an event; where `whole` holds, the event is a Task. Raises ValueError for what the dialect
+        cannot say."""
+        ...
