@@ -118,6 +118,8 @@ class Settled:
     """After a failure: milliseconds of nothing but failures after which there is none."""
     release: bool = False
     """Lets go of the claim, unless there is more to deliver."""
+    leave: bool = False
+    """Lets go of the claim in any case: somebody else is to go on."""
 
 
 def placed(fresh: Push, former: Push | None, now: int) -> Push:
@@ -157,10 +159,10 @@ def settle(push: Push, said: Settled, now: int) -> Push | None:
     if said.verdict is Verdict.TAKEN:
         push = replace(push, tries=0, failing=0, why="")
     if push.delivered < push.last:
-        return push
+        return replace(push, due=now, session=0) if said.leave else push
     if push.over:
         return replace(push, state=PushState.DONE, due=0, session=0)
-    return replace(push, due=0, session=0) if said.release else push
+    return replace(push, due=0, session=0) if said.release or said.leave else push
 
 
 def _failed(push: Push, said: Settled, now: int) -> Push:
@@ -216,6 +218,9 @@ class Patience:
         """
         most = min(self.longest, self.first * float(2 ** min(tries - 1, 62)))
         return max(most * dice, min(asked, self.longest))
+
+
+PATIENCE: Final = Patience()
 
 
 def asked_to_wait(status: int, headers: Mapping[str, str], now: datetime) -> float:

@@ -23,6 +23,8 @@ class Signal(Enum):
 
     CANCEL = "cancel"
     MESSAGE = "message"
+    PUSHES = "pushes"
+    """Its push configurations are others now. For whoever delivers them."""
 
 
 Stop = Callable[[], Awaitable[None]]

@@ -78,6 +78,11 @@ class Letters(Protocol):
         """Whether such a receiver is told the Task whenever its state changes; otherwise every event as it is."""
         ...
 
+    def place(self, dialect: str, *, inline: bool) -> str:
+        """What stands before the fields of a configuration in a request of that dialect, the dot included; `inline`:
+        in a send that brings it along."""
+        ...
+
     def write(self, config: PushConfig, event: Event) -> Letter:
         """The letter for an event; where `whole` holds, the event is a Task. Raises ValueError for what the dialect
         cannot say."""

@@ -34,7 +34,7 @@ class Call:
     stops_with_turn: bool = False
     """A subscription ends when the turn does, and not only with the task."""
     dialect: str = ""
-    """What a task that begins here is said to be made in."""
+    """What a task that begins here is said to be made in, and in whose words a webhook is told."""
     extensions: tuple[str, ...] = ()
     """The URIs of extensions that the caller activates."""
     names_tasks: bool = False

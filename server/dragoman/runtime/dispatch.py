@@ -224,7 +224,7 @@ class Dispatch:
             return
         if signal is Signal.CANCEL:
             run.cancel()
-        else:
+        elif signal is Signal.MESSAGE:
             run.deliver_mail()
 
     # The end ----------------------------------------------------------------------------------------------------

@@ -142,6 +142,12 @@ class Subscriber:
             self.at = event.sequence
             return self.mark(event)
 
+    async def news(self) -> None:
+        """Waits until there is something that `next` gives or raises without waiting for it to happen."""
+        follower = self._follower
+        while not (self._read or follower.last > self.at or follower.gone):
+            await follower.more()
+
     def go_on(self, at: int, last: int) -> None:
         """Stands after event `at` of a task whose log, as the caller has read it, ends with event `last`."""
         self.at = at

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from dragoman.core.log import Append, Appended, Refused
+from dragoman.core.log import Append, Appended, Refused, TaskRef
 from dragoman.ports import Bus, Store
 
 log = logging.getLogger("dragoman.runtime")
@@ -20,9 +20,11 @@ log = logging.getLogger("dragoman.runtime")
 class Log:
     """Appends to tasks and publishes what was committed."""
 
-    def __init__(self, store: Store, bus: Bus) -> None:
+    def __init__(self, store: Store, bus: Bus, pushed: Callable[[TaskRef], None] | None = None) -> None:
+        """`pushed` is told of tasks that got events, and of which receivers are to be told."""
         self._store = store
         self._bus = bus
+        self._pushed = pushed
 
     def append(self, change: Append, then: Callable[[Appended | None], None] | None = None) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events and calls `then`, in this order.
@@ -40,6 +42,8 @@ class Log:
                 appended = done.result()
                 if appended.events and appended.head.visible:
                     self._bus.publish(change.task, appended.events)
+                    if self._pushed is not None and appended.head.pushed:
+                        self._pushed(change.task)
                 if then is not None:
                     then(appended)
                 if not answer.done():

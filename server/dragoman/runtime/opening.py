@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from dragoman.core.identity import OPEN, Admission
 from dragoman.core.isolation import Isolation
+from dragoman.core.push import PATIENCE, Patience
 from dragoman.core.retention import Rules
-from dragoman.ports import Agent, Bus, Store
+from dragoman.ports import Agent, Bus, Letters, Outbound, Store
 from dragoman.runtime.call import Limits
+from dragoman.runtime.carrier import HOLD, Means, Turns
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.dispatch import SLOTS, Dispatch
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.follow import Followers
+from dragoman.runtime.ledger import Ledger
 from dragoman.runtime.log import Log
+from dragoman.runtime.push import CALLS, CALLS_PER_HOST, Courier
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.retention import Retention
 from dragoman.runtime.service import TaskService
@@ -24,6 +30,7 @@ from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
 from dragoman.runtime.tidying import keep_tidy
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.runtime.watchdog import Watchdog
+from dragoman.runtime.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,20 @@ class Runtime:
     explainer: Explainer
     upkeep: Upkeep
     retention: Retention
+    courier: Courier | None
+    """Who delivers push notifications; None on a server that has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushing:
+    """What push notifications need besides the store: the way out, the words, and how long to go on trying."""
+
+    outbound: Outbound
+    letters: Letters
+    patience: Patience = PATIENCE
+    dice: Callable[[], float] = random.random
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    hold: float = HOLD
 
 
 @asynccontextmanager
@@ -53,11 +74,14 @@ async def open_runtime(
     coalesce: Coalesce = OFF,
     isolation: Isolation | None = None,
     admission: Admission = OPEN,
+    pushing: Pushing | None = None,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
     `alone`: nobody else serves this store, so sessions that are still open are those of the dead. `lease`: seconds
     after which others may take this one for dead when it is not renewed.
+
+    Without `pushing` there are no push notifications, and what is asked of them is refused.
 
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
     else the first. `retention` says how long tasks are kept, `isolation` who sees them, `admission` whom we let in
@@ -69,17 +93,29 @@ async def open_runtime(
     if root not in by_id:
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
     session = await store.open_session(lease, alone=alone)
-    appends = Log(store, bus)
-    isolation = isolation or Isolation()
+    followers = Followers(store, bus)
+    courier = _courier(store, followers, session, pushing) if pushing else None
+    appends = Log(store, bus, courier.nudge if courier else None)
     specs = {name: agent.spec for name, agent in by_id.items()}
     reaper = Reaper(store, bus, appends, session, specs)
     await reaper.reap()
-    followers = Followers(store, bus)
+    webhooks = Webhooks(store, bus, pushing.outbound, pushing.letters) if pushing else Webhooks(store, bus, None, None)
+    isolation = isolation or Isolation()
     dispatch = Dispatch(
         store, bus, appends, by_id, session, Referring(store, isolation), slots=slots, strict=strict, coalesce=coalesce
     )
     service = TaskService(
-        store, bus, appends, followers, dispatch, specs, root, limits or Limits(), isolation, admission=admission
+        store,
+        bus,
+        appends,
+        followers,
+        dispatch,
+        specs,
+        root,
+        limits or Limits(),
+        isolation,
+        webhooks,
+        admission=admission,
     )
     upkeep = Upkeep(store, bus, followers)
     declared = {name: spec.retention for name, spec in specs.items()}
@@ -93,16 +129,37 @@ async def open_runtime(
     keeping = asyncio.create_task(kept.keep_on(), name="retention")
     try:
         await dispatch.start()
-        yield Runtime(service, dispatch, Explainer(store, dispatch, followers, specs), upkeep, kept)
+        if courier:
+            await courier.start(bus)
+        yield Runtime(service, dispatch, Explainer(store, dispatch, followers, specs), upkeep, kept, courier)
     finally:
         keeping.cancel()
         await dispatch.stop()
+        if courier:  # after the last words of whatever ran
+            await courier.stop()
         keeping_up.cancel()
         reaping.cancel()
         watchdog.stop()
         await asyncio.to_thread(heartbeat.stop)
         tidying.cancel()
         await asyncio.wait((keeping, reaping, tidying))  # they must not find the store closed
+
+
+def _courier(store: Store, followers: Followers, session: int, pushing: Pushing) -> Courier:
+    means = Means(
+        store=store,
+        followers=followers,
+        outbound=pushing.outbound,
+        letters=pushing.letters,
+        ledger=Ledger(store.pushes),
+        patience=pushing.patience,
+        dice=pushing.dice,
+        clock=asyncio.get_running_loop().time,
+        now=pushing.now,
+        turn=Turns(CALLS, CALLS_PER_HOST),
+        hold=pushing.hold,
+    )
+    return Courier(store, session, means)
 
 
 def root_of(agents: Sequence[Agent]) -> str:

@@ -20,7 +20,6 @@ from dragoman.core.errors import (
     ExtensionSupportRequired,
     IdempotencyKeyReused,
     InvalidParams,
-    PushNotificationNotSupported,
     TaskEnded,
     TaskNotFound,
     UnsupportedOperation,
@@ -54,6 +53,7 @@ from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.log import Log
 from dragoman.runtime.run import Run
+from dragoman.runtime.webhooks import Webhooks, refusal
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 KEY_LENGTH: Final = 255
@@ -105,6 +105,7 @@ class Sending:
         dispatch: Dispatch,
         agents: Mapping[str, AgentSpec],
         limits: Limits,
+        webhooks: Webhooks,
         new_key: Callable[[], bytes],
         new_context: Callable[[], str],
     ) -> None:
@@ -114,6 +115,7 @@ class Sending:
         self._dispatch = dispatch
         self._agents = agents
         self._limits = limits
+        self._webhooks = webhooks
         self._new_key = new_key
         self._new_context = new_context
 
@@ -174,8 +176,9 @@ class Sending:
         """The change that stores a message: it creates a task, or continues the one it names."""
         limits.check_size(request.ByteSize(), self._limits.message_bytes)
         messages.check(request, self._agents[call.caller.agent].input_modes)
-        if request.configuration.HasField("task_push_notification_config"):
-            raise PushNotificationNotSupported
+        asked = request.configuration
+        if asked.HasField("task_push_notification_config"):
+            self._webhooks.check_on()
         message = pb.Message()
         message.CopyFrom(request.message)
         envelope = pb.SendMessageRequest(metadata=request.metadata if request.HasField("metadata") else None)
@@ -189,6 +192,9 @@ class Sending:
             raise TaskNotFound
         else:
             change = self._create(call, await self._host(call.caller, message), message, envelope)
+        if asked.HasField("task_push_notification_config"):
+            config = self._webhooks.inlined(asked.task_push_notification_config, message.task_id, call.dialect)
+            change = replace(change, push=config)
         joins = owner if call.caller.joined and change.task.owner != owner else None
         return replace(change, key=named, joins=joins)
 
@@ -291,6 +297,8 @@ class Sending:
                 raise TaskEnded from refused
             if refused.reason == EXISTS:
                 raise _AliasTaken from refused
+            if crowded := refusal(refused):
+                raise crowded from refused
             if refused.reason == RUNNING:
                 raise UnsupportedOperation("this agent takes no message while it works on the task") from refused
             raise TaskNotFound from refused

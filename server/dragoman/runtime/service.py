@@ -43,6 +43,7 @@ from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.log import Log
 from dragoman.runtime.sending import Sending, Sent, new_context_id, new_task_key, reply
+from dragoman.runtime.webhooks import Webhooks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CANCEL_WAIT: Final = 2.0
@@ -66,6 +67,7 @@ class TaskService:
         root: str,
         limits: Limits,
         isolation: Isolation,
+        webhooks: Webhooks,
         *,
         new_key: Callable[[], bytes] = new_task_key,
         new_context: Callable[[], str] = new_context_id,
@@ -78,12 +80,18 @@ class TaskService:
         self._dispatch = dispatch
         self._limits = limits
         self._isolation = isolation
-        self._sending = Sending(store, log, followers, dispatch, agents, limits, new_key, new_context)
+        self._sending = Sending(store, log, followers, dispatch, agents, limits, webhooks, new_key, new_context)
+        self._webhooks = webhooks
         self.agents = agents
         """The agents of this server, by id."""
         self.root = root
         """The id of the agent meant when a request names none."""
         self.admission = admission
+
+    @property
+    def push(self) -> bool:
+        """Whether this server pushes."""
+        return self._webhooks.on
 
     def meant(self, tenant: str) -> tuple[str, str]:
         """The scope and the agent that a tenant string means here. Raises AgentNotFound."""
@@ -307,14 +315,42 @@ class TaskService:
         """The sequence of the caller's cursor. Raises InvalidParams for one that is not this task's."""
         return cursors.sequence(call.after, cursors.prefix(self._store.epoch, head.ref.key), head.last)
 
+    # Push -------------------------------------------------------------------------------------------------------
+
+    async def create_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        """A serialized TaskPushNotificationConfig, as it is kept: in the place of the one of its id, if there is one
+        (1.0 §3.1.7). Raises PushNotificationNotSupported, as the other three do, where the card says that there is
+        none, and InvalidParams for a webhook that may not be called."""
+        self._webhooks.check_on()
+        head = await self._find(call.caller, request.task_id, "taskId")
+        return await self._webhooks.create(head, request, call.dialect)
+
+    async def get_push(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
+        """A serialized TaskPushNotificationConfig: the first one, where a dialect lets its caller name none."""
+        self._webhooks.check_on()
+        head = await self._find(call.caller, request.task_id, "taskId")
+        return await self._webhooks.get(head, request.id)
+
+    async def list_push(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
+        """A serialized ListTaskPushNotificationConfigsResponse (1.0 §3.1.9)."""
+        self._webhooks.check_on()
+        head = await self._find(call.caller, request.task_id, "taskId")
+        return await self._webhooks.list(head, request.page_size, request.page_token)
+
+    async def delete_push(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
+        """Nothing, also where there was nothing to delete (1.0 §3.1.10)."""
+        self._webhooks.check_on()
+        head = await self._find(call.caller, request.task_id, "taskId")
+        return await self._webhooks.delete(head, request.id)
+
     async def made_in(self, caller: Caller, task_id: str) -> str:
         """The dialect in which a task was made; empty when there is none to see."""
         head = await self._look(caller, task_id) if task_id else None
         return head.dialect if head else ""
 
-    async def _find(self, caller: Caller, task_id: str) -> Head:
+    async def _find(self, caller: Caller, task_id: str, field: str = "id") -> Head:
         if not task_id:
-            raise InvalidParams.field("id", "is required")
+            raise InvalidParams.field(field, "is required")
         head = await self._look(caller, task_id)
         if head is None:
             raise TaskNotFound

@@ -208,6 +208,7 @@ class StorePushes:
     async def test_what_nobody_may_see_yet_is_told_nobody(self, store: Store, session: int) -> None:
         hidden = await store.append(with_push(created(new_ref(), claim=session, visible=False)))
         assert await claimed(store, session) == []
+        assert await store.pushes.claim(session, [(hidden.head.ref, "hook")]) == []
         await store.append(by_runner(hidden, status(states.WORKING)))
         (push,) = await claimed(store, session)
         assert (push.delivered, push.last) == (0, 2)
@@ -247,6 +248,14 @@ class StorePushes:
         await store.append(follow_up(ref, "in this moment"))
         (push,) = await settled(store, of(push, Verdict.TAKEN, 1, release=True))
         assert (push.session, push.lag) == (session, 1)
+
+    async def test_who_leaves_lets_go_and_somebody_else_goes_on_at_once(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        (push,) = await claimed(store, session)
+        await settled(store, of(push, Verdict.PASSED, 0, leave=True))
+        (push,) = await claimed(store, await store.open_session(3600.0))
+        assert push.lag == 1
 
     async def test_the_end_of_a_task_that_was_delivered_is_the_end(
         self, store: Store, ref: TaskRef, session: int

@@ -48,6 +48,7 @@ SELECT sequence, at, status, error, ms FROM deliveries WHERE owner = ? AND task 
 """
 _COUNT: Final = "SELECT count(*) FROM pushes WHERE owner = ? AND task = ? AND id != ?"
 _DUE: Final = "UPDATE pushes SET due = ? WHERE owner = ? AND task = ? AND due = 0 AND state = 0"
+_VISIBLE: Final = "SELECT 1 FROM tasks WHERE owner = ? AND task = ? AND visible"
 _PUSHED: Final = """
 UPDATE tasks SET pushed = EXISTS (SELECT 1 FROM pushes WHERE owner = ?1 AND task = ?2 AND state = 0)
 WHERE owner = ?1 AND task = ?2
@@ -152,6 +153,8 @@ def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now
     for ref, id in keys:
         push = _find(connection, ref, id)
         if push is None or push.state is not PushState.LIVE or not 0 < push.due <= now or push.session in alive:
+            continue
+        if not connection.execute(_VISIBLE, (_number(connection, ref.owner), ref.key)).fetchone():
             continue
         push = replace(push, session=session, token=push.token + 1)
         _move(connection, push)

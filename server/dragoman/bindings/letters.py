@@ -1,0 +1,99 @@
+"""What receivers of push notifications are sent: body and headers in the words of the dialect they were registered in.
+
+| registered in     | told                               | body                                                       |
+|-------------------|------------------------------------|------------------------------------------------------------|
+| 1.0               | every event                        | StreamResponse (1.0 §4.3.3)                                |
+| fasta2a, a2a-rust | every event                        | StreamResponse in their words                              |
+| 0.2, 0.3          | the Task, when its state changes   | Task with `kind`, however it was registered (0.3 §9.5)     |
+| Google            | the Task, when its state changes   | Task of `a2a.v1` as JSON                                   |
+| 0.1               | the Task, when its state changes   | Task                                                       |
+
+Every body is `application/json`: 1.0.1 prefers `application/a2a+json`, for which many frameworks read no body at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from dragoman.core.log import Event
+from dragoman.core.webhook import PushConfig
+from dragoman.ports import Letter
+from dragoman.wire import flat_json, protojson, v01_json, v03, v03_json
+from dragoman.wire.dialects import Dialect
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+TOKEN: Final = "X-A2A-Notification-Token"
+RUST_TOKEN: Final = "a2a-notification-token"
+
+EVENT: Final = "Dragoman-Event"
+"""Which event it is: its cursor. A repeat has the same one, and a stream can be taken up after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How one dialect is written to."""
+
+    body: Callable[[pb.StreamResponse], bytes]
+    whole: bool = False
+    token: str = TOKEN
+    place: str = ""
+    inline: str = "configuration.taskPushNotificationConfig."
+
+
+_V1: Final = protojson.compile(pb.StreamResponse, protojson.V1)
+_FASTA2A: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
+_RUST: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
+_V03: Final = protojson.compile(pb.Task, v03_json.JSON)
+_GOOGLE: Final = protojson.compile(v03_pb.Task, protojson.V03)
+
+_FORMS: Final = {
+    Dialect.V1: _Form(_V1.encode),
+    Dialect.FASTA2A: _Form(_FASTA2A.encode),
+    Dialect.RUST: _Form(_RUST.encode, token=RUST_TOKEN),
+    Dialect.V03: _Form(
+        lambda event: _V03.encode(event.task),
+        whole=True,
+        place="pushNotificationConfig.",
+        inline="configuration.pushNotificationConfig.",
+    ),
+    Dialect.GOOGLE: _Form(
+        lambda event: _GOOGLE.encode(v03.write_task(event.task)),
+        whole=True,
+        place="pushNotificationConfig.",
+        inline="configuration.pushNotification.",
+    ),
+    Dialect.V01: _Form(
+        lambda event: orjson.dumps(v01_json.write_task(event.task)),
+        whole=True,
+        place="pushNotificationConfig.",
+        inline="pushNotification.",
+    ),
+}
+
+
+class PushLetters:
+    """Implements `dragoman.ports.Letters`. Events that several receivers are told in one dialect are written once."""
+
+    def whole(self, dialect: str) -> bool:
+        return _FORMS[Dialect(dialect)].whole
+
+    def place(self, dialect: str, *, inline: bool) -> str:
+        form = _FORMS[Dialect(dialect)]
+        return form.inline if inline else form.place
+
+    def write(self, config: PushConfig, event: Event) -> Letter:
+        form = _FORMS[Dialect(config.dialect)]
+        body: bytes | None = event.forms.get(form)
+        if body is None:
+            body = event.forms[form] = form.body(pb.StreamResponse.FromString(event.data))
+        headers = {"Content-Type": "application/json", EVENT: event.cursor}
+        if config.token:
+            headers[form.token] = config.token
+        if config.scheme and config.credentials:
+            headers["Authorization"] = f"{config.scheme} {config.credentials}"
+        return Letter(headers, body)
