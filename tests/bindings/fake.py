@@ -61,6 +61,8 @@ class FakeService(TaskService):
     An asyncio.Event among the events is waited for before the stream goes on.
     """
 
+    push = False
+
     def __init__(self, answer: Any = None, events: Sequence[Any] = ()) -> None:
         self.answer = answer
         self.events = events

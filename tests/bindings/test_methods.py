@@ -6,9 +6,9 @@ import pytest
 from tests.bindings.fake import status_event, task_event
 
 from dragoman.bindings import methods
-from dragoman.bindings.methods import ROWS, Row
+from dragoman.bindings.methods import CALLS, ROWS, Row
 from dragoman.core import states
-from dragoman.core.errors import InvalidParams, PushNotificationNotSupported
+from dragoman.core.errors import InvalidParams
 from dragoman.wire import httprule
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -24,9 +24,9 @@ def test_every_rpc_of_both_packages_has_one_row() -> None:
     assert len(ROWS) == sum(len(rows) for _, rows in methods.services())
 
 
-def test_every_row_is_answered_by_an_operation_a_card_or_a_refusal() -> None:
+def test_every_row_is_answered_by_an_operation_or_a_card() -> None:
     for row in ROWS:
-        assert (row.op.call is None) == (row.op.refuses is not None or "Card" in row.name), row.name
+        assert (row.op.call is None) == ("Card" in row.name), row.name
 
 
 def test_every_rpc_has_an_http_rule() -> None:
@@ -34,9 +34,10 @@ def test_every_rpc_has_an_http_rule() -> None:
         assert {method.name for method, rule in httprule.rules(descriptor) if rule.primary} == set(rows)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if "PushNotification" in row.name], ids=lambda row: row.service)
-def test_push_is_refused_while_no_card_declares_it(row: Row) -> None:
-    assert row.op.refuses is PushNotificationNotSupported
+def test_what_is_about_push_says_so() -> None:
+    named = [(row.name, row.op) for row in ROWS] + [(row.name, row.op) for row in CALLS]
+    for name, op in named:
+        assert op.push == ("pushnotification" in name.lower()), name
 
 
 def test_push_has_four_operations_in_either_package() -> None:

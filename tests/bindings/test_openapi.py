@@ -28,8 +28,8 @@ def served() -> Iterator[openapi.Served]:
 
 
 @cache
-def document(table: errors.Table = "1.0.1") -> Any:
-    return json.loads(json.dumps(openapi.document(served(), root="echo", table=table)))
+def document(table: errors.Table = "1.0.1", *, push: bool = True) -> Any:
+    return json.loads(json.dumps(openapi.document(served(), root="echo", table=table, push=push)))
 
 
 def operations() -> Iterator[tuple[str, str, Any]]:
@@ -155,10 +155,12 @@ def test_a_resource_path_of_both_packages_allows_either_schema() -> None:
     assert len(paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]["anyOf"]) == 2
 
 
-def test_what_is_always_refused_promises_no_answer() -> None:
-    operation = document()["paths"]["/tasks/{task}/pushNotificationConfigs"]["get"]
+def test_a_server_without_push_promises_no_answer() -> None:
+    path, verb = "/tasks/{task}/pushNotificationConfigs", "get"
+    assert "200" in document()["paths"][path][verb]["responses"]
+    operation = document(push=False)["paths"][path][verb]
     assert "200" not in operation["responses"]
-    assert operation["description"].startswith("**Not offered yet**")
+    assert operation["description"].startswith("**Not offered here**")
 
 
 def test_errors_have_the_statuses_of_the_table_and_the_dialect() -> None:

@@ -163,7 +163,7 @@ async def over_rest(
     async with aiohttp.ClientSession(base) as session:
 
         def ask(row: Row, rule: Rule, path: str, which: frozenset[str], version: str, more: str, carries: bool) -> Ask:
-            rust = path.startswith("/tenants/") or rest.canonical(path)[1]
+            rust = path.startswith("/tenants/") or rest.canonical(rule.http_method, path)[2]
             json_of = protojson.compile(row.request, flat_json.RUST if rust else row.json).to_dict
 
             async def send(names: Names) -> str:

@@ -168,10 +168,15 @@ def test_a_request_without_a_message_has_none_in_1_0_either() -> None:
     assert codec.read_send_message(v03.SendMessageRequest(request=v03.Message())).HasField("message")
 
 
-def test_an_inline_push_config_can_still_be_seen() -> None:
-    configuration = v03.SendMessageConfiguration(push_notification=v03.PushNotificationConfig(url="http://x"))
-    read = codec.read_send_message(v03.SendMessageRequest(configuration=configuration))
-    assert read.configuration.HasField("task_push_notification_config")
+def test_an_inline_push_config_is_read_whole() -> None:
+    push = v03.PushNotificationConfig(id="c", url="http://x", token="t")
+    push.authentication.schemes.extend(["Bearer", "Basic"])
+    push.authentication.credentials = "secret"
+    configuration = v03.SendMessageConfiguration(push_notification=push)
+    read = codec.read_send_message(v03.SendMessageRequest(configuration=configuration)).configuration
+    assert read.task_push_notification_config == pb.TaskPushNotificationConfig(
+        id="c", url="http://x", token="t", authentication=pb.AuthenticationInfo(scheme="Bearer", credentials="secret")
+    )
 
 
 @pytest.mark.parametrize("length", [0, 1, -1])

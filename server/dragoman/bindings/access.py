@@ -26,8 +26,7 @@ class Access:
     def about(self, agent: str, request: object) -> None:
         """Notes what the request is about, as far as it says."""
         self.agent = agent
-        message = getattr(request, "message", None)
-        self.task = getattr(request, "id", "") if message is None else message.task_id
+        self.task = task_of(request)
 
     def done(self, status: object) -> None:
         """Writes the line."""
@@ -43,3 +42,11 @@ class Access:
             "ms": round((time.perf_counter() - self._began) * 1000, 1),
         }
         _LOG.info("request", extra={name: value for name, value in fields.items() if value != ""})
+
+
+def task_of(request: object) -> str:
+    """The task that a 1.0 request is about, as far as it says. In what is about a push configuration `id` is that."""
+    message = getattr(request, "message", None)
+    if message is not None:
+        return str(message.task_id)
+    return str(getattr(request, "task_id", getattr(request, "id", "")))

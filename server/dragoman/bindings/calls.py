@@ -78,8 +78,8 @@ class Calls:
             raise MethodNotFound(f'Method not found: "{request.method[:100]}"')
         row = await self._choose(rows, request, peer, named)
         access.dialect = row.dialect.value
-        if row.op.refuses:
-            raise row.op.refuses
+        if row.op.push:
+            self._service.check_push()
         params = {} if request.params is None else request.params
         asked = row.read(params)
         caller = callers.caller(self._service, peer.tenant or getattr(asked, "tenant", ""), peer.identity)
@@ -119,6 +119,7 @@ class Calls:
         return rows is not None and next(iter(rows.values())).errors_in_stream
 
     async def _choose(self, rows: dict[Dialect, CallRow], request: jsonrpc.Request, peer: Peer, named: str) -> CallRow:
+        rows = _of_its_shape(rows, request.params)
         first = next(iter(rows.values()))
         if len(rows) == 1:
             return first
@@ -140,7 +141,7 @@ class Calls:
     async def _made_in(self, params: object, peer: Peer) -> Dialect | None:
         if not isinstance(params, dict):
             return None
-        task_id = params.get("id") or params.get("taskId")
+        task_id = params.get("taskId") or params.get("id")
         tenant = peer.tenant or params.get("tenant") or ""
         if not isinstance(task_id, str) or not isinstance(tenant, str):
             return None
@@ -174,6 +175,18 @@ def _by_shape(rows: dict[Dialect, CallRow], params: object) -> Dialect | None:
     if Dialect.FASTA2A in rows and "kind" not in message and not parts.is_tagged(part):
         return Dialect.FASTA2A
     return next(iter(rows))
+
+
+def _of_its_shape(rows: dict[Dialect, CallRow], params: object) -> dict[Dialect, CallRow]:
+    """Of the rows of a method on push configurations those whose shape the call has: with the wrapper of 0.x, whose
+    task is `id`, or flat as 1.0, whose task is `taskId`."""
+    if not next(iter(rows.values())).op.push or not isinstance(params, dict):
+        return rows
+    flat = "taskId" in params and "pushNotificationConfig" not in params
+    return {dialect: row for dialect, row in rows.items() if (dialect in _FLAT) == flat} or rows
+
+
+_FLAT: Final = (Dialect.V1, Dialect.FASTA2A, Dialect.RUST)
 
 
 def failure(error: BaseException, id: str | int | None, dialect: Dialect, access: Access) -> bytes:

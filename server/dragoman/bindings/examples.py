@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from google.protobuf import empty_pb2
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
@@ -95,6 +96,10 @@ def _task(status: pb.TaskStatus, *artifacts: pb.Artifact) -> pb.Task:
     return pb.Task(id=TASK_ID, context_id=_CONTEXT_ID, status=status, artifacts=artifacts, history=[asked])
 
 
+_HOOK: Final[Mapping[str, Any]] = {"url": "https://client.example.com/hooks/a2a", "token": "9f0c2d"}
+_KEPT: Final = pb.TaskPushNotificationConfig(id=CONFIG_ID, task_id=TASK_ID, url=_HOOK["url"])
+_ALL_KEPT: Final = pb.ListTaskPushNotificationConfigsResponse(configs=[_KEPT])
+
 _DONE: Final = _task(_status(states.COMPLETED, 118), _artifact("hello"))
 _ANSWERS: Final[Mapping[str, tuple[tuple[str, str, Message], ...]]] = {
     "SendMessage": (
@@ -112,6 +117,11 @@ _ANSWERS: Final[Mapping[str, tuple[tuple[str, str, Message], ...]]] = {
             pb.ListTasksResponse(tasks=[_task(_status(states.WORKING, 40))], page_size=50, total_size=1),
         ),
     ),
+    "CreateTaskPushNotificationConfig": (("kept", "What is kept; secrets are not shown", _KEPT),),
+    "GetTaskPushNotificationConfig": (("kept", "One webhook", _KEPT),),
+    "ListTaskPushNotificationConfigs": (("page", "A page that is the last", _ALL_KEPT),),
+    "ListTaskPushNotificationConfig": (("page", "A page that is the last", _ALL_KEPT),),
+    "DeleteTaskPushNotificationConfig": (("gone", "It is gone", empty_pb2.Empty()),),
     "CancelTask": (("canceled", "The work has stopped", _task(_status(states.CANCELED, 260))),),
 }
 
@@ -137,8 +147,8 @@ def stream(row: Row) -> tuple[str, list[Any]]:
 
 
 def answers(row: Row) -> Named:
-    """The answers of an operation that does not stream; none of one that is always refused."""
-    if row.op.call is None and row.op.refuses is None:
+    """The answers of an operation that does not stream."""
+    if row.op.call is None:
         make = cards.v1_document if row.op.extended_card else cards.v03_document
         return {"card": {"summary": "The card of an agent", "value": orjson.loads(make(_SPEC, _AT))}}
     codec = protojson.compile(row.response, row.json)
@@ -178,7 +188,6 @@ def _v03_send(send: _Send) -> v03_pb.SendMessageRequest:
     return request
 
 
-_HOOK: Final[Mapping[str, Any]] = {"url": "https://client.example.com/hooks/a2a", "token": "9f0c2d"}
 _V1_CONFIG: Final = pb.TaskPushNotificationConfig(**_HOOK)
 _V03_CONFIG: Final = v03_pb.TaskPushNotificationConfig(
     name=f"tasks/{TASK_ID}/pushNotificationConfigs/{CONFIG_ID}",

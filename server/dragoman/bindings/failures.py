@@ -38,6 +38,7 @@ _SEND: Final = (
     errors.Unavailable("the server is shutting down and takes no new messages"),
 )
 _SUBSCRIBE: Final = (InvalidParams.field("id", "is required"), errors.TaskNotFound(), errors.Unavailable())
+_PAGE: Final = InvalidParams.field("pageSize", "must be 1 to 100, or 0 for 50")
 _OPERATIONS: Final[Mapping[str, tuple[A2AError, ...]]] = {
     "SendMessage": _SEND,
     "SendStreamingMessage": _SEND,
@@ -50,17 +51,28 @@ _OPERATIONS: Final[Mapping[str, tuple[A2AError, ...]]] = {
     ),
     "SubscribeToTask": (*_SUBSCRIBE, errors.UnsupportedOperation("the task has ended; read it with GetTask")),
     "TaskSubscription": _SUBSCRIBE,
+    "CreateTaskPushNotificationConfig": (
+        InvalidParams.field("url", "is required"),
+        errors.TaskNotFound(),
+    ),
+    "GetTaskPushNotificationConfig": (
+        InvalidParams.field("id", "is required"),
+        errors.TaskNotFound("the task has no such push notification configuration"),
+    ),
+    "ListTaskPushNotificationConfigs": (_PAGE, errors.TaskNotFound()),
+    "ListTaskPushNotificationConfig": (_PAGE, errors.TaskNotFound()),
+    "DeleteTaskPushNotificationConfig": (InvalidParams.field("id", "is required"), errors.TaskNotFound()),
     "GetAgentCard": (),
     "GetExtendedAgentCard": (errors.UnsupportedOperation(), errors.Unauthenticated()),
 }
 _ENCODING: Final = InvalidParams.field("tenant", "must be percent-encoded UTF-8")
 
 
-def possible(rule: Rule, row: Row) -> Iterator[A2AError]:
+def possible(rule: Rule, row: Row, *, push: bool = True) -> Iterator[A2AError]:
     """Every error that a caller of a route may meet, with a text such as it may have. Repeats a class at times."""
     yield from _ANY
-    if row.op.refuses:
-        yield row.op.refuses()
+    if row.op.push and not push:
+        yield errors.PushNotificationNotSupported()
     else:
         yield from _OPERATIONS[row.name]
         yield UNKNOWN_AGENT

@@ -209,8 +209,8 @@ class _Method:
         public = row.op.shows_card and not self._options.private_pages
         identity = await callers.identify(metadata, self._options, public=public)
         versions.check(value for key, value in metadata if key == "a2a-version")
-        if row.op.refuses:
-            raise row.op.refuses
+        if row.op.push:
+            self._service.check_push()
         asked = row.asked(methods.parse(self._request, data))
         caller = callers.caller(self._service, asked.tenant, identity, public=public)
         access.about(caller.agent, asked)

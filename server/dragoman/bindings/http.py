@@ -99,8 +99,9 @@ class _Site:
         routes = list(rest.routes(service, known, options, streams))
         for rule, route in routes:
             self._routes.add(rule.http_method, rule.template, route)
+        push = service.push
         served = [openapi.Served(rule, route.row, route.dialect) for rule, route in routes]
-        self._openapi = cache(lambda: openapi.document(served, root=known.root, table=options.table))
+        self._openapi = cache(lambda: openapi.document(served, root=known.root, table=options.table, push=push))
         for path, endpoint in (
             ("/.well-known/agent-card.json", self._card),
             ("/.well-known/agent.json", self._old_card),
@@ -138,11 +139,11 @@ class _Site:
                 return await self._rpc(request, {"tenant": tenant})
             if path == "/":
                 return await self._watched(request, self._root, {})
-            path, rust = rest.canonical(path)
-            match = self._routes.match(request.method, path)
+            method, path, rust = rest.canonical(request.method, path)
+            match = self._routes.match(method, path)
             if isinstance(match, Refused):
                 if match.allow:
-                    raise MethodNotAllowed(request.method, match.allow)
+                    raise MethodNotAllowed(method, match.allow)
                 raise MethodNotFound(f"nothing is served at {path[:200]}")
             first = match.candidates[0]
             if not isinstance(first.target, Route):

@@ -24,9 +24,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.bindings import forms
 from dragoman.bindings.forms import Forms, Results
-from dragoman.core.errors import A2AError, InvalidParams, PushNotificationNotSupported
+from dragoman.core.errors import InvalidParams
 from dragoman.runtime.service import TaskService
-from dragoman.wire import flat_json, protojson, shared_json, v01_json, v03, v03_json
+from dragoman.wire import flat_json, protojson, shared_json, v01_json, v03, v03_json, v03_push
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.transcode import WHOLE
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -43,19 +43,19 @@ class Op:
     request: type[Message]
     answer: type[Message]
     call: Callable[[TaskService], Operation] | None = None
-    """The operation; None for a card, which needs no task, and for what is refused."""
+    """The operation; None for a card, which needs no task."""
     streaming: bool = False
     blocking: bool = False
     """The answer may wait for a turn to end, so a caller's deadline bounds the wait."""
-    refuses: type[A2AError] | None = None
-    """What every call is told: a capability that the card does not declare (1.0 §3.3.4)."""
+    push: bool = False
+    """It is about push notifications, which not every server has (1.0 §3.3.4)."""
     extended_card: bool = False
     """The answer is the agent's extended card."""
 
     @property
     def shows_card(self) -> bool:
         """The answer is the agent's card, which is everybody's to see."""
-        return self.call is None and self.refuses is None and not self.extended_card
+        return self.call is None and not self.extended_card
 
 
 SEND: Final = Op(
@@ -82,22 +82,26 @@ SUBSCRIBE: Final = Op(
 CREATE_PUSH: Final = Op(
     request=pb.TaskPushNotificationConfig,
     answer=pb.TaskPushNotificationConfig,
-    refuses=PushNotificationNotSupported,
+    call=lambda service: service.create_push,
+    push=True,
 )
 GET_PUSH: Final = Op(
     request=pb.GetTaskPushNotificationConfigRequest,
     answer=pb.TaskPushNotificationConfig,
-    refuses=PushNotificationNotSupported,
+    call=lambda service: service.get_push,
+    push=True,
 )
 LIST_PUSH: Final = Op(
     request=pb.ListTaskPushNotificationConfigsRequest,
     answer=pb.ListTaskPushNotificationConfigsResponse,
-    refuses=PushNotificationNotSupported,
+    call=lambda service: service.list_push,
+    push=True,
 )
 DELETE_PUSH: Final = Op(
     request=pb.DeleteTaskPushNotificationConfigRequest,
     answer=empty_pb2.Empty,
-    refuses=PushNotificationNotSupported,
+    call=lambda service: service.delete_push,
+    push=True,
 )
 EXTENDED_CARD: Final = Op(request=pb.GetExtendedAgentCardRequest, answer=pb.AgentCard, extended_card=True)
 PUBLIC_CARD: Final = Op(request=pb.GetExtendedAgentCardRequest, answer=pb.AgentCard)
@@ -204,13 +208,15 @@ ROWS: Final = (
     _v03(
         "CreateTaskPushNotificationConfig",
         CREATE_PUSH,
+        decode=v03_push.read_create,
+        encode=v03_push.write_config,
         # The rule says `config`. One SDK posts the whole request, others and Google's clients the bare
         # PushNotificationConfig's parent, and the rule's own shape is what the JS SDK sends.
         bodies=("config", WHOLE, "config.push_notification_config"),
     ),
-    _v03("GetTaskPushNotificationConfig", GET_PUSH),
-    _v03("ListTaskPushNotificationConfig", LIST_PUSH),
-    _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH),
+    _v03("GetTaskPushNotificationConfig", GET_PUSH, decode=v03_push.read_get, encode=v03_push.write_config),
+    _v03("ListTaskPushNotificationConfig", LIST_PUSH, decode=v03_push.read_list, encode=v03_push.write_list),
+    _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH, decode=v03_push.read_delete),
     _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),
 )
 
@@ -247,6 +253,10 @@ class CallRow:
 
 def _nothing(_: object) -> None:
     return None
+
+
+def _empty(_: object) -> dict[str, Any]:
+    return {}
 
 
 def _calls(
@@ -299,6 +309,15 @@ CALLS: Final = (
         tasks_sendSubscribe={"read": v01_json.read_send, "names_tasks": True},
         tasks_get={"read": v01_json.read_get},
     ),
+    # fasta2a 0.5 and 0.6 speak 0.3 and keep 0.1's names for these two.
+    *_calls(
+        Dialect.V03,
+        v03_json.JSON,
+        forms.v03_results,
+        _OLD_PUSH,
+        tasks_pushNotification_set={"write": v03_json.write_old_push},
+        tasks_pushNotification_get={"write": v03_json.write_old_push},
+    ),
     *_calls(
         Dialect.FASTA2A,
         flat_json.FASTA2A,
@@ -313,10 +332,13 @@ CALLS: Final = (
             **_V1_CALLS,
             **_MESSAGES,
             **_TASKS,
+            **_PUSH,
             "tasks/list": LIST,
             "tasks/subscribe": SUBSCRIBE,
             "agent/authenticatedExtendedCard": EXTENDED_CARD,
         },
+        DeleteTaskPushNotificationConfig={"write": _empty},
+        tasks_pushNotificationConfig_delete={"write": _empty},
     ),
 )
 

@@ -12,7 +12,7 @@ the form that 3.2 gives it: an object whose `data` is a string, whose `contentSc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
@@ -23,6 +23,7 @@ from dragoman.bindings.failures import Responses
 from dragoman.bindings.methods import Row
 from dragoman.bindings.parameters import SHARED, fits_a_query, in_path, in_query, shared
 from dragoman.bindings.schemas import Schema, Schemas, pointer
+from dragoman.core.errors import A2AError, PushNotificationNotSupported
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.httprule import Rule, Template, Wildcard
@@ -64,16 +65,20 @@ class Served:
         return _V1 if self.dialect is Dialect.V1 else _V03
 
 
-def document(served: Iterable[Served], *, root: str, table: errors.Table = "1.0.1") -> dict[str, Any]:
-    """The description. Where two packages share a path, both schemas are allowed. `root` is an agent that exists."""
-    return _Document(root, table).made(served)
+def document(
+    served: Iterable[Served], *, root: str, table: errors.Table = "1.0.1", push: bool = True
+) -> dict[str, Any]:
+    """The description. Where two packages share a path, both schemas are allowed. `root` is an agent that exists;
+    `push` says whether the server has push notifications."""
+    return _Document(root, table, push).made(served)
 
 
 class _Document:
     """A description while it is being made."""
 
-    def __init__(self, root: str, table: errors.Table) -> None:
+    def __init__(self, root: str, table: errors.Table, push: bool) -> None:
         self._root = root
+        self._push = push
         self._table = table
         self._comments = comments()
         self._schemas = Schemas(self._comments)
@@ -108,9 +113,9 @@ class _Document:
         summary, description = _sentences(self._comments.get(method.full_name, method.name))
         if len(uses) > 1:
             description = f"Served as 1.0 when `{versions.HEADER}: 1.0` says so, otherwise as 0.3.\n\n{description}"
-        if first.row.op.refuses:
-            reason = errors.codes(first.row.op.refuses(), first.dialect, table=self._table).reason
-            description = f"**Not offered yet**: every call is answered with `{reason}`.\n\n{description}"
+        if self._refused(first.row):
+            reason = errors.codes(PushNotificationNotSupported(), first.dialect, table=self._table).reason
+            description = f"**Not offered here**: every call is answered with `{reason}`.\n\n{description}"
         operation: dict[str, Any] = {
             "operationId": self._id(first),
             "summary": summary,
@@ -120,7 +125,7 @@ class _Document:
         }
         if first.rule.body:
             operation["requestBody"] = self._body(uses)
-        failed = [(error, one.dialect) for one in uses for error in failures.possible(one.rule, one.row)]
+        failed = [(error, one.dialect) for one in uses for error in self._failures(one)]
         operation["responses"] = self._answers(uses) | self._responses.refer(_PREFIXES[first.tag], failed)
         return operation
 
@@ -141,6 +146,12 @@ class _Document:
         if uses[0].row.streaming and uses[0].tag == _GOOGLE:
             wide.append("alt")
         return list(found.values()) + [shared(name) for name in wide]
+
+    def _failures(self, one: Served) -> Iterator[A2AError]:
+        return failures.possible(one.rule, one.row, push=self._push)
+
+    def _refused(self, row: Row) -> bool:
+        return row.op.push and not self._push
 
     # ---- what is sent
 
@@ -168,7 +179,7 @@ class _Document:
 
     def _answers(self, uses: list[Served]) -> dict[str, Any]:
         row = uses[0].row
-        if row.op.refuses:
+        if self._refused(row):
             return {}
         schemas = [self._schemas.message(one.row.method.output_type) for one in uses]
         if row.streaming:

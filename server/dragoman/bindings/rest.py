@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from dragoman.bindings import body, callers, cards, extensions, forms, methods, streams, versions
-from dragoman.bindings.access import Access
+from dragoman.bindings.access import Access, task_of
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.forms import Forms
@@ -114,8 +114,8 @@ class Route:
         public = row.op.shows_card and not options.private_pages
         identity = await callers.identify(request.headers.items(), options, public=public)
         named = versions.check(named_versions(request))
-        if row.op.refuses:
-            raise row.op.refuses
+        if row.op.push:
+            self._service.check_push()
         sent = await body.read(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
         query = request.query.items() if request.query_string else ()
         asked = row.asked(self._transcoder.request(variables, query, sent))
@@ -158,7 +158,7 @@ class Route:
             return bool(sent) and flat_json.is_rust(sent)
         if named == "1.0":
             return False
-        task_id = getattr(asked, "id", "")
+        task_id = task_of(asked)
         return bool(task_id) and await self._service.made_in(caller, task_id) == Dialect.RUST.value
 
     async def _stream(
@@ -228,15 +228,18 @@ def _names_v1(request: web.BaseRequest) -> bool:
         return False  # the route refuses it, in its own dialect
 
 
-def canonical(path: str) -> tuple[str, bool]:
-    """The path that a2a-rust 0.3 means by one of its own, and whether it was one: a word before the tenant, a slash
-    where the protocol has a colon, push configurations in the singular."""
+def canonical(method: str, path: str) -> tuple[str, str, bool]:
+    """The method and the path that a2a-rust 0.3 means by some of its own, and whether they were: a word before the
+    tenant, a slash where the protocol has a colon, push configurations in the singular, and their end as a POST."""
     found = path.removeprefix("/tenants") if path.startswith("/tenants/") else path
     found = _SINGULAR.sub(r"\1s\2", _SLASHED.sub(r"\1:\2", found))
-    return found, found != path
+    if method == "POST" and (deleted := _DELETED.search(found)):
+        return "DELETE", found[: deleted.start("verb")], True
+    return method, found, found != path
 
 
-_SINGULAR: Final = re.compile(r"(/tasks/[^/:]+/pushNotificationConfig)(/[^/]+)?$")
+_SINGULAR: Final = re.compile(r"(/tasks/[^/:]+/pushNotificationConfig)(/[^/]+(?:/delete)?)?$")
+_DELETED: Final = re.compile(r"(?<=/pushNotificationConfigs/)[^/]+(?P<verb>/delete)$")
 _SLASHED: Final = re.compile(r"(/message|/tasks/[^/:]+)/(send|stream|cancel|subscribe)$")
 
 

@@ -13,6 +13,9 @@ from dragoman.core.limits import ID_LENGTH
 MOST: Final = 32
 """Configurations that one task may have."""
 
+FIRST: Final = "/"
+"""Stands for the oldest configuration of a task, where a dialect lets its callers name none. No id has a slash."""
+
 URL_LENGTH: Final = 2048
 SECRET_LENGTH: Final = 8192
 """Characters of a URL, and of a token or credentials."""

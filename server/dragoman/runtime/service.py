@@ -18,6 +18,7 @@ from dragoman.core.errors import (
     AgentNotFound,
     InvalidParams,
     PermissionDenied,
+    PushNotificationNotSupported,
     TaskNotCancelable,
     TaskNotFound,
     Unauthenticated,
@@ -92,6 +93,11 @@ class TaskService:
     def push(self) -> bool:
         """Whether this server pushes."""
         return self._webhooks.on
+
+    def check_push(self) -> None:
+        """Raises PushNotificationNotSupported on a server that does not push, whatever else a call may say."""
+        if not self.push:
+            raise PushNotificationNotSupported
 
     def meant(self, tenant: str) -> tuple[str, str]:
         """The scope and the agent that a tenant string means here. Raises AgentNotFound."""
@@ -321,25 +327,29 @@ class TaskService:
         """A serialized TaskPushNotificationConfig, as it is kept: in the place of the one of its id, if there is one
         (1.0 §3.1.7). Raises PushNotificationNotSupported, as the other three do, where the card says that there is
         none, and InvalidParams for a webhook that may not be called."""
-        self._webhooks.check_on()
+        self.check_push()
         head = await self._find(call.caller, request.task_id, "taskId")
         return await self._webhooks.create(head, request, call.dialect)
 
     async def get_push(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
-        """A serialized TaskPushNotificationConfig: the first one, where a dialect lets its caller name none."""
-        self._webhooks.check_on()
+        """A serialized TaskPushNotificationConfig (1.0 §3.1.8)."""
+        self.check_push()
+        if not request.id:
+            raise InvalidParams.field("id", "is required")
         head = await self._find(call.caller, request.task_id, "taskId")
         return await self._webhooks.get(head, request.id)
 
     async def list_push(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
         """A serialized ListTaskPushNotificationConfigsResponse (1.0 §3.1.9)."""
-        self._webhooks.check_on()
+        self.check_push()
         head = await self._find(call.caller, request.task_id, "taskId")
         return await self._webhooks.list(head, request.page_size, request.page_token)
 
     async def delete_push(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
         """Nothing, also where there was nothing to delete (1.0 §3.1.10)."""
-        self._webhooks.check_on()
+        self.check_push()
+        if not request.id:
+            raise InvalidParams.field("id", "is required")
         head = await self._find(call.caller, request.task_id, "taskId")
         return await self._webhooks.delete(head, request.id)
 

@@ -61,9 +61,9 @@ class Webhooks:
         return _shown(kept).SerializeToString()
 
     async def get(self, head: Head, id: str) -> bytes:
-        """A serialized TaskPushNotificationConfig; without an id the first one there is. Raises TaskNotFound."""
+        """A serialized TaskPushNotificationConfig, by its id or core.webhook.FIRST. Raises TaskNotFound."""
         for push in await self._store.pushes.of(head.ref):
-            if id in ("", push.config.id):
+            if id in (webhook.FIRST, push.config.id):
                 return _shown(push).SerializeToString()
         raise TaskNotFound("the task has no such push notification configuration")
 

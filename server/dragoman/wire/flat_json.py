@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dragoman.wire import parts, protojson
-from dragoman.wire.lenient import ALIASES, SPELLED, read_blocking, read_context, read_history, rewritten
+from dragoman.wire.lenient import ALIASES, SPELLED, read_blocking, read_context, read_history, read_push, rewritten
 from dragoman.wire.v03_json import bare, member_of, said, unwrapped, write_blocking
 
 _ALWAYS: Final = {
@@ -23,6 +23,9 @@ _ALWAYS: Final = {
     "lf.a2a.v1.TaskStatusUpdateEvent": {"task_id", "context_id"},
     "lf.a2a.v1.TaskArtifactUpdateEvent": {"task_id", "context_id"},
     "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
+    "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": {"configs"},
+    # a2a-rust reads no authentication without them.
+    "lf.a2a.v1.AuthenticationInfo": {"scheme", "credentials"},
 }
 
 
@@ -35,6 +38,7 @@ FASTA2A: Final = protojson.JsonDialect(
         "lf.a2a.v1.Part": parts.reading,
         "lf.a2a.v1.SendMessageConfiguration": rewritten(lambda value: read_history(read_blocking(value))),
         "lf.a2a.v1.GetTaskRequest": rewritten(read_history),
+        "lf.a2a.v1.TaskPushNotificationConfig": rewritten(read_push),
     },
     writes={"lf.a2a.v1.SendMessageConfiguration": said(write_blocking)},
 )
@@ -61,6 +65,7 @@ RUST: Final = protojson.JsonDialect(
         "lf.a2a.v1.SendMessageRequest": rewritten(read_context),
         "lf.a2a.v1.SendMessageConfiguration": rewritten(_read_rust_configuration),
         "lf.a2a.v1.SendMessageResponse": bare(member_of),
+        "lf.a2a.v1.TaskPushNotificationConfig": rewritten(read_push),
     },
     writes={"lf.a2a.v1.Part": lambda _: parts.writing("type"), "lf.a2a.v1.SendMessageResponse": unwrapped},
 )

@@ -73,6 +73,33 @@ def read_context(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def read_push(value: dict[str, Any]) -> dict[str, Any]:
+    """A push configuration as 1.0 has it: without the wrapper of the versions before, whose task is `taskId`, or `id`
+    beside it; and the first of their `schemes` as the one `scheme`."""
+    inner = value.get("pushNotificationConfig", value.get("push_notification_config"))
+    if inner is not None:
+        if type(inner) is not dict:
+            error = FieldError("must be a JSON object")
+            error.path.append("pushNotificationConfig")
+            raise error
+        task = value.get("taskId", value.get("task_id"))
+        if task is not None and value.get("id") is not None:  # 1.0's release candidate has both beside it
+            inner = {"id": value["id"], **inner}
+        value = {**inner, "taskId": value.get("id") if task is None else task, "tenant": value.get("tenant")}
+    authentication = value.get("authentication")
+    if type(authentication) is dict and "schemes" in authentication:
+        schemes = authentication["schemes"]
+        if type(schemes) is not list or not all(type(scheme) is str for scheme in schemes):
+            error = FieldError("must be an array of strings")
+            error.path += ["schemes", "authentication"]
+            raise error
+        value["authentication"] = {
+            **{key: item for key, item in authentication.items() if key != "schemes"},
+            "scheme": schemes[0] if schemes else "",
+        }
+    return value
+
+
 def read_history(value: dict[str, Any]) -> dict[str, Any]:
     """Zero as "all" in `historyLength`."""
     if value.get("historyLength") == 0:

@@ -140,7 +140,10 @@ V03 = JsonDialect(
         "a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
     },
     enums={"a2a.v1.TaskState": [_CANCELED]},
-    always={"a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "total_size"}},
+    always={
+        "a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "total_size"},
+        "a2a.v1.ListTaskPushNotificationConfigResponse": {"configs"},
+    },
 )
 """A2A 0.3 as protobuf defines it, with the later additions."""
 
@@ -156,11 +159,16 @@ V1 = JsonDialect(
     },
     enums=lenient.ALIASES,
     # A2A 1.0 §3.1.4: the fields of the response are required, so zero and empty are written.
-    always={"lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"}},
+    always={
+        "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
+        "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": {"configs"},
+    },
     reads={
         "lf.a2a.v1.Part": parts.reading,
         "lf.a2a.v1.SendMessageRequest": lenient.rewritten(lenient.read_context),
         "lf.a2a.v1.SendMessageConfiguration": lenient.rewritten(lenient.read_blocking),
+        # The wrapper of 1.0's release candidate.
+        "lf.a2a.v1.TaskPushNotificationConfig": lenient.rewritten(lenient.read_push),
     },
 )
 """A2A 1.0, written exactly; read with what older clients mix in."""

@@ -21,9 +21,10 @@ from uuid import uuid4
 
 from dragoman.core import states
 from dragoman.core.errors import InvalidParams
+from dragoman.core.webhook import FIRST
 from dragoman.wire import parts, protojson
-from dragoman.wire.lenient import ALIASES, ROLES, STATES, rewritten
-from dragoman.wire.v03_json import read_push, said, write_push
+from dragoman.wire.lenient import ALIASES, ROLES, STATES, read_push, rewritten
+from dragoman.wire.v03_json import read_pushes_of, said, write_push
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _STATES: Final = {**STATES, "TASK_STATE_REJECTED": "failed", "TASK_STATE_AUTH_REQUIRED": "input-required"}
@@ -58,6 +59,15 @@ def _read_task(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _read_push(value: dict[str, Any]) -> dict[str, Any]:
+    # 0.1 knows one configuration for a task, which has no name.
+    return _without("id")(read_push(value))
+
+
+def _write_push(value: dict[str, Any]) -> dict[str, Any]:
+    return {"id": value.get("taskId", ""), "pushNotificationConfig": _without("id")(write_push(value))}
+
+
 def _read_artifact(value: dict[str, Any]) -> dict[str, Any]:
     value.setdefault("artifactId", str(value.pop("index", None) or 0))
     return value
@@ -78,14 +88,17 @@ JSON: Final = protojson.JsonDialect(
         "lf.a2a.v1.Part": parts.reading,
         "lf.a2a.v1.Task": rewritten(_read_task),
         "lf.a2a.v1.Artifact": rewritten(_read_artifact),
-        "lf.a2a.v1.TaskPushNotificationConfig": rewritten(read_push),
+        "lf.a2a.v1.TaskPushNotificationConfig": rewritten(_read_push),
+        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": rewritten(
+            lambda value: {**read_pushes_of(value), "id": FIRST}
+        ),
     },
     writes={
         "lf.a2a.v1.Part": lambda _: said(_write_part)(parts.writing("type")),
         "lf.a2a.v1.Task": said(_write_task),
         "lf.a2a.v1.Message": said(_without("messageId", "contextId", "taskId", "extensions", "referenceTaskIds")),
         "lf.a2a.v1.Artifact": said(_without("artifactId", "extensions")),
-        "lf.a2a.v1.TaskPushNotificationConfig": said(write_push),
+        "lf.a2a.v1.TaskPushNotificationConfig": said(_write_push),
     },
 )
 """A2A 0.1, as far as its objects are those of later versions."""
@@ -144,7 +157,8 @@ def write_send(request: pb.SendMessageRequest) -> dict[str, Any]:
     if configuration.history_length:
         out["historyLength"] = configuration.history_length
     if configuration.HasField("task_push_notification_config"):
-        out["pushNotification"] = _PUSH.to_dict(configuration.task_push_notification_config)
+        config = _PUSH.to_dict(configuration.task_push_notification_config)
+        out["pushNotification"] = config["pushNotificationConfig"]
     if request.HasField("metadata"):
         out["metadata"] = _SEND.to_dict(pb.SendMessageRequest(metadata=request.metadata))["metadata"]
     return out

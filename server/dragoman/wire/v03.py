@@ -74,8 +74,16 @@ def _read_configuration(given: v03.SendMessageConfiguration, out: pb.SendMessage
     if given.history_length:
         out.history_length = given.history_length
     if given.HasField("push_notification"):
-        # Only that there is one: the service refuses it while it has no push.
-        out.task_push_notification_config.SetInParent()
+        out.task_push_notification_config.CopyFrom(read_push_config(given.push_notification))
+
+
+def read_push_config(given: v03.PushNotificationConfig) -> pb.TaskPushNotificationConfig:
+    """A push configuration without its task; of several schemes the first."""
+    out = pb.TaskPushNotificationConfig(id=given.id, url=given.url, token=given.token)
+    if given.HasField("authentication"):
+        out.authentication.scheme = next(iter(given.authentication.schemes), "")
+        out.authentication.credentials = given.authentication.credentials
+    return out
 
 
 def read_get_task(request: v03.GetTaskRequest) -> pb.GetTaskRequest:

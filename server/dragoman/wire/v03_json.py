@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dragoman.core import states
+from dragoman.core.webhook import FIRST
 from dragoman.wire import parts, protojson
-from dragoman.wire.lenient import ALIASES, SPELLED, read_blocking, read_history, rewritten
+from dragoman.wire.lenient import ALIASES, SPELLED, read_blocking, read_history, read_push, rewritten
 from dragoman.wire.protojson_in import Decode
 from dragoman.wire.protojson_out import Encode
 from dragoman.wire.wellknown import FieldError
@@ -31,7 +32,7 @@ def tagged(key: str, value: str) -> Callable[[Encode], Encode]:
     return around
 
 
-def said(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Encode], Encode]:
+def said(change: Callable[[dict[str, Any]], Any]) -> Callable[[Encode], Encode]:
     """Writes what `change` makes of an object's JSON."""
 
     def around(encode: Encode) -> Encode:
@@ -63,22 +64,6 @@ def write_blocking(value: dict[str, Any]) -> dict[str, Any]:
     return {"blocking": not value.pop("returnImmediately", False), **value}
 
 
-def read_push(value: dict[str, Any]) -> dict[str, Any]:
-    """One push configuration in the shape of 1.0: `schemes` became one `scheme`."""
-    authentication = value.get("authentication")
-    if type(authentication) is dict and "schemes" in authentication:
-        schemes = authentication["schemes"]
-        if type(schemes) is not list or not all(type(scheme) is str for scheme in schemes):
-            error = FieldError("must be an array of strings")
-            error.path += ["schemes", "authentication"]
-            raise error
-        value["authentication"] = {
-            **{key: item for key, item in authentication.items() if key != "schemes"},
-            "scheme": schemes[0] if schemes else "",
-        }
-    return value
-
-
 def write_push(value: dict[str, Any]) -> dict[str, Any]:
     """One push configuration in the shape of 0.3, without the task it is for."""
     if "authentication" in value:
@@ -103,20 +88,27 @@ def _write_configuration(value: dict[str, Any]) -> dict[str, Any]:
     return write_blocking(value)
 
 
-def _read_task_push(value: dict[str, Any]) -> dict[str, Any]:
-    # Inside a send's configuration it has no wrapper. One client names the task `id` around it.
-    inner = value.get("pushNotificationConfig")
-    if inner is None:
-        return read_push(value)
-    if type(inner) is not dict:
-        error = FieldError("must be a JSON object")
-        error.path.append("pushNotificationConfig")
-        raise error
-    return {**read_push(dict(inner)), "taskId": value.get("taskId", value.get("id"))}
-
-
 def _write_task_push(value: dict[str, Any]) -> dict[str, Any]:
     return {"taskId": value.get("taskId", ""), "pushNotificationConfig": write_push(value)}
+
+
+def _read_push_name(value: dict[str, Any]) -> dict[str, Any]:
+    # The task is `id` here. Who names no configuration means the first one that there is (0.2.5 §7.6).
+    id = value.pop("pushNotificationConfigId", None)
+    return {**value, "taskId": value.get("taskId", value.get("id")), "id": FIRST if id is None or id == "" else id}
+
+
+def _read_push_to_delete(value: dict[str, Any]) -> dict[str, Any]:
+    if not value.get("pushNotificationConfigId"):
+        error = FieldError("is required")
+        error.path.append("pushNotificationConfigId")
+        raise error
+    return _read_push_name(value)
+
+
+def read_pushes_of(value: dict[str, Any]) -> dict[str, Any]:
+    """Which task's configurations to list: `id`."""
+    return {**value, "taskId": value.get("taskId", value.get("id"))}
 
 
 # Answers ---------------------------------------------------------------------------------------------------
@@ -153,7 +145,10 @@ JSON: Final = protojson.JsonDialect(
         "lf.a2a.v1.Part": parts.reading,
         "lf.a2a.v1.SendMessageConfiguration": rewritten(_read_configuration),
         "lf.a2a.v1.GetTaskRequest": rewritten(read_history),
-        "lf.a2a.v1.TaskPushNotificationConfig": rewritten(_read_task_push),
+        "lf.a2a.v1.TaskPushNotificationConfig": rewritten(read_push),
+        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": rewritten(_read_push_name),
+        "lf.a2a.v1.DeleteTaskPushNotificationConfigRequest": rewritten(_read_push_to_delete),
+        "lf.a2a.v1.ListTaskPushNotificationConfigsRequest": rewritten(read_pushes_of),
         "lf.a2a.v1.SendMessageResponse": bare(member_of),
         "lf.a2a.v1.StreamResponse": bare(member_of),
     },
@@ -165,6 +160,7 @@ JSON: Final = protojson.JsonDialect(
         "lf.a2a.v1.TaskArtifactUpdateEvent": tagged("kind", "artifact-update"),
         "lf.a2a.v1.SendMessageConfiguration": said(_write_configuration),
         "lf.a2a.v1.TaskPushNotificationConfig": said(_write_task_push),
+        "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": said(lambda value: value.get("configs", [])),
         "lf.a2a.v1.SendMessageResponse": unwrapped,
         "lf.a2a.v1.StreamResponse": unwrapped,
     },
@@ -172,6 +168,13 @@ JSON: Final = protojson.JsonDialect(
 """A2A 0.2.x and 0.3 as JSON-RPC carries them."""
 
 _EVENT: Final = protojson.compile(pb.StreamResponse, JSON)
+_PUSH: Final = protojson.compile(pb.TaskPushNotificationConfig, JSON)
+
+
+def write_old_push(config: pb.TaskPushNotificationConfig) -> dict[str, Any]:
+    """A configuration for those who ask by 0.1's method names: fasta2a names the task `id` around it, as 0.1 does."""
+    value = _PUSH.to_dict(config)
+    return {"id": value["taskId"], **value}
 
 
 def write_event(event: pb.StreamResponse, ends: bool) -> dict[str, Any]:
