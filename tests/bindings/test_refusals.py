@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,58 +20,43 @@ class World:
         self.refusals.tell(error, peer="192.0.2.1", method="GetTask")
 
 
-class Kept(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
-@pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[logging.LogRecord]]:
+@pytest.fixture(autouse=True)
+def _everything_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.security")
-    log, kept = logging.getLogger("dragoman.security"), Kept()
-    log.addHandler(kept)
-    yield kept.records
-    log.removeHandler(kept)
 
 
-def test_a_refusal_is_told_with_its_reason_and_who_it_was(lines: list[logging.LogRecord]) -> None:
+def test_a_refusal_is_told_with_its_reason_and_who_it_was(caplog: pytest.LogCaptureFixture) -> None:
     World().refuse()
-    (line,) = lines
+    (line,) = caplog.records
     assert (line.getMessage(), line.levelname) == ("a caller was refused: no", "WARNING")
     assert (line.__dict__["peer"], line.__dict__["method"], line.__dict__["key"]) == ("192.0.2.1", "GetTask", "k")
 
 
-def test_who_shows_nothing_is_no_warning(lines: list[logging.LogRecord]) -> None:
+def test_who_shows_nothing_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.refuse(Unauthenticated("credentials are required"))
     world.refuse(PermissionDenied("not yours", about={"principal": "bob"}))
     world.refuse(TaskNotFound())
-    assert [line.levelname for line in lines] == ["INFO", "WARNING"]
+    assert [line.levelname for line in caplog.records] == ["INFO", "WARNING"]
 
 
-def test_a_stranger_can_cause_so_many_lines_and_no_more(lines: list[logging.LogRecord]) -> None:
+def test_a_stranger_can_cause_so_many_lines_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     for _ in range(1000):
         world.refuse()
-    assert len(lines) == BURST
+    assert len(caplog.records) == BURST
     world.seconds += 60
     for _ in range(1000):
         world.refuse()
-    assert len(lines) == BURST + RATE
-    assert lines[BURST].__dict__["others"] == 1000 - BURST
-    assert "others" not in lines[BURST + 1].__dict__
+    assert len(caplog.records) == BURST + RATE
+    assert caplog.records[BURST].__dict__["others"] == 1000 - BURST
+    assert "others" not in caplog.records[BURST + 1].__dict__
 
 
-def test_what_a_stranger_sent_stays_on_one_line_and_is_short(lines: list[logging.LogRecord]) -> None:
+def test_what_a_stranger_sent_stays_on_one_line_and_is_short(caplog: pytest.LogCaptureFixture) -> None:
     about = {"kid": "x\nlevel=ERROR\x1b[31m", "issuer": "i" * 5000}
     World().refuse(Unauthenticated("a\r\nb", error="invalid_token", about=about))
-    (line,) = lines
+    (line,) = caplog.records
     assert line.getMessage() == "a caller was refused: a??b"
     assert line.__dict__["kid"] == "x?level=ERROR?[31m"
     assert line.__dict__["issuer"] == "i" * LONGEST

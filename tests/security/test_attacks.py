@@ -1,0 +1,245 @@
+"""Bad credentials against real servers, by every road: refused, with the right status, and logged without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.security.doors import DOORS, OPERATORS, Headers, over_http
+from tests.security.provider import AUDIENCE, URL, by_hand, claims, public_jwk, rsa_key, token
+
+from dragoman import Turn, agent
+from dragoman.app import App, open_app
+from dragoman.bindings import refusals
+from dragoman.core import apikeys
+from dragoman.core.apikeys import ApiKey
+from dragoman.logs import JsonLines
+from dragoman.runtime.keyring import Keyring
+from dragoman.settings import Address, Settings
+from dragoman.stores.sqlite import open_store
+
+STATIC = "a token that the operator made up"
+
+
+@agent(default=True)
+async def echo(turn: Turn) -> str:
+    return f"{turn.principal}: {turn.text}"
+
+
+@agent
+async def other(turn: Turn) -> str:
+    return turn.text
+
+
+class Keys:
+    """The API keys of the server, by what became of them."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    async def make(self, path: Path) -> None:
+        store = open_store(path)
+        now = time.time_ns() // 1_000_000
+        keyring = Keyring(store.api_keys, clock=lambda: now)
+        for name, grants in (("good", ()), ("operator", ("operator",)), ("other", ("agent:other",)), ("revoked", ())):
+            key, self.texts[name] = await keyring.create(name, grants=grants)
+        await keyring.revoke(key.id)
+        text = apikeys.write(apikeys.new_id(b"expired."), b"e" * 32)
+        self.texts["expired"] = text
+        shown = apikeys.read(text)
+        assert shown is not None
+        await store.api_keys.add(
+            ApiKey(id=shown.id, name="e", principal="e", digest=shown.digest, created=1, expires=now)
+        )
+        key, self.texts["rotated"] = await keyring.create("rotated")
+        await keyring.rotate(key.id)
+        await store.close()
+
+
+@pytest.fixture
+async def keys(tmp_path: Path) -> Keys:
+    keys = Keys()
+    await keys.make(tmp_path / "tasks.db")
+    return keys
+
+
+@pytest.fixture
+async def app(tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    """A server that takes everything there is. Its log has room for all of a test's refusals."""
+    monkeypatch.setattr(refusals, "BURST", 1000)
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [public_jwk(rsa_key("one"), "one")]}))
+    settings = Settings(
+        http=Address("127.0.0.1", 0),
+        grpc=Address("127.0.0.1", 0),
+        store=f"sqlite:///{tmp_path}/tasks.db",
+        token=STATIC,  # type: ignore[arg-type]  # becomes a secret
+        api_keys=True,
+        issuers=[{"url": URL, "audience": AUDIENCE, "jwks": str(tmp_path / "keys.json")}],  # type: ignore[arg-type]
+    )
+    async with open_app(settings, [echo, other]) as app:
+        yield app
+
+
+def bearer(text: str) -> Headers:
+    return [("Authorization", f"Bearer {text}")]
+
+
+def attacks(keys: Keys) -> dict[str, tuple[Headers, int, str, str]]:
+    """By name: the headers, the status, the word of RFC 6750, and what the log says."""
+    texts, past, soon = keys.texts, int(time.time()) - 3600, int(time.time()) + 3600
+    bad, once = "invalid_token", "invalid_request"
+    return {
+        "nothing": ([], 401, "", "credentials are required"),
+        "another scheme": ([("Authorization", "Basic b3Blbjpz")], 401, "", "credentials are required"),
+        "garbage": (bearer("garbage"), 401, bad, "none that this server knows"),
+        "an empty token": ([("Authorization", "Bearer ")], 401, once, "must hold a credential"),
+        "a part of the static token": (bearer(STATIC[:-1]), 401, bad, "none that this server knows"),
+        "more than the static token": (bearer(STATIC + "x"), 401, bad, "none that this server knows"),
+        "alg none": (bearer(by_hand({"alg": "none"})), 401, bad, 'alg "none" is not taken'),
+        "HMAC": (bearer(by_hand({"alg": "HS256", "kid": "one"}, signature=b"s" * 32)), 401, bad, "is not taken"),
+        "wrong audience": (bearer(token(claims(aud="x"))), 401, bad, "aud does not name this server"),
+        "wrong issuer": (bearer(token(claims(iss="https://eve.example"))), 401, bad, "issuer is none"),
+        "expired": (bearer(token(claims(exp=past))), 401, bad, "the token has expired"),
+        "not yet valid": (bearer(token(claims(nbf=soon))), 401, bad, "not valid yet"),
+        "from the future": (bearer(token(claims(iat=soon))), 401, bad, "issued in the future"),
+        "unknown kid": (bearer(token(kid="nine")), 401, bad, "shows no key"),
+        "somebody else's signature": (bearer(token(key=rsa_key("eve"))), 401, bad, "signature is not its issuer's"),
+        "wrong typ": (bearer(token(typ="logout+jwt")), 401, bad, "typ is not that"),
+        "crit": (bearer(token(crit=["urn:x"])), 401, bad, "extensions (crit)"),
+        "a name of the server's own": (bearer(token(claims(sub="token"))), 401, bad, "a name of this server's own"),
+        "an oversized header": (bearer(token(claims(padding="x" * 8000))), 401, once, "at most 8192 bytes"),
+        "an oversized key": ([("X-API-Key", "dgm_" + "x" * 9000)], 401, once, "at most 8192 bytes"),
+        "the same twice": (bearer(texts["good"]) + bearer(texts["good"]), 401, once, "must be there once"),
+        "two callers": (bearer(texts["good"]) + bearer(texts["operator"]), 401, once, "must be there once"),
+        "two keys": ([("X-API-Key", texts["good"])] * 2, 401, once, "must be there once"),
+        "a key and a token": ([("X-API-Key", texts["good"]), *bearer(token())], 401, once, "give credentials once"),
+        "a token as key": ([("X-API-Key", token())], 401, bad, "none that this server knows"),
+        "the static token as key": ([("X-API-Key", STATIC)], 401, bad, "none that this server knows"),
+        "a truncated key": (bearer(texts["good"][:-3]), 401, bad, "not whole, or mistyped"),
+        "a mistyped key": ([("X-API-Key", texts["good"][:-8] + "aaaaaaaa")], 401, bad, "not whole, or mistyped"),
+        "an unknown key": (bearer(apikeys.write("a" * 12, b"x" * 32)), 401, bad, "there is no such API key"),
+        "a guess at a key": (bearer(guess(texts["good"])), 401, bad, "there is no such API key"),
+        "a revoked key": (bearer(texts["revoked"]), 401, bad, "this API key was revoked"),
+        "an expired key": ([("X-API-Key", texts["expired"])], 401, bad, "this API key has expired"),
+        "the secret before a rotation": (bearer(texts["rotated"]), 401, bad, "there is no such API key"),
+        "a key for another agent": (bearer(texts["other"]), 403, "insufficient_scope", "do not reach agent"),
+        "a token for another agent": (
+            bearer(token(claims(scope="dragoman:agent:other"))), 403, "insufficient_scope", "do not reach agent"
+        ),
+        "a token for another scope": (
+            bearer(token(claims(scope="scope:elsewhere"))), 403, "insufficient_scope", "do not reach agent"
+        ),
+    }  # fmt: skip
+
+
+def guess(text: str) -> str:
+    shown = apikeys.read(text)
+    assert shown is not None
+    return apikeys.write(shown.id, b"guess" * 6 + b"..")
+
+
+def secrets_in(headers: Headers) -> list[str]:
+    """What no log may hold: whatever was shown, and the long parts of it."""
+    shown = [value.removeprefix("Bearer ").strip() for _, value in headers]
+    parts = [part for text in shown for part in text.replace("_", ".").split(".")]
+    return [text for text in (*shown, *parts) if len(text) > 20]
+
+
+def written(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Every line there was, with its fields."""
+    return [JsonLines().format(record) for record in caplog.records]
+
+
+@pytest.mark.parametrize("road", DOORS)
+async def test_bad_credentials_are_refused_and_told_to_the_log_without_them(
+    app: App, keys: Keys, road: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    slips = []
+    for name, (headers, status, word, reason) in attacks(keys).items():
+        caplog.clear()
+        caplog.set_level(logging.DEBUG)
+        said = await DOORS[road](app, headers)
+        lines = written(caplog)
+        told = [line for line in lines if "a caller was refused" in line]
+        if said.status != status:
+            slips.append(f"{name}: {said.status} and not {status}: {said.text[:200]}")
+        if len(told) != 1 or reason not in json.loads(told[0])["message"]:
+            slips.append(f"{name}: the log says {told}")
+        in_http = "gRPC" not in road and (road != "WebSocket" or status == 401)
+        if in_http and not says(said.challenge, word):
+            slips.append(f"{name}: WWW-Authenticate: {said.challenge}")
+        for secret in secrets_in(headers):
+            slips += [f"{name}: the log holds {secret}" for line in lines if secret in line]
+            if secret in said.text + said.challenge:
+                slips.append(f"{name}: the answer holds {secret}")
+    assert slips == []
+
+
+def says(challenge: str, word: str) -> bool:
+    return (
+        challenge == 'Bearer realm="dragoman"' if not word else f'Bearer realm="dragoman", error="{word}"' in challenge
+    )
+
+
+@pytest.mark.parametrize("road", DOORS)
+async def test_good_credentials_are_let_in_by_the_same_roads(app: App, keys: Keys, road: str) -> None:
+    good: dict[str, Headers] = {
+        "key": bearer(keys.texts["good"]),
+        "key in its own header": [("X-API-Key", keys.texts["good"])],
+        "token": bearer(token()),
+        "token for this agent": bearer(token(claims(scope="openid dragoman:agent:echo"))),
+        "static": bearer(STATIC),
+        "the largest token": bearer(token(claims(padding="x" * 5400))),
+    }
+    found = {name: (await DOORS[road](app, headers)).status for name, headers in good.items()}
+    assert found == dict.fromkeys(good, 200)
+
+
+async def test_operators_verbs_are_for_operators(app: App, keys: Keys) -> None:
+    allowed = [bearer(keys.texts["operator"]), bearer(STATIC), bearer(token(claims(scope="dragoman:operator")))]
+    for headers in allowed:
+        assert (await OPERATORS(app, headers)).status == 200
+    for headers in (bearer(keys.texts["good"]), bearer(keys.texts["other"]), bearer(token(claims(scope="operator")))):
+        assert (await OPERATORS(app, headers)).status == 403
+    for name, (headers, status, _, _) in attacks(keys).items():
+        assert (await OPERATORS(app, headers)).status == status, name
+
+
+async def test_a_refusal_over_json_rpc_is_one_in_its_words(app: App) -> None:
+    said = await DOORS["JSON-RPC 1.0"](app, [])
+    assert said.body["jsonrpc"] == "2.0"
+    assert said.body["id"] is None
+    assert said.body["error"]["code"] == -32603
+    assert said.body["error"]["data"][0]["reason"] == "UNAUTHENTICATED"
+    said = await DOORS["REST 1.0"](app, [])
+    assert said.body["error"]["status"] == "UNAUTHENTICATED"
+    assert said.body["error"]["details"][0]["reason"] == "UNAUTHENTICATED"
+
+
+async def test_nothing_else_is_looked_at_before_credentials(app: App) -> None:
+    """Else a stranger would learn which agents there are, and what is wrong with a request nobody may send."""
+    wrong: list[tuple[str, str, Any]] = [
+        ("POST", "/message:send", "no message"),
+        ("POST", "/nobody/message:send", {}),
+        ("GET", "/tasks/none", None),
+        ("GET", "/tasks?pageSize=0", None),
+        ("POST", "/v1/message:send", []),
+        ("POST", "/", "no JSON-RPC"),
+        ("POST", "/nobody", {}),
+        ("GET", "/extendedAgentCard", None),
+        ("POST", "/tasks/x/pushNotificationConfigs", {}),
+    ]
+    for method, path, body in wrong:
+        said = await over_http(method, path, body)(app, [("A2A-Version", "99.0")])
+        assert said.status == 401, (method, path, said.text)
+
+
+async def test_what_is_everybody_s_stays_open(app: App) -> None:
+    paths = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/agents", "/.well-known/agent-card.json")
+    for path in (*paths, "/.well-known/agent.json", "/other/.well-known/agent-card.json", "/v1/card"):
+        assert (await over_http("GET", path)(app, [])).status == 200, path
