@@ -24,7 +24,7 @@ class ByHeader:
         return Identity(principal, frozenset(said.get(GRANTS, "").split())) if principal else None
 
     async def check(self, identity: Identity) -> None:
-        """Nobody loses what he has."""
+        """Nobody is ever withdrawn."""
 
 
 def named(principal: str, *grants: str) -> dict[str, str]:

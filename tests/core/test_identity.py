@@ -32,7 +32,7 @@ def test_what_is_no_grant_is_named_with_the_forms(grant: str) -> None:
         check_grants(["operator", grant])
 
 
-@pytest.mark.parametrize("principal", ["", " alice", "alice\n", "a\x00b", "a" * 257, "anonymous"])
+@pytest.mark.parametrize("principal", ["", " alice", "alice\n", "a\x00b", "a" * 257, "anonymous", "shared:scope"])
 def test_a_principal_that_could_be_taken_for_another_is_refused(principal: str) -> None:
     with pytest.raises(ValueError, match=r"must|shows no credentials"):
         check_principal(principal)

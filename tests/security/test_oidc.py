@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.security.doors import DOORS, Headers, over_http
-from tests.security.outbound import AnyOutbound, Provider, provider
+from tests.security.openid import Provider, provider
 from tests.security.provider import AUDIENCE, claims, public_jwk, rsa_key, token
 
 from dragoman import Turn, agent
@@ -43,7 +43,7 @@ def opened(tmp_path: Path, issuer: Provider) -> Open:
             store=f"sqlite:///{tmp_path}/tasks.db",
             issuers=[{"url": issuer.url, "audience": AUDIENCE, **more}],  # type: ignore[arg-type]
         )
-        async with AnyOutbound() as outbound, open_app(settings, [echo], outbound=outbound) as app:
+        async with open_app(settings, [echo]) as app:
             yield app
 
     return open_it

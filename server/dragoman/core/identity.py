@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from dragoman.core.isolation import RESERVED
 from dragoman.core.names import AGENT_ID, ANONYMOUS, Owner
 
 OPERATOR: Final = "operator"
@@ -102,6 +103,8 @@ def check_principal(principal: str) -> str:
         raise ValueError(f"{principal[:PRINCIPAL_LENGTH]!r} must be printable text, without blanks around it")
     if len(principal) > PRINCIPAL_LENGTH:
         raise ValueError(f"must have at most {PRINCIPAL_LENGTH} characters")
+    if principal.startswith(RESERVED):
+        raise ValueError(f'must not begin with "{RESERVED}"')
     if principal == ANONYMOUS:
         raise ValueError(f'"{ANONYMOUS}" is who shows no credentials; choose another name')
     return principal

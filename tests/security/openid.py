@@ -1,45 +1,13 @@
-"""A provider of tokens as a real server, and a way out to it that asks nobody for permission."""
+"""A provider of tokens as a real server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any
 
-import aiohttp
 from aiohttp import web
 from tests.security.provider import public_jwk, rsa_key
-
-from dragoman.ports import Reply, Unreachable
-
-
-class AnyOutbound:
-    """Calls whatever it is told to. Implements `dragoman.ports.Outbound`."""
-
-    def __init__(self) -> None:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
-
-    def check(self, url: str) -> None: ...
-
-    async def get(self, url: str, headers: Mapping[str, str] = {}) -> Reply:
-        try:
-            async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
-                names = {name.lower(): value for name, value in answer.headers.items()}
-                return Reply(answer.status, names, await answer.read())
-        except aiohttp.ClientError as error:
-            raise Unreachable(str(error)) from error
-
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
-        raise AssertionError("key sets are read")
-
-    async def close(self) -> None:
-        await self._session.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 class Provider:
