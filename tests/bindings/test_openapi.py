@@ -15,6 +15,8 @@ from tests.bindings.fake import FakeService, over_http
 
 from dragoman.bindings import methods, openapi
 from dragoman.bindings.comments import comments, read
+from dragoman.core import enforced as secured
+from dragoman.core.identity import Admission
 from dragoman.wire import errors, httprule
 from dragoman.wire.dialects import Dialect
 
@@ -196,3 +198,33 @@ async def test_what_the_server_answers_is_what_the_description_says(path: str) -
             value = await answer.json()
     described = found["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
     assert mistakes(value, described["schema"]) == []
+
+
+def asking(public: frozenset[str] = frozenset()) -> Any:
+    """The description of a server that asks callers who they are."""
+    enforced = secured.enforced(token=True, keys=True, issuers=())
+    admission = Admission(required=True, public=public)
+    return json.loads(json.dumps(openapi.document(served(), root="echo", enforced=enforced, admission=admission)))
+
+
+def test_without_authentication_nothing_is_said_of_it() -> None:
+    assert "securitySchemes" not in document()["components"]
+    assert not [path for path, _, operation in operations() if "security" in operation]
+
+
+def test_what_callers_have_to_show_is_said_where_they_have_to() -> None:
+    found = asking()
+    assert [str(error) for error in OpenAPIV31SpecValidator(found).iter_errors()] == []
+    assert found["components"]["securitySchemes"] == {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    for path, verbs in found["paths"].items():
+        for operation in verbs.values():
+            # Cards and health are everybody's.
+            is_open = operation["tags"] == ["Server"] or path.endswith("/card")
+            assert ("security" in operation) is not is_open, path
+            assert ({"401", "403"} <= set(operation["responses"])) is not is_open, path
+    assert found["paths"]["/tasks"]["get"]["security"] == [{"bearer": []}, {"apiKey": []}]
+    some = asking(frozenset(("echo",)))
+    assert some["paths"]["/tasks"]["get"]["security"] == [{"bearer": []}, {"apiKey": []}, {}]

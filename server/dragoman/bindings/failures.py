@@ -20,6 +20,11 @@ from dragoman.wire.dialects import Dialect
 from dragoman.wire.httprule import Rule
 
 _ANY: Final = (errors.VersionNotSupported('A2A-Version: "9.9" is not supported; use one of 1.0, 0.3'),)
+_ASKED: Final = (
+    errors.Unauthenticated("credentials are required: send Authorization: Bearer CREDENTIALS"),
+    errors.PermissionDenied('tenant: these credentials do not reach agent "playground" in scope "default"'),
+    errors.Unavailable("the keys of the token's issuer cannot be had now; try again"),
+)
 _BODY: Final = (
     errors.ParseError("the body is no JSON: line 1, column 2"),
     errors.InvalidRequest("the body cannot be read: it ended early"),
@@ -68,9 +73,14 @@ _OPERATIONS: Final[Mapping[str, tuple[A2AError, ...]]] = {
 _ENCODING: Final = InvalidParams.field("tenant", "must be percent-encoded UTF-8")
 
 
-def possible(rule: Rule, row: Row, *, push: bool = True) -> Iterator[A2AError]:
-    """Every error that a caller of a route may meet, with a text such as it may have. Repeats a class at times."""
+def possible(rule: Rule, row: Row, *, push: bool = True, asks: bool = False) -> Iterator[A2AError]:
+    """Every error that a caller of a route may meet, with a text such as it may have. Repeats a class at times.
+
+    `push`: there are push notifications. `asks`: callers are asked who they are.
+    """
     yield from _ANY
+    if asks:
+        yield from _ASKED
     if row.op.push and not push:
         yield errors.PushNotificationNotSupported()
     else:

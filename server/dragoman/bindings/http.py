@@ -101,7 +101,16 @@ class _Site:
             self._routes.add(rule.http_method, rule.template, route)
         push = service.push
         served = [openapi.Served(rule, route.row, route.dialect) for rule, route in routes]
-        self._openapi = cache(lambda: openapi.document(served, root=known.root, table=options.table, push=push))
+        self._openapi = cache(
+            lambda: openapi.document(
+                served,
+                root=known.root,
+                table=options.table,
+                push=push,
+                enforced=known.enforced,
+                admission=options.admission,
+            )
+        )
         for path, endpoint in (
             ("/.well-known/agent-card.json", self._card),
             ("/.well-known/agent.json", self._old_card),

@@ -12,7 +12,7 @@ the form that 3.2 gives it: an object whose `data` is a string, whose `contentSc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
@@ -23,7 +23,9 @@ from dragoman.bindings.failures import Responses
 from dragoman.bindings.methods import Row
 from dragoman.bindings.parameters import SHARED, fits_a_query, in_path, in_query, shared
 from dragoman.bindings.schemas import Schema, Schemas, pointer
+from dragoman.core.enforced import NOTHING, Enforced, Scheme
 from dragoman.core.errors import A2AError, PushNotificationNotSupported
+from dragoman.core.identity import OPEN, Admission
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.httprule import Rule, Template, Wildcard
@@ -66,20 +68,41 @@ class Served:
 
 
 def document(
-    served: Iterable[Served], *, root: str, table: errors.Table = "1.0.1", push: bool = True
+    served: Iterable[Served],
+    *,
+    root: str,
+    table: errors.Table = "1.0.1",
+    push: bool = True,
+    enforced: Enforced = NOTHING,
+    admission: Admission = OPEN,
 ) -> dict[str, Any]:
-    """The description. Where two packages share a path, both schemas are allowed. `root` is an agent that exists;
-    `push` says whether the server has push notifications."""
-    return _Document(root, table, push).made(served)
+    """The description. Where two packages share a path, both schemas are allowed. `root` is an agent that exists.
+
+    `push` says whether the server has push notifications. `enforced` is what callers have to show, but for those of
+    agents that `admission` opens to all.
+    """
+    required = [{name: list(scopes) for name, scopes in one.items()} for one in enforced.requirements]
+    if required and admission.public:
+        required.append({})  # which agent is meant, the path says
+    return _Document(root, table, push, required, enforced.schemes).made(served)
 
 
 class _Document:
     """A description while it is being made."""
 
-    def __init__(self, root: str, table: errors.Table, push: bool) -> None:
+    def __init__(
+        self,
+        root: str,
+        table: errors.Table,
+        push: bool,
+        required: list[dict[str, list[str]]],
+        schemes: Mapping[str, Scheme],
+    ) -> None:
         self._root = root
         self._push = push
         self._table = table
+        self._required = required
+        self._schemes = {name: dict(scheme) for name, scheme in schemes.items()}
         self._comments = comments()
         self._schemas = Schemas(self._comments)
         self._responses = Responses(table)
@@ -104,6 +127,7 @@ class _Document:
                 "schemas": dict(sorted(schemas.items())),
                 "parameters": SHARED,
                 "responses": dict(sorted(self._responses.found.items())),
+                **({"securitySchemes": self._schemes} if self._schemes else {}),
             },
         }
 
@@ -125,7 +149,10 @@ class _Document:
         }
         if first.rule.body:
             operation["requestBody"] = self._body(uses)
-        failed = [(error, one.dialect) for one in uses for error in self._failures(one)]
+        asks = bool(self._required) and not first.row.op.shows_card
+        if asks:
+            operation["security"] = self._required
+        failed = [(error, one.dialect) for one in uses for error in self._failures(one, asks=asks)]
         operation["responses"] = self._answers(uses) | self._responses.refer(_PREFIXES[first.tag], failed)
         return operation
 
@@ -147,8 +174,8 @@ class _Document:
             wide.append("alt")
         return list(found.values()) + [shared(name) for name in wide]
 
-    def _failures(self, one: Served) -> Iterator[A2AError]:
-        return failures.possible(one.rule, one.row, push=self._push)
+    def _failures(self, one: Served, *, asks: bool) -> Iterator[A2AError]:
+        return failures.possible(one.rule, one.row, push=self._push, asks=asks)
 
     def _refused(self, row: Row) -> bool:
         return row.op.push and not self._push
