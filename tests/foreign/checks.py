@@ -9,9 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
+import json
+import subprocess
 import sys
+import tempfile
+import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -74,6 +79,35 @@ async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
         said = " ".join(str(error).splitlines())
         return f"{type(error).__name__}: {said} (line {where.lineno}: {where.line})"
     return ""
+
+
+@contextmanager
+def serving(project: str, *options: str) -> Iterator[dict[str, str]]:
+    """A server of one's own, with options that the others' has not. Gives its addresses."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [f"{project}/.venv/bin/python", "-m", "dragoman", "serve", "--log-format", "json", *options]
+        command += ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            try:
+                yield _addresses(process)
+            finally:
+                process.terminate()
+
+
+def _addresses(process: subprocess.Popen[bytes]) -> dict[str, str]:
+    """Where it says that it listens."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if b'"serving"' in line:
+            # What it says from then on is read too, or it would wait for a reader.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return json.loads(line)
+    sys.exit("the server did not start")
+
+
+def command(project: str, *words: str) -> str:
+    """What a command of ours says on stdout."""
+    return subprocess.check_output([f"{project}/.venv/bin/python", "-m", "dragoman", *words], text=True).strip()
 
 
 async def raises(kind: type[BaseException], call: Awaitable[Any], text: str = "") -> None:

@@ -13,9 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import grpc
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.client.auth import AuthInterceptor, CredentialService
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
-from checks import Checks, arguments, finish, raises
+from checks import Checks, arguments, command, finish, raises, serving
 from descriptors import check_recorded
 
 check = Checks("a2a-sdk")
@@ -245,6 +246,92 @@ async def push_and_the_extended_card_are_off(caller: Caller) -> None:
     assert card.name == "Playground"
 
 
+secured = Checks()
+
+TOKEN = "only for foreign clients"
+
+
+class Shown(CredentialService):
+    """Credentials by the names of the schemes on the card."""
+
+    def __init__(self, **credentials: str) -> None:
+        self.credentials = credentials
+
+    async def get_credentials(self, security_scheme_name: str, context: object) -> str | None:
+        return self.credentials.get(security_scheme_name)
+
+
+class Stranger:
+    """The SDK's client on one transport of a server that asks who calls."""
+
+    def __init__(self, card: pb.AgentCard, config: ClientConfig, key: str) -> None:
+        self.card = card
+        self.config = config
+        self.key = key
+
+    async def send(self, **credentials: str) -> pb.Task:
+        interceptors = [AuthInterceptor(Shown(**credentials))] if credentials else []
+        client = ClientFactory(self.config).create(self.card, interceptors=interceptors)
+        return [event async for event in client.send_message(request("echo hello"))][-1].task
+
+
+@secured
+async def without_credentials_it_is_refused(stranger: Stranger) -> None:
+    await raises(errors.A2AError, stranger.send())
+    await raises(errors.A2AError, stranger.send(bearer="wrong"))
+
+
+@secured
+async def the_bearer_token_of_the_card_lets_it_in(stranger: Stranger) -> None:
+    assert texts(await stranger.send(bearer=TOKEN)) == "hello"
+
+
+@secured
+async def an_api_key_goes_where_the_card_says(stranger: Stranger) -> None:
+    assert texts(await stranger.send(apiKey=stranger.key)) == "hello"
+
+
+@secured
+async def callers_do_not_see_each_other_s_tasks(stranger: Stranger) -> None:
+    task = (await stranger.send(bearer=TOKEN)).id
+    config, card = stranger.config, stranger.card
+    for credentials, seen in (({"bearer": TOKEN}, True), ({"apiKey": stranger.key}, False)):
+        client = ClientFactory(config).create(card, interceptors=[AuthInterceptor(Shown(**credentials))])
+        asking = client.get_task(pb.GetTaskRequest(id=task))
+        if seen:
+            assert (await asking).id == task
+        else:
+            await raises(errors.TaskNotFoundError, asking)
+
+
+async def behind_a_door(project: str) -> bool:
+    """The same SDK with credentials, by what the card says of them."""
+    good = True
+    with serving(project, "--token", TOKEN, "--api-keys") as told:
+        key = command(project, "keys", "create", "sdk", "--grpc", told["grpc"], "--token", TOKEN)
+        async with httpx.AsyncClient(timeout=30) as web:
+            card = await A2ACardResolver(web, told["http"]).get_agent_card()
+            for title, shown in (("1.0", card), ("0.3 compat", of_old(card))):
+                for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
+                    config = ClientConfig(
+                        streaming=False,
+                        httpx_client=web,
+                        grpc_channel_factory=grpc.aio.insecure_channel,
+                        supported_protocol_bindings=[transport],
+                    )
+                    good &= await secured.run(f"{title} over {transport}", Stranger(shown, config, key))
+    return good
+
+
+def of_old(card: pb.AgentCard) -> pb.AgentCard:
+    """The card with the interfaces of 0.3 only."""
+    old = pb.AgentCard()
+    old.CopyFrom(card)
+    del old.supported_interfaces[:]
+    old.supported_interfaces.extend(i for i in card.supported_interfaces if i.protocol_version.startswith("0.3"))
+    return old
+
+
 protos = Checks()
 
 
@@ -259,11 +346,7 @@ async def main() -> bool:
     async with httpx.AsyncClient(timeout=30) as web:
         resolver = A2ACardResolver(web, where.http)
         card = await resolver.get_agent_card()
-        old = pb.AgentCard()
-        old.CopyFrom(card)
-        del old.supported_interfaces[:]
-        old.supported_interfaces.extend(i for i in card.supported_interfaces if i.protocol_version.startswith("0.3"))
-        for title, shown, checks in (("1.0", card, (check, v1_only)), ("0.3 compat", old, (check,))):
+        for title, shown, checks in (("1.0", card, (check, v1_only)), ("0.3 compat", of_old(card), (check,))):
             for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
                 clients = [
                     ClientFactory(
@@ -278,7 +361,7 @@ async def main() -> bool:
                 ]
                 for some in checks:
                     good &= await some.run(f"{title} over {transport}", Caller(resolver, *clients))
-    return good
+    return good & await behind_a_door(where.project)
 
 
 finish(asyncio.run(main()))
