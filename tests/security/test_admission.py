@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -70,6 +72,36 @@ async def make_key(app: App, **wish: Any) -> ops.CreateKeyResponse:
 
 def send(agent: str) -> Any:
     return over_http("POST", f"/{agent}/message:send", {"message": MESSAGE})
+
+
+# Operators ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_nobody_could_operate_says_how_to_make_the_first_key(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> bool:
+        return "keys create NAME --grant operator" in caplog.text
+
+    async with opened(token=""):
+        assert said()
+    caplog.clear()
+    async with opened() as app:
+        assert not said()
+        await make_key(app, grants=["operator"])
+    async with opened(token=""):
+        assert not said()
+
+
+async def test_the_log_of_requests_says_whose_they_are(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with opened(public_agents=("echo",)) as app:
+        key = (await make_key(app, principal="alice")).text
+        for door in DOORS.values():
+            for headers in ([], [("X-API-Key", key)]):
+                assert (await door(app, headers)).status == 200
+    lines = [line.__dict__ for line in caplog.records if line.name == "dragoman.access" and "agent" in line.__dict__]
+    assert Counter(line.get("principal") for line in lines) == {None: len(DOORS), "alice": len(DOORS)}
 
 
 # Public agents -------------------------------------------------------------------------------------------------

@@ -6,13 +6,15 @@ import logging
 import time
 from typing import Final
 
+from dragoman.core.identity import Caller
+
 _LOG: Final = logging.getLogger("dragoman.access")
 
 
 class Access:
     """One request while it is served. Costs an attribute or two when nobody reads the log."""
 
-    __slots__ = ("_began", "_request", "agent", "dialect", "method", "task")
+    __slots__ = ("_began", "_request", "agent", "dialect", "method", "principal", "task")
 
     def __init__(self, method: str, dialect: str, request: str = "") -> None:
         """`request` is the id that the caller gave its request."""
@@ -21,11 +23,13 @@ class Access:
         self.dialect = dialect
         self.agent = ""
         self.task = ""
+        self.principal = ""
         self._began = time.perf_counter()
 
-    def about(self, agent: str, request: object) -> None:
-        """Notes what the request is about, as far as it says."""
-        self.agent = agent
+    def about(self, caller: Caller, request: object) -> None:
+        """Notes who asks, if that is known, and what about, as far as the request says."""
+        self.agent = caller.agent
+        self.principal = caller.identity.principal if caller.identity.known else ""
         self.task = task_of(request)
 
     def done(self, status: object) -> None:
@@ -36,6 +40,7 @@ class Access:
             "method": self.method,
             "dialect": self.dialect,
             "agent": self.agent,
+            "principal": self.principal,
             "task": self.task,
             "request": self._request,
             "status": str(status),

@@ -83,7 +83,7 @@ class Calls:
         params = {} if request.params is None else request.params
         asked = row.read(params)
         caller = callers.caller(self._service, peer.tenant or getattr(asked, "tenant", ""), peer.identity)
-        access.about(caller.agent, asked)
+        access.about(caller, asked)
         if row.op.extended_card:
             card = self._cards.extended(caller.agent, peer.origin, peer.identity, row.dialect)
             return Answer(row, card)

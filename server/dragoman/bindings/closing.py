@@ -6,6 +6,7 @@ Or an API key is revoked today: the keys behind open streams are looked at again
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from weakref import WeakKeyDictionary
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
 from dragoman.core.identity import NOBODY, Identity
 from dragoman.ports import Authenticator
+
+_log: Final = logging.getLogger("dragoman.security")
 
 LOOK_AGAIN: Final = 5.0
 """Seconds after which the keys behind open streams are looked at again."""
@@ -81,10 +84,11 @@ class Streams:
                 continue
 
     def _withdraw(self, key: str, error: A2AError) -> None:
-        for task, stream in self._tasks.items():
-            if stream.identity.key == key:
-                self._withdrawn[task] = error
-                task.cancel()
+        theirs = [task for task, stream in self._tasks.items() if stream.identity.key == key]
+        for task in theirs:
+            self._withdrawn[task] = error
+            task.cancel()
+        _log.info("streams are ended: %s", error.message, extra={"key": key, "streams": len(theirs)})
 
     def close(self) -> None:
         """Ends every open stream and refuses new ones."""

@@ -213,7 +213,7 @@ class _Method:
             self._service.check_push()
         asked = row.asked(methods.parse(self._request, data))
         caller = callers.caller(self._service, asked.tenant, identity, public=public)
-        access.about(caller.agent, asked)
+        access.about(caller, asked)
         timeout = None
         if row.op.blocking and (left := context.time_remaining()) is not None:
             timeout = max(left - MARGIN, 0.0)

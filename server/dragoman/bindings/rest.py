@@ -120,7 +120,7 @@ class Route:
         query = request.query.items() if request.query_string else ()
         asked = row.asked(self._transcoder.request(variables, query, sent))
         caller = callers.caller(self._service, asked.tenant, identity, public=public)
-        access.about(caller.agent, asked)
+        access.about(caller, asked)
         if self._operation is None:
             return self._card(request, caller.agent, caller.identity)
         named_extensions = extensions.asked(request.headers)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dragoman.core.issuers import Issuer
 from dragoman.ports import ApiKeys, Authenticator, Outbound
 from dragoman.security.apikeys import KeyCheck
 from dragoman.security.chain import Chain, Check
 from dragoman.security.static import StaticToken
+
+_log: Final = logging.getLogger("dragoman.security")
 
 if TYPE_CHECKING:
     from dragoman.security.keysets import KeySet
@@ -47,8 +50,10 @@ async def open_security(
     """
     checks: list[Check] = [StaticToken(token)] if token else []
     keys = KeyCheck(api_keys, clock=clock) if api_keys is not None else None
-    if keys is not None:
+    if keys is not None and api_keys is not None:
         checks.append(keys)
+        if not token and not issuers:
+            await _look_for_an_operator(api_keys, clock())
     sets = _know(issuers, outbound, checks) if issuers else []
     fetching = [asyncio.create_task(one.prepare(), name="keys of an issuer") for one in sets]
     try:
@@ -61,6 +66,15 @@ async def open_security(
             await one.close()
         if keys is not None:
             await keys.close()
+
+
+async def _look_for_an_operator(api_keys: ApiKeys, now: int) -> None:
+    """Where nobody could make the next key, somebody should know how to make the first."""
+    if not any(key.identity.operates and not key.trouble(now) for key in await api_keys.list()):
+        _log.warning(
+            "no API key here is an operator's, so nobody can make any; stop, and make one: "
+            "dragoman keys create NAME --grant operator --store URL"
+        )
 
 
 def _know(issuers: Sequence[Issuer], outbound: Outbound | None, checks: list[Check]) -> list[KeySet]:
