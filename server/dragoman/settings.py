@@ -34,6 +34,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from dragoman.bindings.serving import CONNECTIONS
 from dragoman.core import isolation, issuers
 from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
@@ -207,6 +208,8 @@ class Settings(BaseSettings):
     """The certificate of both ports, with those that lead to its authority, in PEM. Read again when it changes."""
     tls_key: Path | None = None
     """Its key, in PEM, without a passphrase."""
+    connections: int = Field(default=CONNECTIONS, ge=1)
+    """Connections that each port holds open."""
     public_url: str = ""
     """What the card says instead of the HTTP address, behind a proxy."""
     public_grpc: str = ""

@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import HttpVersion11, web
 
+from dragoman.bindings import connections
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge
 from dragoman.wire import jsonscan
 
@@ -50,16 +51,22 @@ async def _read(request: web.BaseRequest, limit: int) -> bytes:
         # Only now, so that a client that asks first never sends what would be refused.
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
+    budget = connections.budget(request) if not request.content.is_eof() else None
     chunks: list[bytes] = []
     size = 0
     try:
         async for chunk in request.content.iter_any():
+            if budget is not None:
+                budget.take(len(chunk))
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit)
             chunks.append(chunk)
     except web.RequestPayloadError as error:
         raise InvalidRequest(f"the body cannot be read: {error}") from None
+    finally:
+        if budget is not None:
+            budget.give_back(size)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 

@@ -48,9 +48,6 @@ _SLACK: Final = 1024 * 1024
 """Bytes over the limit that gRPC still hands to us, so that the refusal of a message a little too large names the
 limit. What is larger never enters the process: gRPC answers RESOURCE_EXHAUSTED itself."""
 
-_METADATA_BYTES: Final = 16 * 1024
-"""Bytes of all metadata of a call; over twice that gRPC answers RESOURCE_EXHAUSTED itself."""
-
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -74,14 +71,12 @@ async def serve(
             ("grpc.max_send_message_length", -1),
             # A second server on the same port would silently get half of the connections.
             ("grpc.so_reuseport", 0),
-            # The largest credentials that are looked at have to get here, to be refused in our own words.
-            ("grpc.max_metadata_size", _METADATA_BYTES),
-            ("grpc.absolute_max_metadata_size", 2 * _METADATA_BYTES),
             # Streams may be silent for hours: notice dead peers, and let clients do the same.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ("grpc.keepalive_permit_without_calls", 1),
+            *grpc_port.limits(options),
         )
     )
     streams = Streams()

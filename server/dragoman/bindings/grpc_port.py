@@ -1,12 +1,39 @@
-"""The port of gRPC: encrypted or not."""
+"""The port of gRPC: encrypted or not, and what a connection to it may cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
 import grpc
 
+from dragoman.bindings.serving import Options
 from dragoman.ports.tls import Certificates, Pair
+
+STREAMS: Final = 1024
+"""Calls at the same time on one connection; further ones wait at the client (RFC 9113 §5.1.2)."""
+
+METADATA: Final = 32 * 1024
+"""Bytes of a call's metadata: the largest credentials that are looked at get here, to be refused in our own words."""
+
+HANDSHAKE: Final = 10
+"""Seconds until a connection has to be ready: TLS, and HTTP/2's first frames."""
+
+IDLE: Final = 3600
+"""Seconds after which a connection without calls is closed."""
+
+
+def limits(options: Options) -> tuple[tuple[str, Any], ...]:
+    """What gRPC is told of them."""
+    return (
+        ("grpc.max_allowed_incoming_connections", options.connections),
+        ("grpc.max_concurrent_streams", STREAMS),
+        ("grpc.max_metadata_size", METADATA),
+        ("grpc.absolute_max_metadata_size", METADATA),  # else calls are refused at random between the two
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE * 1000),
+        ("grpc.max_connection_idle_ms", IDLE * 1000),
+        ("grpc.http2.max_ping_strikes", 2),
+    )
 
 
 def add(server: grpc.aio.Server, address: str, certificates: Certificates | None) -> int:

@@ -15,11 +15,12 @@ from typing import Final, cast
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import blobs, callers, cards, docs, openapi, page, rest, versions
+from dragoman.bindings import blobs, callers, cards, connections, docs, openapi, page, rest, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
+from dragoman.bindings.connections import Connections
 from dragoman.bindings.door import BACKLOG, Door
 from dragoman.bindings.jsonrpc import JsonRpc
 from dragoman.bindings.pages import Pages, request_id, tell
@@ -35,9 +36,8 @@ from dragoman.wire.routes import Candidate, Refused, Routes
 
 Endpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 
+_HEALTH: Final = frozenset(("/healthz", "/health", "/readyz", "/ready"))
 _READ: Final = ("GET", "HEAD")
-_FIELD_BYTES: Final = 16 * 1024
-"""Bytes of one header's value; over that aiohttp answers 400 itself."""
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
@@ -50,11 +50,10 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
     """
     streams = Streams()
     site = _Site(service, cards, options, streams)
-    # A handler whose client is gone is cancelled: it would only wait and write to nobody.
-    # The largest credentials that are looked at have to get here, to be refused in our own words.
-    server = web.Server(site.handle, handler_cancellation=True, access_log=None, max_field_size=_FIELD_BYTES)
+    server = Connections(site.handle, limit=options.connections, bodies=options.bodies, patience=options.patience)
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
+    watching = asyncio.create_task(server.watch(), name="http-connections")
     door = Door(server, options.certificates.context) if options.certificates else None
     looking = asyncio.create_task(streams.watch(options.authenticator), name="http-credentials")
     try:
@@ -67,6 +66,7 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
         yield bound
     finally:
         looking.cancel()
+        watching.cancel()
         streams.close()
         if door is not None:
             await door.close()
@@ -144,6 +144,8 @@ class _Site:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
+            if path not in _HEALTH:
+                connections.check(request)
             if request.method == "POST" and (tenant := _rpc_tenant(path)) is not None:
                 return await self._rpc(request, {"tenant": tenant})
             if path == "/":

@@ -41,6 +41,28 @@ class Bound:
         return f"{'https' if self.tls else 'http'}://{self}"
 
 
+CONNECTIONS: Final = 4096
+"""Connections that each of the two ports holds open."""
+
+BODIES: Final = 256 * 1024 * 1024
+"""Bytes of HTTP bodies that may be coming in at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How slow an HTTP connection may be, in seconds."""
+
+    head: float = 20.0
+    """Until the head of a request is complete: after connecting, or after its first byte."""
+    body: float = 30.0
+    """Until the body is complete, and a second more for each `rate` bytes of it."""
+    rate: int = 8192
+    stalled: float = 300.0
+    """For which a reader takes nothing of what is there for it; it can take up its stream again."""
+    idle: float = 620.0
+    """Between two requests: longer than balancers hold connections (Google's: 600 s), so that they end them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Where to listen, and the limits. Port 0 asks the system for a free one."""
@@ -54,6 +76,8 @@ class Options:
     grace: float = GRACE
     certificates: Certificates | None = None
     """What the server proves itself with; without it the port is not encrypted."""
+    connections: int = CONNECTIONS
+    """Open at the same time."""
     authenticator: Authenticator | None = None
     """Who knows callers; without it everyone is `anonymous`."""
     admission: Admission = OPEN
@@ -74,6 +98,9 @@ def _always() -> bool:
 class HttpOptions(Options):
     """What only HTTP is told."""
 
+    patience: Patience = field(default_factory=Patience)
+    bodies: int = BODIES
+    """Bytes of bodies that may be coming in at the same time."""
     keepalive: float = 15.0
     """Seconds between signs of life on a silent stream."""
     cors: tuple[str, ...] = ()

@@ -154,6 +154,10 @@ def serve(
     message_bytes: Annotated[
         str | None, _option("--message-bytes", metavar="SIZE", panel=_LIMITS, help="The largest message. [16MiB]")
     ] = None,
+    connections: Annotated[
+        str | None,
+        _option("--connections", metavar="N", panel=_LIMITS, help="Open connections at each port. [4096]"),
+    ] = None,
     slots: Annotated[
         str | None, _option("--slots", metavar="N", panel=_LIMITS, help="Turns at the same time; more wait. [1000]")
     ] = None,

@@ -6,6 +6,7 @@ Ctrl-C (or SIGTERM) drains: running turns get to end. A second one ends them now
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any, Final
 from dragoman import logs
 from dragoman.app import App, StartError, open_app
 from dragoman.cli.banner import banner, callers
+from dragoman.cli.files import make_room
 from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
 from dragoman.settings import Settings, SettingsError, load
@@ -35,6 +37,7 @@ def run(arguments: Mapping[str, Any]) -> int:
     try:
         settings = load(arguments)
         logs.configure(settings.log_format)
+        make_room(settings.connections)
         agents = load_agents(settings.app)  # while Ctrl-C still means what it does in any Python program
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, agents))
@@ -52,6 +55,9 @@ async def _serve(settings: Settings, agents: Sequence[Agent]) -> None:
     async with open_app(settings, agents) as app:
         _announce(app, settings)
         _reload_on_hangup(app)
+        # What was loaded to get here stays. Looking through it in each full collection stops everyone for 100 ms.
+        gc.collect()
+        gc.freeze()
         await signals.next()
         await _drain(app, settings.drain, signals)
     log.info("stopped")

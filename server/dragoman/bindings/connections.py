@@ -1,0 +1,234 @@
+"""What a connection may cost that does not behave: HTTP's, counted, timed and, when there are too many, chosen from.
+
+A connection is *idle* from its beginning, or the end of its last answer, until the next request's head is complete.
+When as many are open as may be, the one that has been idle for longest makes room for a new one, so whoever only holds
+connections loses them first. When none is idle, a few more are let in all the same: they are told to come back later,
+in the words of their dialect, and health is answered.
+
+What aiohttp times by itself is an idle connection. The rest is looked at once a second, because a timer for each
+request would cost more than all of this: heads and bodies that come too slowly, and answers that nobody takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Never
+
+from aiohttp import web
+
+from dragoman.bindings.serving import Patience
+from dragoman.core.errors import Unavailable
+
+RESERVE: Final = 64
+"""Connections beyond the limit that are told so."""
+
+LINGER: Final = 5.0
+"""Seconds for which the rest of a body is thrown away that was refused, so that its sender hears why."""
+
+LOOKS: Final = 1.0
+"""Seconds between two looks at all connections."""
+
+LINE: Final = 8190
+"""Bytes of a request line."""
+
+FIELD: Final = 16 * 1024
+"""Bytes of one header: the largest credentials that are looked at get here, to be refused in our own words."""
+
+FIELDS: Final = 96
+"""Headers of a request."""
+
+_LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class TooSlow(web.RequestPayloadError, TimeoutError):
+    """A body that comes too slowly: for its reader one that cannot be read, for aiohttp one not worth waiting for."""
+
+
+class Budget:
+    """Bytes of bodies that may be held at the same time, while they come in."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.held = 0
+
+    def take(self, size: int) -> None:
+        """Raises Unavailable when there is no room."""
+        if self.held + size > self.size:
+            raise Unavailable(f"{self.held} bytes of requests are coming in, and {self.size} may be; try again")
+        self.held += size
+
+    def give_back(self, size: int) -> None:
+        self.held -= size
+
+
+class Connections(web.Server):
+    """The connections of one HTTP server. Made on the loop that it serves."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        limit: int,
+        bodies: int,
+        patience: Patience,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`limit`: open connections. `bodies`: bytes of bodies that are coming in."""
+        # A handler whose client is gone is cancelled: it would only wait and write to nobody.
+        super().__init__(self._serve, handler_cancellation=True)
+        self._site = handler
+        self._limit = limit
+        self.patience = patience
+        self.clock = clock or asyncio.get_running_loop().time
+        self.bodies = Budget(bodies)
+        self._open: set[Connection] = set()
+        self.idle: dict[Connection, None] = {}
+        """Those without a request, longest first."""
+
+    def __call__(self) -> Connection:
+        return Connection(self)
+
+    def came(self, connection: Connection) -> None:
+        """Lets a connection in, or closes it."""
+        if len(self._open) >= self._limit and self.idle:
+            next(iter(self.idle)).drop()
+        if len(self._open) >= self._limit + RESERVE:
+            connection.drop()
+            return
+        connection.surplus = len(self._open) >= self._limit
+        self._open.add(connection)
+        self.idle[connection] = None
+
+    def went(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self.idle.pop(connection, None)
+
+    async def watch(self) -> Never:
+        """Looks at all connections once a second, until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOKS)
+            self.look()
+
+    def look(self) -> None:
+        """Ends what is too slow."""
+        now = self.clock()
+        for connection in list(self._open):
+            connection.look(now)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.begin(request)
+        try:
+            return await self._site(request)
+        finally:
+            connection.end()
+
+
+class Connection(web.RequestHandler):
+    """One connection."""
+
+    __slots__ = ("_began", "_connections", "_received", "_request", "_stalled", "_unsent", "surplus")
+
+    def __init__(self, connections: Connections) -> None:
+        super().__init__(
+            connections,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=connections.patience.idle,
+            lingering_time=LINGER,
+            max_line_size=LINE,
+            max_field_size=FIELD,
+            max_headers=FIELDS,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to say that there is none
+        )
+        self._connections = connections
+        self.surplus = False
+        """Came when there were as many as may be; served health alone."""
+        self._began = connections.clock()
+        """When the head or the body now coming in began; 0: nothing is."""
+        self._received = 0
+        self._request: web.BaseRequest | None = None
+        self._unsent = 0
+        self._stalled = 0.0
+        """Since when nothing of what is unsent was taken; 0: it was."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connections.came(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connections.went(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._request is None and not self._began:
+            self._began = self._connections.clock()
+        self._received += len(data)
+        super().data_received(data)
+
+    def begin(self, request: web.BaseRequest) -> None:
+        """The head of a request is complete."""
+        self._connections.idle.pop(self, None)
+        self._request = request
+        self._received = 0
+        self._began = self._connections.clock()
+
+    def end(self) -> None:
+        """Its answer is made, though perhaps not all of it is sent."""
+        self._request = None
+        self._began = 0.0
+        if self.transport is not None:
+            self._connections.idle[self] = None
+
+    def drop(self) -> None:
+        """Closes at once: nothing is lost but a connection."""
+        self._connections.went(self)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def look(self, now: float) -> None:
+        """Ends what is too slow."""
+        patience = self._connections.patience
+        transport: Any = self.transport
+        if transport is None:
+            return
+        request = self._request
+        if request is None:
+            if self._began and now - self._began > patience.head:
+                transport.write(_LATE)
+                self.force_close()
+                return
+        elif not request.content.is_eof():
+            allowed = patience.body + self._received / patience.rate
+            if now - self._began > allowed and request.content.exception() is None:
+                text = f"it came too slowly; it has {patience.body:g} s, and 1 s more for each {patience.rate} bytes"
+                request.content.set_exception(TooSlow(text))
+        self._look_at_answer(transport, now, patience.stalled)
+
+    def _look_at_answer(self, transport: Any, now: float, limit: float) -> None:
+        unsent = transport.get_write_buffer_size()
+        # Less than before means that somebody takes it; more only that we made more.
+        if not unsent or unsent < self._unsent:
+            self._stalled = 0.0
+        elif not self._stalled:
+            self._stalled = now
+        elif now - self._stalled > limit:
+            self.drop()
+        self._unsent = unsent
+
+
+def check(request: web.BaseRequest) -> None:
+    """Raises Unavailable for a request on a connection that is one too many, and has it closed after the answer."""
+    connection = request.protocol
+    if isinstance(connection, Connection) and connection.surplus:
+        connection.close()
+        raise Unavailable("more connections are open than this server takes; try again")
+
+
+def budget(request: web.BaseRequest) -> Budget | None:
+    """What limits the body of this request together with all others."""
+    connection = request.protocol
+    return connection._connections.bodies if isinstance(connection, Connection) else None
