@@ -15,11 +15,12 @@ import aiohttp
 import pytest
 
 from dragoman import Turn, agent
-from dragoman.app import App, StartError, open_app, openapi_files
+from dragoman.app import App, StartError, guard, open_app, openapi_files
 from dragoman.client import Client, ClientError, message
 from dragoman.core import states
 from dragoman.loading import LoadError
 from dragoman.lock import hold
+from dragoman.ports import Forbidden
 from dragoman.settings import Settings, SettingsError
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
@@ -214,3 +215,41 @@ async def test_a_policy_of_an_agent_that_is_not_there_is_a_mistake(opened: Open)
     with pytest.raises(SettingsError, match='isolation: no agent "ecco" here; there are echo, slow'):
         async with opened(isolation="owner,ecco=scope"):
             pass
+
+
+@pytest.mark.parametrize(
+    ("given", "loopback"),
+    [
+        ({}, True),
+        ({"http": "localhost:0", "grpc": "[::1]:0"}, True),
+        ({"http": "0.0.0.0:0", "insecure": True}, False),
+        ({"grpc": "0.0.0.0:0", "insecure": True}, False),
+    ],
+)
+async def test_this_machine_is_called_only_while_others_cannot_call_us(given: dict[str, Any], loopback: bool) -> None:
+    outbound = guard(Settings(**given))
+    for url in ("http://127.0.0.1:8000/", "http://localhost:8000/", "http://[::1]:8000/"):
+        if loopback:
+            outbound.check(url)
+        else:
+            with pytest.raises(Forbidden, match="only by a server bound to loopback"):
+                outbound.check(url)
+    await outbound.close()
+
+
+async def test_the_settings_say_what_may_be_called() -> None:
+    settings = {"outbound_allow": "10.0.0.0/8, hooks.internal:8443", "outbound_ports": "443", "outbound_https_only": 1}
+    outbound = guard(Settings(**settings))  # type: ignore[arg-type]
+    for url in ("https://hooks.example/", "https://10.1.2.3/", "https://hooks.internal:8443/"):
+        outbound.check(url)
+    for url in ("http://hooks.example/", "https://192.168.0.1/", "https://hooks.example:8443/"):
+        with pytest.raises(Forbidden):
+            outbound.check(url)
+    await outbound.close()
+
+
+async def test_authorities_that_are_none_are_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+    for name in ("ca.pem", "absent.pem"):
+        with pytest.raises(SettingsError, match=r"^--outbound-ca: .* holds no certificates in PEM: "):
+            guard(Settings(outbound_ca=tmp_path / name))

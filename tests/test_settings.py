@@ -105,6 +105,12 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ({"trusted_proxies": "10.0.0.0/8,me"}, "--trusted-proxies (command line): 'me' "),
         ({"root": "No Such"}, '--root (command line): "No Such" is no agent id'),
         ({"blocking_wait": "nan"}, "--blocking-wait (command line): "),
+        (
+            {"outbound_allow": "10.0.0.1/8"},
+            '--outbound-allow (command line): "10.0.0.1/8" is not NETWORK, ADDRESS, HOST',
+        ),
+        ({"outbound_allow": "169.254.169.254"}, '--outbound-allow (command line): "169.254.169.254": link-local '),
+        ({"outbound_ports": "https"}, '--outbound-ports (command line): "https" is no port; a port is 1 to 65535'),
         ({"config": "absent.toml"}, "--config: there is no file absent.toml"),
     ],
 )
@@ -215,6 +221,17 @@ def test_proxies_are_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dragoman.toml").write_text('trusted_proxies = ["192.0.2.0/24"]')
     monkeypatch.delenv("DRAGOMAN_TRUSTED_PROXIES")
     assert load({}).trusted_proxies == (ip_network("192.0.2.0/24"),)
+
+
+def test_what_may_be_called_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dragoman.toml").write_text(
+        'outbound_allow = ["10.0.0.0/8", "hooks.internal"]\noutbound_ports = [443, 8443]\n'
+    )
+    settings = load({})
+    assert [entry.text for entry in settings.outbound_allow] == ["10.0.0.0/8", "hooks.internal"]
+    assert settings.outbound_ports == {443, 8443}
+    monkeypatch.setenv("DRAGOMAN_OUTBOUND_ALLOW", "10.0.0.0/8, [fd00::5]:80")
+    assert [entry.text for entry in load({}).outbound_allow] == ["10.0.0.0/8", "[fd00::5]:80"]
 
 
 def test_sizes_may_have_a_unit() -> None:

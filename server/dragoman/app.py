@@ -122,7 +122,7 @@ async def open_app(
         stack.push_async_callback(bus.close)
         certificates = _certificates(stack, settings)
         if outbound is None:
-            outbound = _guard(settings)
+            outbound = guard(settings)
             stack.push_async_callback(outbound.close)
         admission = Admission(settings.asks, frozenset(settings.public_agents))
         if absent := admission.public - {agent.spec.id for agent in agents} - {"*"}:
@@ -307,7 +307,7 @@ def _certificates(stack: AsyncExitStack, settings: Settings) -> CertificateFiles
     return certificates
 
 
-def _guard(settings: Settings) -> Outbound:
+def guard(settings: Settings) -> Outbound:
     """The one way out of this process. Raises SettingsError."""
     rules = targets.Rules(
         Reach(settings.outbound_allow, loopback=settings.is_loopback),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -240,6 +241,22 @@ async def test_bodies_have_a_limit_together_and_room_again_when_they_are_gone() 
         assert status == 200
 
 
+async def test_a_body_that_unpacks_to_more_than_is_allowed_is_refused() -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    async with serving(message_bytes=65536) as bound, Peer.at(bound) as peer:
+        head = b"POST /message:send HTTP/1.1\r\nHost: here\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+        await peer.say(head % len(bomb) + bomb)
+        assert (await peer.answer())[0] == 413
+
+
+async def test_a_call_of_grpc_that_unpacks_to_more_than_is_allowed_is_refused() -> None:
+    async with over_grpc(FakeService(), message_bytes=65536) as (channel, _):
+        call: Any = channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"\0" * 5_000_000, compression=grpc.Compression.Gzip)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 @pytest.mark.parametrize(
     "head",
     [
@@ -262,6 +279,85 @@ async def test_a_token_of_fifteen_kilobytes_fits() -> None:
         token = b"x" * 15_000
         await peer.say(b"GET /healthz HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer " + token + b"\r\n\r\n")
         assert (await peer.answer())[0] == 200
+
+
+# WebSocket -------------------------------------------------------------------------------------------------
+
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+def frame(opcode: int, size: int) -> bytes:
+    """The head of a frame that a client sends (RFC 6455 §5.2), masked with zeros."""
+    length = bytes((0x80 | size,)) if size < 126 else bytes((0x80 | 127,)) + size.to_bytes(8, "big")
+    return bytes((0x80 | opcode,)) + length + bytes(4)
+
+
+async def upgraded(bound: Bound, stack: AsyncExitStack) -> Peer:
+    peer = await stack.enter_async_context(Peer.at(bound))
+    await peer.say(UPGRADE)
+    assert b" 101 " in await peer.reader.readuntil(b"\r\n\r\n")
+    return peer
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 (what is waited for happens inside aiohttp, which tells nobody)
+        await asyncio.sleep(0)
+
+
+async def until_read(peer: Peer) -> None:
+    """The server has read what was said: it answers a ping."""
+    await peer.say(frame(9, 0))
+    assert (await peer.reader.readexactly(2))[0] == 0x8A
+
+
+async def sockets(request: web.BaseRequest) -> web.StreamResponse:
+    socket = web.WebSocketResponse()
+    await socket.prepare(request)
+    connections.framed(request)
+    async for message in socket:
+        connections.framed(request)
+        await socket.send_str(str(len(message.data)))
+    return socket
+
+
+async def test_a_message_of_a_websocket_that_comes_too_slowly_ends_it() -> None:
+    async with handling(sockets) as (server, clock, bound), AsyncExitStack() as stack:
+        slow, quiet = await upgraded(bound, stack), await upgraded(bound, stack)
+        await slow.say(frame(1, 100_000) + b"x" * 1_000)
+        await until(lambda: sum(each.unread for each in server.open) > 1_000)
+        for _ in range(29):
+            clock.now += 1
+            server.look()
+        await until_read(quiet)  # signs of life are no message
+        assert len(server.connections) == 2
+        for _ in range(3):
+            clock.now += 1
+            server.look()
+        assert await slow.rest() == b""
+        for _ in range(1000):
+            clock.now += 30
+            await until_read(quiet)
+            for _ in range(3):
+                server.look()
+        await quiet.say(frame(1, 5) + b"hello")
+        assert await quiet.reader.readexactly(3) == b"\x81\x015"
+
+
+async def test_of_messages_that_are_too_large_together_the_largest_goes() -> None:
+    async with handling(sockets) as (server, _, bound), AsyncExitStack() as stack:
+        peers = [await upgraded(bound, stack) for _ in range(4)]
+        for size, peer in enumerate(peers, 2):
+            await peer.say(frame(1, 1_000_000) + b"x" * 100_000 * size)
+        async with Peer.at(bound) as other:
+            await other.say(UPGRADE)
+            await other.reader.readuntil(b"\r\n\r\n")
+        await until(lambda: sum(each.unread for each in server.open) > 1_400_000)
+        server.look()
+        assert await peers[-1].rest() == b""
+        assert len(server.open) == 3
 
 
 # Answers that nobody takes ---------------------------------------------------------------------------------

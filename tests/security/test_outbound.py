@@ -17,10 +17,12 @@ import pytest
 from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.certificates import Authority, write
 
 from dragoman.core.addresses import Reach, parse_allowed
 from dragoman.core.targets import Rules
 from dragoman.ports import Forbidden, Outbound, Reply, Unreachable
+from dragoman.security.certificates import CertificateFiles
 from dragoman.security.outbound import Guard, Patience
 
 HERE = Rules(Reach(loopback=True))
@@ -470,6 +472,40 @@ async def test_headers_cannot_change_where_a_request_goes(headers: dict[str, str
         with pytest.raises(Forbidden, match="header"):
             await guard.post(f"http://127.0.0.1:{receiver.port}/", b"", headers)
     assert receiver.got == []
+
+
+@asynccontextmanager
+async def encrypted(authority: Authority, folder: Path) -> AsyncIterator[int]:
+    """A receiver with a certificate for this machine's names."""
+    context = CertificateFiles(*write(folder, authority.issue())).context
+    runner = web.ServerRunner(web.Server(well), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def test_certificates_are_checked_against_the_system_and_the_bundle(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    names = Names(localhost=[["127.0.0.1"]], hooks_example=[["127.0.0.1"]])
+    async with encrypted(authority, tmp_path) as port:
+        async with guarding(lookup=names, ca=authority.ca) as guard:
+            assert (await guard.get(f"https://localhost:{port}/")).body == b"well"
+            assert (await guard.post(f"https://127.0.0.1:{port}/", b"", {})).body == b"well"
+            with pytest.raises(Unreachable, match=r"^hooks.example:\d+: its TLS certificate is not good: .*mismatch"):
+                await guard.get(f"https://hooks.example:{port}/")
+            with pytest.raises(Unreachable, match=r"broke off|no HTTP"):
+                await guard.get(f"http://localhost:{port}/")
+        async with guarding(lookup=names) as guard:
+            with pytest.raises(Unreachable, match="its TLS certificate is not good: "):
+                await guard.get(f"https://localhost:{port}/")
+
+
+async def test_names_are_looked_up_by_the_system() -> None:
+    async with receiving() as receiver, guarding() as guard:
+        assert (await guard.get(f"http://localhost:{receiver.port}/")).body == b"well"
 
 
 async def test_a_bundle_that_holds_no_certificates_is_refused(tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ FIELD: Final = 16 * 1024
 FIELDS: Final = 96
 """Headers of a request."""
 
+NOISE: Final = 16
+"""Bytes a second that are no part of a message on a WebSocket: its signs of life."""
+
 _LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -84,7 +87,7 @@ class Connections(web.Server):
         self.patience = patience
         self.clock = clock or asyncio.get_running_loop().time
         self.bodies = Budget(bodies)
-        self._open: set[Connection] = set()
+        self.open: set[Connection] = set()
         self.idle: dict[Connection, None] = {}
         """Those without a request, longest first."""
 
@@ -93,17 +96,17 @@ class Connections(web.Server):
 
     def came(self, connection: Connection) -> None:
         """Lets a connection in, or closes it."""
-        if len(self._open) >= self._limit and self.idle:
+        if len(self.open) >= self._limit and self.idle:
             next(iter(self.idle)).drop()
-        if len(self._open) >= self._limit + RESERVE:
+        if len(self.open) >= self._limit + RESERVE:
             connection.drop()
             return
-        connection.surplus = len(self._open) >= self._limit
-        self._open.add(connection)
+        connection.surplus = len(self.open) >= self._limit
+        self.open.add(connection)
         self.idle[connection] = None
 
     def went(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        self.open.discard(connection)
         self.idle.pop(connection, None)
 
     async def watch(self) -> Never:
@@ -115,8 +118,14 @@ class Connections(web.Server):
     def look(self) -> None:
         """Ends what is too slow."""
         now = self.clock()
-        for connection in list(self._open):
+        for connection in list(self.open):
             connection.look(now)
+        unread = sorted((each for each in self.open if each.unread), key=lambda each: each.unread)
+        together = self.bodies.held + sum(each.unread for each in unread)
+        while together > self.bodies.size and unread:
+            largest = unread.pop()
+            together -= largest.unread
+            largest.drop()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
@@ -131,7 +140,7 @@ class Connections(web.Server):
 class Connection(web.RequestHandler):
     """One connection."""
 
-    __slots__ = ("_began", "_connections", "_received", "_request", "_stalled", "_unsent", "surplus")
+    __slots__ = ("_began", "_connections", "_framed", "_received", "_request", "_stalled", "_unsent", "surplus")
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(
@@ -151,6 +160,8 @@ class Connection(web.RequestHandler):
         """When the head or the body now coming in began; 0: nothing is."""
         self._received = 0
         self._request: web.BaseRequest | None = None
+        self._framed = False
+        """It is a WebSocket, and what was received is that of the message now coming in."""
         self._unsent = 0
         self._stalled = 0.0
         """Since when nothing of what is unsent was taken; 0: it was."""
@@ -164,7 +175,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._request is None and not self._began:
+        if not self._began if self._request is None else self._framed and not self._received:
             self._began = self._connections.clock()
         self._received += len(data)
         super().data_received(data)
@@ -183,6 +194,16 @@ class Connection(web.RequestHandler):
         if self.transport is not None:
             self._connections.idle[self] = None
 
+    def framed(self) -> None:
+        """A message of a WebSocket was taken; or it became one."""
+        self._framed = True
+        self._received = 0
+
+    @property
+    def unread(self) -> int:
+        """Bytes of a WebSocket's message that is not complete; bodies are counted by who reads them."""
+        return self._received if self._framed else 0
+
     def drop(self) -> None:
         """Closes at once: nothing is lost but a connection."""
         self._connections.went(self)
@@ -200,6 +221,11 @@ class Connection(web.RequestHandler):
             if self._began and now - self._began > patience.head:
                 transport.write(_LATE)
                 self.force_close()
+                return
+        elif self._framed:
+            self._received = max(0, self._received - NOISE)
+            if self._received and now - self._began > patience.body + self._received / patience.rate:
+                self.drop()
                 return
         elif not request.content.is_eof():
             allowed = patience.body + self._received / patience.rate
@@ -232,3 +258,9 @@ def budget(request: web.BaseRequest) -> Budget | None:
     """What limits the body of this request together with all others."""
     connection = request.protocol
     return connection._connections.bodies if isinstance(connection, Connection) else None
+
+
+def framed(request: web.BaseRequest) -> None:
+    """Notes that a message of a WebSocket was taken; first of all that the request became one."""
+    if isinstance(request.protocol, Connection):
+        request.protocol.framed()

@@ -15,7 +15,7 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from dragoman.bindings import body, callers, calls
+from dragoman.bindings import body, callers, calls, connections
 from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls, Peer
 from dragoman.bindings.cards import Cards
@@ -83,8 +83,10 @@ class WebSocket:
 
     async def _serve(self, socket: web.WebSocketResponse, request: web.BaseRequest, peer: Peer) -> None:
         open_calls: set[asyncio.Task[None]] = set()
+        connections.framed(request)
         try:
             async for frame in socket:
+                connections.framed(request)
                 if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                     break
                 access = Access("WebSocket", "", request_id(request))
