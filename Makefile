@@ -62,7 +62,7 @@ soak: $(ENV) ## steady load for an hour: do memory, files and handles stay flat?
 	@python -m tests.chaos.soak
 
 foreign: $(ENV) ## the published clients against our server, each in its own environment
-	@python tests/foreign/run.py $(ARGS)
+	@python -m tests.foreign.run $(ARGS)
 
 bench: $(ENV) ## benchmarks: the bare transports and us, side by side
 	@python -m bench $(ARGS)
@@ -112,5 +112,5 @@ openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (S
 		"put one (grpc-gateway 2.20) at $@, gen/openapi stays as committed" >&2; exit 1; }
 
 clean: ## remove everything that make made
-	rm -rf .venv .tools .foreign third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .tools .foreign .bench third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

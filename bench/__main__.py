@@ -1,96 +1,107 @@
-"""`python -m bench`: the bare transports and us, side by side, in one run.
+"""`python -m bench`: the bare transports, other servers and us, side by side, in one run.
 
-Rounds are interleaved, and ratios are taken inside a round: the machine drifts, the ratio does not. The server
-has the first core, the load the second. One JSON row per measurement goes to the file given with --rows. A section
-of its own shows what the size of a task costs (bench.size).
+Rounds are interleaved, and ratios are taken inside a round: the machine drifts, the ratio does not. The server has the
+first core, the load the second. Rows go to .bench/ as they are measured, so an interrupted run can still be reported
+(`--report`). A whole run of at least three rounds writes docs/performance.md and its plot; others only with `--write`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
-import subprocess
 import sys
-from collections import defaultdict
-from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from bench.servers import LOAD_CORE, ROOT, Server, bare, dragoman, pin
+from bench import document, machine, memory, report, rounds, size, stored
+from bench.loader import Loader
+from bench.rows import Rows, Writer
+from bench.run import Plan, Run
+from bench.sections import LIST, MEMORY, SIZE, chosen
+from bench.servers import CONTESTANTS, KEPT, LOAD_CORE, pin
+from tools.environments import NotMade
 
-KINDS = {"unary": (1, 16, 64), "stream": (1, 16)}
-UNITS = {"unary": "req/s", "stream": "events/s"}
-
-
-def measure(server: Server, transport: str, kind: str, callers: int, seconds: float) -> dict[str, Any]:
-    """One load on one server. Raises RuntimeError when any answer was wrong."""
-    command = [sys.executable, "-m", "bench.load", transport, kind, server.targets[transport]]
-    command += ["--callers", str(callers), "--seconds", str(seconds)] + ["--agents"] * server.agents
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as load:
-        pin(load.pid, LOAD_CORE)
-        said, complaint = load.communicate(timeout=seconds * 5 + 60)
-    if load.returncode:
-        raise RuntimeError(f"load on {server.name} failed:\n{complaint}")
-    row: dict[str, Any] = json.loads(said)
-    if row["errors"] or not row["count"]:
-        raise RuntimeError(f"{server.name}, {transport} {kind}: {row['errors']} wrong answers")
-    rate = row["count"] / row["seconds"]
-    return {"server": server.name, "transport": transport, "kind": kind, "callers": callers, "rate": rate, **row}
+ENOUGH: int = 3
+"""Rounds of a run that may stand in the documentation."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     short = bool(os.environ.get("BENCH_SHORT"))
     parser.add_argument("--rounds", type=int, default=1 if short else 5)
-    parser.add_argument("--seconds", type=float, default=0.5 if short else 3)
-    parser.add_argument("--rows", type=Path, help="also write JSON rows, one a line, to this file")
-    arguments = parser.parse_args()
-    cells = [(t, k, c) for t in ("grpc", "http") for k in KINDS for c in KINDS[k] if not short or c in (1, 16)]
-    rows: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        limits = {transport: stack.enter_context(bare(transport)) for transport in ("grpc", "http")}
-        ours = stack.enter_context(dragoman())
-        for number in range(arguments.rounds):
-            for at, (transport, kind, callers) in enumerate(cells):
-                note = f"round {number + 1}/{arguments.rounds}, {transport} {kind} {callers} ({at + 1}/{len(cells)})"
-                print(f"\r{note:60}", end="", file=sys.stderr, flush=True)
-                for server in (limits[transport], ours):
-                    measured = measure(server, transport, kind, callers, arguments.seconds)
-                    rows.append({"round": number, "bare": server is not ours, **measured})
-    print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
-    if arguments.rows:
-        arguments.rows.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    report(rows)
-    command = [sys.executable, "-m", "bench.size", *(["--short"] if short else [])]
-    subprocess.run(command, cwd=ROOT, check=True)  # in a process of its own: it weighs itself
+    parser.add_argument("--seconds", type=float, default=0.2 if short else 1.5, help="of each measurement")
+    parser.add_argument("--only", metavar="SECTIONS", default="", help="grpc-send,rest,stream,memory,...; all else")
+    parser.add_argument("--servers", metavar="NAMES", default="", help=f"only these: {', '.join(CONTESTANTS)}")
+    parser.add_argument("--huge", action="store_true", help="ListTasks also at a million tasks: some ten minutes more")
+    parser.add_argument("--own-load", action="store_true", help="neither wrk nor h2load, though they are there")
+    parser.add_argument("--report", metavar="ROWS", type=Path, nargs="+", help="measure nothing, report these files")
+    parser.add_argument("--write", action="store_true", help="write docs/performance.md whatever was measured")
+    found = parser.parse_args()
+    found.short = short
+    found.servers = [name for name in found.servers.split(",") if name]
+    if unknown := set(found.servers) - set(CONTESTANTS):
+        parser.error(f"no server {', '.join(sorted(unknown))}; there are {', '.join(CONTESTANTS)}")
+    try:
+        found.timed, found.alone = chosen([name for name in found.only.split(",") if name])
+    except ValueError as error:
+        parser.error(str(error))
+    return found
 
 
-def report(rows: list[dict[str, Any]]) -> None:
-    """Prints medians with ranges, and the median of the ratios taken inside each round."""
-    cells: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        cells[row["transport"], row["kind"], row["callers"]].append(row)
-    print(f"{'':24}{'bare transport':>26}{'dragoman, SQLite FULL':>28}{'ratio':>18}{'p50 / p99 ms':>16}")
-    for (transport, kind, callers), found in cells.items():
-        limit = [row["rate"] for row in found if row["bare"]]
-        ours = [row for row in found if not row["bare"]]
-        rates = [row["rate"] for row in ours]
-        ratios = [mine / bound for mine, bound in zip(rates, limit, strict=True)]
-        p50, p99 = (statistics.median(row[name] for row in ours) for name in ("p50", "p99"))
-        print(
-            f"{f'{transport} {kind}, {callers}':24}{_spread(limit, '.0f'):>26}{_spread(rates, '.0f'):>28}"
-            f"{_spread(ratios, '.2f'):>18}{f'{p50:.1f} / {p99:.1f}':>16}  {UNITS[kind]}"
-        )
+def main() -> int:
+    asked = arguments()
+    if asked.report:
+        rows = Rows.read(asked.report)
+    else:
+        writer = measure(asked)
+        rows = Rows([writer.rows])
+        print(f"\nrows: {writer.path}")
+    print(report.text(rows))
+    whole = not asked.report and not asked.only and not asked.servers and asked.rounds >= ENOUGH and not rows.errors
+    if whole or asked.write:
+        for path in document.write(rows):
+            print(f"{path} is written")
+    return 1 if rows.errors else 0
 
 
-def _spread(values: list[float], form: str) -> str:
-    middle = format(statistics.median(values), form)
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({format(min(values), form)}-{format(max(values), form)})"
+def measure(asked: argparse.Namespace) -> Writer:
+    """The whole run. Returns what was written, also when it was interrupted."""
+    pin(os.getpid(), LOAD_CORE)
+    about = {name: getattr(asked, name) for name in ("rounds", "seconds", "only", "huge", "short", "own_load")}
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    writer = Writer(KEPT / f"rows-{stamp}-{os.getpid()}.jsonl", machine.described(about))
+    tools = not asked.own_load and not asked.short
+    plan = Plan(asked.timed, asked.rounds, asked.seconds, asked.short, tools, frozenset(asked.servers))
+    with Loader() as loader:
+        run = Run(plan, writer, loader)
+        try:
+            make_environments(run)
+            rounds.measure(run)
+            if LIST in asked.alone:
+                stored.measure(run, huge=asked.huge)
+            if SIZE in asked.alone:
+                size.measure(run)
+            if MEMORY in asked.alone:
+                memory.measure(run)
+        except KeyboardInterrupt:
+            run.say("interrupted; what was measured is kept")
+        finally:
+            writer.close()
+    return writer
+
+
+def make_environments(run: Run) -> None:
+    """The environments of the other servers. Without one, its servers do not start, and the run says so."""
+    for environment in {one.environment for name, one in CONTESTANTS.items() if run.plan.takes(name)} - {None}:
+        assert environment is not None
+        run.say(f"environment {environment.name}")
+        try:
+            environment.make()
+        except NotMade as failed:
+            run.say(str(failed))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

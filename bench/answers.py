@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -11,61 +11,82 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 EVENTS: Final = 100
 """Chunks in one benchmark stream."""
 
+TICKS: Final = 200
+"""Events that every one of many subscribers gets."""
+
+SENTENCES: Final = 49
+"""What an agent says in the task that is read: with the message it answers, a history of 50."""
+
 TEXT: Final = "thirty-two bytes of message text"
-
-_TASK: Final = pb.Task(
-    id="01a1fb16-45f2-7e9c-986e-a47076da8d1c",
-    context_id="b08b654e-b050-4a8e-9077-f4e2ec0f09bd",
-    status=pb.TaskStatus(state=pb.TASK_STATE_COMPLETED),
-    artifacts=[pb.Artifact(artifact_id="output", parts=[pb.Part(text=TEXT)])],
-    history=[pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text=TEXT)])],
-)
-_TASK.status.timestamp.FromJsonString("2026-01-01T00:00:00.123Z")
-
-UNARY: Final = pb.SendMessageResponse(task=_TASK).SerializeToString()
-TASK_EVENT: Final = pb.StreamResponse(task=_TASK).SerializeToString()
-_MESSAGE: Final = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": TEXT}]}
-UNARY_JSON: Final = orjson.dumps(
-    {
-        "task": {
-            "id": _TASK.id,
-            "contextId": _TASK.context_id,
-            "status": {"state": "TASK_STATE_COMPLETED", "timestamp": "2026-01-01T00:00:00.123Z"},
-            "artifacts": [{"artifactId": "output", "parts": [{"text": TEXT}]}],
-            "history": [_MESSAGE],
-        }
-    }
-)
+ID: Final = "01a1fb16-45f2-7e9c-986e-a47076da8d1c"
+CONTEXT: Final = "b08b654e-b050-4a8e-9077-f4e2ec0f09bd"
+STAMP: Final = "2026-01-01T00:00:00.123Z"
 
 
-def chunk_event(number: int) -> bytes:
+def _task(history: list[pb.Message]) -> pb.Task:
+    task = pb.Task(id=ID, context_id=CONTEXT, history=history)
+    task.status.state = pb.TASK_STATE_COMPLETED
+    task.status.timestamp.FromJsonString(STAMP)
+    return task
+
+
+def _message(role: str, text: str, message_id: str) -> pb.Message:
+    return pb.Message(message_id=message_id, context_id=CONTEXT, task_id=ID, role=role, parts=[pb.Part(text=text)])
+
+
+def _task_json(history: list[dict[str, Any]]) -> dict[str, Any]:
+    status = {"state": "TASK_STATE_COMPLETED", "timestamp": STAMP}
+    return {"id": ID, "contextId": CONTEXT, "status": status, "history": history}
+
+
+def _message_json(role: str, text: str, message_id: str) -> dict[str, Any]:
+    ids = {"messageId": message_id, "contextId": CONTEXT, "taskId": ID}
+    return {**ids, "role": role, "parts": [{"text": text}]}
+
+
+_ARTIFACT_ID: Final = "f399ef73bd914dfd8b40cb1e07e34a0b"
+_ANSWERED = _task([_message("ROLE_USER", TEXT, "bench")])
+_ANSWERED.artifacts.add(artifact_id=_ARTIFACT_ID, parts=[pb.Part(text=TEXT)])
+_ANSWERED_JSON = _task_json([_message_json("ROLE_USER", TEXT, "bench")]) | {
+    "artifacts": [{"artifactId": _ARTIFACT_ID, "parts": [{"text": TEXT}]}]
+}
+
+_SPOKEN: Final = [
+    ("ROLE_USER", f"talk {SENTENCES}", "bench"),
+    *(("ROLE_AGENT", TEXT, f"{number:032x}") for number in range(SENTENCES)),
+]
+
+SENT: Final = pb.SendMessageResponse(task=_ANSWERED).SerializeToString()
+SENT_JSON: Final = orjson.dumps({"task": _ANSWERED_JSON})
+READ: Final = _task([_message(*one) for one in _SPOKEN]).SerializeToString()
+READ_JSON: Final = orjson.dumps(_task_json([_message_json(*one) for one in _SPOKEN]))
+OPENED: Final = pb.StreamResponse(task=_task([])).SerializeToString()
+OPENED_JSON: Final = orjson.dumps({"task": _task_json([])})
+
+
+def enveloped(result: bytes) -> bytes:
+    """A JSON-RPC answer with this result."""
+    return b'{"jsonrpc":"2.0","id":1,"result":%s}' % result
+
+
+def sse(event: bytes, number: int) -> bytes:
+    """One server-sent event, with an id as long as ours."""
+    return b"id: 8d244801.a7994062.%d\ndata: %s\n\n" % (number, event)
+
+
+def chunk(number: int) -> bytes:
     """The StreamResponse of one chunk."""
     update = pb.TaskArtifactUpdateEvent(
-        task_id=_TASK.id,
-        context_id=_TASK.context_id,
+        task_id=ID,
+        context_id=CONTEXT,
         artifact=pb.Artifact(artifact_id="output", parts=[pb.Part(text=f"chunk-{number} ")]),
         append=number > 0,
     )
     return pb.StreamResponse(artifact_update=update).SerializeToString()
 
 
-SSE_EVENT: Final = b"data: %s\n\n" % orjson.dumps(
-    {
-        "artifactUpdate": {
-            "taskId": _TASK.id,
-            "contextId": _TASK.context_id,
-            "artifact": {"artifactId": "output", "parts": [{"text": "chunk-42 "}]},
-            "append": True,
-        }
-    }
-)
-
-
-def send_request(text: str) -> pb.SendMessageRequest:
-    """A 1.0 request with one text part."""
-    return pb.SendMessageRequest(message=pb.Message(message_id="bench", role=pb.ROLE_USER, parts=[pb.Part(text=text)]))
-
-
-def send_json(text: str) -> bytes:
+def chunk_json(number: int) -> bytes:
     """The same as JSON."""
-    return orjson.dumps({"message": {"messageId": "bench", "role": "ROLE_USER", "parts": [{"text": text}]}})
+    artifact = {"artifactId": "output", "parts": [{"text": f"chunk-{number} "}]}
+    update = {"taskId": ID, "contextId": CONTEXT, "artifact": artifact, "append": number > 0}
+    return orjson.dumps({"artifactUpdate": update})

@@ -1,160 +1,231 @@
 """Load from a process of its own: so many callers, each waiting for its answer before it asks again.
 
-Every answer is looked at; anything but what was asked for counts as an error. Prints one JSON line:
-{"count", "seconds", "errors", "p50", "p99"} where count is answers (unary) or events (streams), p in ms.
+Reads jobs from its input, JSON and one a line, and prints a result for each. Every answer is looked at; anything but
+what was asked for is an error, and told. The clock runs between two moments of steady load, so neither connecting nor
+the end of the last stream is in the figures.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
 
-import grpc
 import uvloop
 
-from bench.answers import EVENTS, TEXT, send_json, send_request
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from bench import listing, subscribers, tools
+from bench.answers import EVENTS, SENTENCES, TEXT
+from bench.asking import FORMS, Form
+from bench.job import Job, Measured
+from bench.lines import Line, Wrong, connect
+from bench.spent import cpu
 
-Ask = Callable[[], Awaitable[int]]
-"""Asks once and gives what it counted; 0 is an error."""
+WARM_UP: Final = 0.3
+"""Of the seconds measured, before them."""
 
+ENOUGH: Final = 2
+"""Answers or events for each caller, below which a rate says little."""
 
-async def over_grpc(target: str, kind: str, callers: int, *, agents: bool) -> list[Ask]:
-    channel = grpc.aio.insecure_channel(target)
-    metadata = (("a2a-version", "1.0"),)
-    request = send_request(TEXT)
-    if kind == "stream":
-        request = send_request(str(EVENTS))
-        request.tenant = "chunks" if agents else ""
-    payload = request.SerializeToString()
-    send: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
-    stream: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(
-        "/lf.a2a.v1.A2AService/SendStreamingMessage"
-    )
+LONGEST: Final = 5.0
+"""Seconds that a server may have for them."""
 
-    async def unary() -> int:
-        answer = pb.SendMessageResponse.FromString(await send(payload, metadata=metadata))
-        return int(answer.task.status.state == pb.TASK_STATE_COMPLETED)
+PATIENCE: Final = 30.0
+"""Seconds that streams may take to end after the clock has stopped."""
 
-    async def streaming() -> int:
-        count = 0
-        async for _ in stream(payload, metadata=metadata):
-            count += 1
-        return count if count > EVENTS else 0
-
-    return [unary if kind == "unary" else streaming] * callers
+Ask = Callable[[], Awaitable[None]]
 
 
-class Connection(asyncio.Protocol):
-    """A keep-alive HTTP/1.1 connection that does as little as a load generator may."""
+@dataclass
+class Meter:
+    """Counts answers or events, and how long each answer took, between two moments."""
 
-    def __init__(self) -> None:
-        self._seen = bytearray()
-        self._done: asyncio.Future[bytes] | None = None
-        self._transport: asyncio.Transport | None = None
+    pid: int
+    count: int = 0
+    right: int = 0
+    size: int = 0
+    took: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    running: bool = True
+    _began: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
+    def begin(self) -> None:
+        self.count = 0
+        self.took.clear()
+        self._began = time.perf_counter(), cpu(self.pid), time.process_time()
 
-    def data_received(self, data: bytes) -> None:
-        self._seen += data
-        seen, head = self._seen, self._seen.find(b"\r\n\r\n")
-        if head < 0 or self._done is None:
-            return
-        at = seen.lower().find(b"content-length:", 0, head)
-        if at >= 0:
-            if len(seen) < head + 4 + int(seen[at + 15 : seen.index(b"\r\n", at)]):
-                return
-        elif not seen.endswith(b"0\r\n\r\n"):
-            return
-        done, self._done = self._done, None
-        answer = bytes(seen)
-        seen.clear()
-        if not done.done():
-            done.set_result(answer)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._done is not None and not self._done.done():
-            self._done.set_exception(exc or ConnectionResetError())
-
-    async def ask(self, request: bytes) -> bytes:
-        self._done = asyncio.get_running_loop().create_future()
-        assert self._transport is not None
-        self._transport.write(request)
-        return await self._done
+    def end(self, kind: str) -> Measured:
+        now, server, load = time.perf_counter(), cpu(self.pid), time.process_time()
+        began, server_began, load_began = self._began
+        self.running = False
+        p50, p99 = percentiles(self.took)
+        return Measured(
+            count=self.count, seconds=now - began, p50=p50, p99=p99, server_cpu=server - server_began,
+            load_cpu=load - load_began, tool="own client", size=self.size / max(self.right, 1), kind=kind,
+        )  # fmt: skip
 
 
-async def over_http(target: str, kind: str, callers: int, *, agents: bool) -> list[Ask]:
-    host, port = target.split(":")
-    path, text = ("/message:send", TEXT) if kind == "unary" else ("/message:stream", str(EVENTS))
-    if kind == "stream" and agents:
-        path = "/chunks" + path
-    body = send_json(text)
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: {target}\r\nContent-Type: application/json\r\n"
-        f"A2A-Version: 1.0\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    request = head.encode() + body
-    asks: list[Ask] = []
-    for _ in range(callers):
-        _, connection = await asyncio.get_running_loop().create_connection(Connection, host, int(port))
-
-        async def ask(connection: Connection = connection) -> int:
-            answer = await connection.ask(request)
-            if not answer.startswith(b"HTTP/1.1 200"):
-                return 0
-            if kind == "unary":
-                return int(b"TASK_STATE_COMPLETED" in answer)
-            events = answer.count(b"data: ")
-            return events if events > EVENTS else 0
-
-        asks.append(ask)
-    return asks
+def percentiles(took: list[float]) -> tuple[float, float]:
+    """The median and the 99th of a hundred, in the unit given; 0 of nothing."""
+    if not took:
+        return 0.0, 0.0
+    ordered = sorted(took)
+    return ordered[len(ordered) // 2], ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)]
 
 
-async def run(asks: list[Ask], seconds: float) -> dict[str, float]:
-    took: list[float] = []
-    count = errors = 0
-    begin = time.perf_counter()
-    end = begin + seconds
+async def drive(asks: list[Ask], meter: Meter, kind: str, warm_up: float, seconds: float) -> Measured:
+    """All callers at once, until the time is over, and enough has come: a slow server gets more time."""
 
     async def caller(ask: Ask) -> None:
-        nonlocal count, errors
-        while (start := time.perf_counter()) < end:
-            got = await ask()
-            took.append(time.perf_counter() - start)
-            count += got
-            errors += not got
+        while meter.running:
+            start = time.perf_counter()
+            try:
+                await ask()
+            except (Wrong, OSError) as error:
+                meter.wrong.append(str(error))
+                return
+            meter.took.append((time.perf_counter() - start) * 1000)
 
-    await asyncio.gather(*(caller(ask) for ask in asks))
-    spent = time.perf_counter() - begin
-    took.sort()
-    return {
-        "count": count,
-        "seconds": spent,
-        "errors": errors,
-        "p50": took[len(took) // 2] * 1000,
-        "p99": took[int(len(took) * 0.99)] * 1000,
-    }
+    callers = [asyncio.create_task(caller(ask)) for ask in asks]
+    await asyncio.sleep(warm_up)
+    meter.begin()
+    await asyncio.sleep(seconds)
+    latest = time.perf_counter() + LONGEST
+    while meter.count < ENOUGH * len(asks) and not meter.wrong and time.perf_counter() < latest:
+        await asyncio.sleep(seconds)
+    measured = meter.end(kind)
+    _, late = await asyncio.wait(callers, timeout=PATIENCE)
+    if late:
+        meter.wrong.append(f"{len(late)} of {len(asks)} callers got no answer in {PATIENCE:.0f} s")
+    if meter.wrong:
+        raise Wrong(f"{len(meter.wrong)} wrong answers, such as: {meter.wrong[0]}")
+    return measured
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    connect = over_grpc if arguments.transport == "grpc" else over_http
-    asks = await connect(arguments.target, arguments.kind, arguments.callers, agents=arguments.agents)
-    await run(asks, min(0.5, arguments.seconds / 4))
-    print(json.dumps(await run(asks, arguments.seconds)), flush=True)
+def sending(line: Line, form: Form, meter: Meter) -> Ask:
+    """A send, until its task has ended. Where a send does not wait for that, the task is polled."""
+    wire = form.send(TEXT)
+
+    async def ask() -> None:
+        answer = await line.ask(wire)
+        if not form.waits:
+            wanted = form.get(TEXT, form.task(answer))
+            while not form.completed(answer):
+                answer = await line.ask(wanted)
+        if not form.completed(answer):
+            raise Wrong(answer[:500].decode("utf-8", "replace"))
+        meter.count += 1
+        meter.right += 1
+        meter.size += len(answer)
+
+    return ask
+
+
+def streaming(line: Line, form: Form, meter: Meter) -> Ask:
+    """A streaming send of so many chunks, which count as they arrive."""
+    wire = form.stream(f"chunks {EVENTS}")
+
+    async def ask() -> None:
+        got = 0
+
+        def arrived(count: int) -> None:
+            nonlocal got
+            got += count
+            meter.count += count
+
+        await line.follow(wire, arrived)
+        if got != EVENTS:
+            raise Wrong(f"{got} chunks instead of {EVENTS}")
+
+    return ask
+
+
+async def finished_talk(line: Line, form: Form) -> str:
+    """The id of a task with a long history."""
+    text = f"talk {SENTENCES}"
+    answer = await line.ask(form.send(text))
+    task = form.task(answer)
+    if not form.waits:
+        while b"completed" not in await line.ask(form.get(text, task)):
+            await asyncio.sleep(0.01)
+    return task
+
+
+def getting(line: Line, form: Form, meter: Meter, task: str, right: bytes) -> Ask:
+    """GetTask of a task that has ended: the answer is the same to the byte."""
+    wire = form.get(f"talk {SENTENCES}", task)
+
+    async def ask() -> None:
+        answer = await line.ask(wire)
+        if answer != right:
+            raise Wrong(answer[:500].decode("utf-8", "replace"))
+        meter.count += 1
+        meter.right += 1
+        meter.size += len(answer)
+
+    return ask
+
+
+async def unary(job: Job) -> Measured:
+    """Sends or reads: by wrk or h2load where they are there and can ask so, after a warm-up that checks all answers."""
+    form, meter = FORMS[job.binding, job.whose], Meter(job.pid)
+    lines = [await connect(job.binding, job.target, form) for _ in range(job.callers)]
+    if job.kind == "send":
+        wire, right = form.send(TEXT), None
+        asks = [sending(line, form, meter) for line in lines]
+    else:
+        task = await finished_talk(lines[0], form)
+        wire = form.get(f"talk {SENTENCES}", task)
+        right = await lines[0].ask(wire)
+        if (said := max(right.count(TEXT.encode()), 0)) < SENTENCES:
+            raise Wrong(f"a history with {said} sentences instead of {SENTENCES}")
+        asks = [getting(line, form, meter, task, right) for line in lines]
+    tool = tools.find(job.binding) if job.tools and (form.waits or job.kind == "get") else None
+    seconds = job.seconds * WARM_UP if tool else job.seconds
+    own = await drive(asks, meter, job.kind, job.seconds * WARM_UP, seconds)
+    own = replace(own, heads=lines[0].head_size)
+    for line in lines:
+        line.close()
+    if tool is None:
+        return own
+    return await asyncio.to_thread(tools.run, tool, job, wire, right, own)
+
+
+async def streams(job: Job) -> Measured:
+    """Streams, by our own client: wrk and h2load see a stream when it has ended, and not what is in it."""
+    form, meter = FORMS[job.binding, job.whose], Meter(job.pid)
+    lines = [await connect(job.binding, job.target, form) for _ in range(job.callers)]
+    asks = [streaming(line, form, meter) for line in lines]
+    return await drive(asks, meter, job.kind, job.seconds * WARM_UP, job.seconds)
+
+
+KINDS: Final[dict[str, Callable[[Job], Awaitable[Any]]]] = {
+    "send": unary,
+    "get": unary,
+    "stream": streams,
+    "subscribers": subscribers.measure,
+    "list": listing.measure,
+}
+
+
+async def answered(line: str) -> dict[str, Any]:
+    """The result of one job, or what was wrong."""
+    job = Job(**json.loads(line))
+    try:
+        found = asdict(await KINDS[job.kind](job))
+    except (Wrong, OSError, TimeoutError) as error:
+        return {"wrong": str(error) or type(error).__name__}
+    return found if found.get("count", 1) else {"wrong": "nothing was answered in the time"}
+
+
+async def main() -> None:
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        print(json.dumps(await answered(line)), flush=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("transport", choices=["grpc", "http"])
-    parser.add_argument("kind", choices=["unary", "stream"])
-    parser.add_argument("target", help="HOST:PORT")
-    parser.add_argument("--callers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--agents", action="store_true", help="the target serves our agents, not fixed bytes")
-    uvloop.run(main(parser.parse_args()))
+    uvloop.run(main())

@@ -1,37 +1,50 @@
-"""`python -m bench.size`: what size costs. The last event of many beside an early one, one message of many beside one
-of few, room on disk before and after folding, memory after many tasks.
+"""`python -m bench.size`: what size costs. One more event of a task of 10 to 10,000, one message of many beside one of
+few, room on disk before and after folding.
 
 Without a disk's whims (`synchronous=normal`) and without transports: these are ratios of the same work on a task
-that is small and on one that is large. Small and large take turns, so that the machine's drift hits both.
+that is small and on one that is large. Small and large take turns, so that the machine's drift hits both. Runs in a
+process of its own, on the server's core, and prints a row of JSON for each figure.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
-import logging
-import os
+import itertools
+import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from bench.agents import echo
-from bench.answers import TEXT, send_request
-from dragoman.bus.local import LocalBus
+from bench.rows import Key
+from bench.run import FEW, Run
+from bench.sections import SIZE
+from bench.servers import KEPT, OURS, SERVER_CORE, pin
 from dragoman.core import states
-from dragoman.core.identity import NOBODY
 from dragoman.core.log import Appended
 from dragoman.ports import Store
-from dragoman.runtime import Call, open_runtime
 from dragoman.stores.sqlite import Sizes, open_store
 from dragoman.testing.changes import by_runner, chunk, follow_up, running, status
+from tools.environments import ROOT
 
-EVENT = "0123456789" * 5
-SMALL = 10
+EVENT: Final = "0123456789" * 5
+EVENTS: Final = (10, 100, 1_000, 10_000)
+SMALL, LARGE = EVENTS[0], EVENTS[-1]
+FOLDED: Final = 100_000
+Figure = tuple[str, float, str]
+"""Case, value, unit."""
+
+Asks = dict[int, Callable[[], Awaitable[Any]]]
+
+
+def appending_case(events: int) -> str:
+    """What rows and tables call one more event of a task of so many."""
+    return f"one more event after {events:,}"
 
 
 async def grown(store: Store, events: int) -> Appended:
@@ -54,41 +67,41 @@ async def _all(work: Iterable[Awaitable[Any]]) -> None:
         await asyncio.gather(*waiting[at : at + 500])
 
 
-async def beside(times: int, small: Callable[[], Awaitable[Any]], large: Callable[[], Awaitable[Any]]) -> list[float]:
-    """Microseconds of both, by turns: the medians."""
-    took: tuple[list[float], list[float]] = ([], [])
+async def beside(times: int, asks: Asks) -> dict[int, float]:
+    """Microseconds of each, by turns: the medians."""
+    took: dict[int, list[float]] = {size: [] for size in asks}
     for _ in range(times):
-        for asked, spent in zip((small, large), took, strict=True):
+        for size, ask in asks.items():
             begin = time.perf_counter()
-            await asked()
-            spent.append((time.perf_counter() - begin) * 1e6)
-    return [statistics.median(spent) for spent in took]
+            await ask()
+            took[size].append((time.perf_counter() - begin) * 1e6)
+    return {size: statistics.median(spent) for size, spent in took.items()}
 
 
-async def appending(store: Store, large: int, times: int) -> list[float]:
-    """One more event of a task that has `SMALL`, and of one that has `large`."""
-    tasks = iter([await grown(store, SMALL) for _ in range(times)])
-    one = await grown(store, large)
+async def appending(store: Store, times: int) -> dict[int, float]:
+    """One more event of tasks of each size. There are so many tasks of a size that none grows by more than a tenth."""
+    asks: Asks = {}
+    for events in EVENTS:
+        tasks = itertools.cycle([await grown(store, events) for _ in range(max(1, times * 10 // events))])
+        asks[events] = lambda tasks=tasks: store.append(by_runner(next(tasks), chunk("out", EVENT)))  # type: ignore[misc]  # a default binds it
+    return await beside(times, asks)
+
+
+async def reading(store: Store, times: int) -> dict[int, float]:
+    """GetTask with one message of few, and of many."""
+    few, many = await talked(store, SMALL), await talked(store, LARGE)
     return await beside(
         times,
-        lambda: store.append(by_runner(next(tasks), chunk("out", EVENT))),
-        lambda: store.append(by_runner(one, chunk("out", EVENT))),
+        {SMALL: lambda: store.read(few.head.ref, history=1), LARGE: lambda: store.read(many.head.ref, history=1)},
     )
 
 
-async def reading(store: Store, large: int, times: int) -> list[float]:
-    """GetTask with one message of few, and of many."""
-    few, many = await talked(store, SMALL), await talked(store, large)
-    return await beside(
-        times, lambda: store.read(few.head.ref, history=1), lambda: store.read(many.head.ref, history=1)
-    )
-
-
-async def resuming(store: Store, large: int, times: int) -> list[float]:
+async def resuming(store: Store, times: int) -> dict[int, float]:
     """The last event of few, and of many."""
-    few, many = await grown(store, SMALL), await grown(store, large)
+    few, many = await grown(store, SMALL), await grown(store, LARGE)
     return await beside(
-        times, lambda: store.events(few.head.ref, SMALL - 1), lambda: store.events(many.head.ref, large - 1)
+        times,
+        {SMALL: lambda: store.events(few.head.ref, SMALL - 1), LARGE: lambda: store.events(many.head.ref, LARGE - 1)},
     )
 
 
@@ -101,15 +114,13 @@ async def folding(folder: Path, events: int) -> dict[str, float]:
     found: dict[str, float] = {}
 
     async def look(name: str) -> None:
-        found[f"{name} rows"] = await store._read(_rows)
-        found[f"{name} bytes"] = await store._read(_bytes)
-        found[f"{name} us"], _ = await beside(5, lambda: store.read(claimed.head.ref), _nothing)
+        found[f"rows, {name}"] = await store._read(_rows)
+        found[f"bytes, {name}"] = await store._read(_bytes)
+        found[f"us, {name}"] = (await beside(5, {0: lambda: store.read(claimed.head.ref)}))[0]
 
     await look("before")
     now += 10_000
-    begin = time.perf_counter()
     await store.tidy()
-    found["seconds"] = time.perf_counter() - begin
     await look("after")
     await store.close()
     return found
@@ -124,76 +135,48 @@ def _bytes(connection: Any) -> int:
     return int(connection.execute(f"SELECT ({used}) * page_size FROM pragma_page_size").fetchone()[0])
 
 
-async def _nothing() -> None:
-    return None
-
-
-async def remembering(folder: Path, first: int, tasks: int) -> dict[str, float]:
-    """Memory of a process after `first` finished tasks, and after `tasks`."""
-    logging.disable(logging.INFO)
-    store = open_store(folder / "memory.db", synchronous="normal")
-    async with open_runtime(store, LocalBus(), [echo]) as runtime:
-        call = Call(runtime.service.caller("", NOBODY))
-        request = send_request(TEXT)
-
-        async def send(count: int) -> None:
-            for _ in range(count):
-                await runtime.service.send_message(call, request)
-
-        await asyncio.gather(*(send(first // 64) for _ in range(64)))
-        early = resident()
-        begin = time.perf_counter()
-        await asyncio.gather(*(send((tasks - first) // 64) for _ in range(64)))
-        spent = time.perf_counter() - begin
-        late = resident()
+async def figures(folder: Path, short: bool) -> list[Figure]:
+    """All figures of one round."""
+    times = 50 if short else 500
+    store = open_store(folder / "tasks.db", synchronous="normal")
+    found: list[Figure] = [(appending_case(size), us, "us") for size, us in (await appending(store, times)).items()]
+    found += [(f"GetTask, 1 message of {size:,}", us, "us") for size, us in (await reading(store, times)).items()]
+    found += [(f"events after {size - 1:,}", us, "us") for size, us in (await resuming(store, times)).items()]
     await store.close()
-    return {"early": early, "late": late, "rate": (tasks - first) / spent}
+    units = {"rows": "rows", "bytes": "bytes", "us": "us"}
+    folded = await folding(folder, FOLDED // 10 if short else FOLDED)
+    return found + [(f"folding: {case}", value, units[case.partition(",")[0]]) for case, value in folded.items()]
 
 
-def resident() -> float:
-    """MiB of memory this process holds."""
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+def measure(run: Run) -> None:
+    """Rounds of it, each in a process that is pinned like a server."""
+    for number in range(min(run.plan.rounds, FEW)):
+        command = [sys.executable, "-m", "bench.size", *(["--short"] if run.plan.short else [])]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            pin(process.pid, SERVER_CORE)
+            said, complaint = process.communicate()
+        if process.returncode:
+            run.failed(Key(SIZE, "all", OURS), number, complaint.strip().splitlines()[-1])
+            return
+        for case, value, unit in _figures(said):
+            run.figure(Key(SIZE, case, OURS), number, value, unit, told=f"{value:,.0f} {unit}")
 
 
-async def measure(short: bool) -> dict[str, Any]:
-    large, times = (10_000, 50) if short else (10_000, 500)
-    first, tasks = (1_000, 5_000) if short else (5_000, 200_000)
-    with tempfile.TemporaryDirectory() as folder:
-        memory = await remembering(Path(folder), first, tasks)  # first, while nothing else was held
-        store = open_store(Path(folder) / "tasks.db", synchronous="normal")
-        found: dict[str, Any] = {"large": large, "first": first, "tasks": tasks}
-        found["append"] = await appending(store, large, times)
-        found["read"] = await reading(store, large, times)
-        found["resume"] = await resuming(store, large, times)
-        await store.close()
-        found["folding"] = await folding(Path(folder), 20_000 if short else 100_000)
-        found["memory"] = memory
-    return found
+def _figures(said: str) -> Iterator[Figure]:
+    for line in said.splitlines():
+        case, value, unit = json.loads(line)
+        yield case, value, unit
 
 
-def report(found: dict[str, Any]) -> None:
-    """Prints the section."""
-    large, fold, memory = f"{found['large']:,}", found["folding"], found["memory"]
-    print(f"\n{'size (SQLite, synchronous=normal)':44}{'small':>14}{'large':>14}{'ratio':>10}")
-    for name, (small, big) in (
-        (f"append event {large} beside event {SMALL}", found["append"]),
-        (f"GetTask, 1 message of {large} beside {SMALL}", found["read"]),
-        (f"events after {found['large'] - 1:,} beside after {SMALL - 1}", found["resume"]),
-    ):
-        print(f"{name:44}{f'{small:.0f} us':>14}{f'{big:.0f} us':>14}{big / small:>10.2f}")
-    print(f"{'':44}{'before':>14}{'after':>14}{'ratio':>10}")
-    for name, unit, per in (("rows", "", 1), ("bytes", " MiB", 2**20), ("us", " ms", 1000)):
-        before, after = fold[f"before {name}"] / per, fold[f"after {name}"] / per
-        what = {"rows": "rows of a finished task", "bytes": "room on disk", "us": "its GetTask"}[name]
-        print(f"{f'folding, {what}':44}{f'{before:,.1f}{unit}':>14}{f'{after:,.1f}{unit}':>14}{after / before:>10.3f}")
-    name = f"memory after {found['first']:,} and {found['tasks']:,} tasks"
-    early, late = memory["early"], memory["late"]
-    print(f"{name:44}{f'{early:.0f} MiB':>14}{f'{late:.0f} MiB':>14}{late / early:>10.2f}", end="")
-    print(f"  ({memory['rate']:.0f} tasks/s)")
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.size", description=__doc__)
+    parser.add_argument("--short", action="store_true")
+    short = parser.parse_args().short
+    KEPT.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=KEPT) as folder:
+        for figure in asyncio.run(figures(Path(folder), short)):
+            print(json.dumps(figure))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m bench.size", description=__doc__)
-    parser.add_argument("--short", action="store_true")
-    report(asyncio.run(measure(parser.parse_args().short)))
+    main()

@@ -12,7 +12,6 @@ A run of all clients writes docs/clients.md, unless one of them broke off: its r
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -27,11 +26,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import table
+from tests.foreign import table
+
+from tools.environments import CACHE, ROOT, Environment, NotMade
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-CACHE = ROOT / ".foreign"
 TABLE = ROOT / "docs" / "clients.md"
 START_LIMIT = 30
 CLIENT_LIMIT = 180
@@ -54,14 +53,9 @@ class Client:
         return (self.folder / "package.json").exists()
 
     @property
-    def sources(self) -> list[Path]:
+    def environment(self) -> Environment:
         names = ("package.json", "package-lock.json") if self.is_node else ("requirements.txt",)
-        return [path for name in names if (path := self.folder / name).exists()]
-
-    @property
-    def environment(self) -> Path:
-        made_from = b"".join(path.read_bytes() for path in self.sources) + sys.version.encode()
-        return CACHE / f"{self.name}-{hashlib.sha256(made_from).hexdigest()[:12]}"
+        return Environment(self.name, tuple(path for name in names if (path := self.folder / name).exists()))
 
 
 @dataclass
@@ -91,37 +85,11 @@ def clients(names: list[str]) -> list[Client]:
 
 
 def make(client: Client) -> None:
-    """Makes a client's environment unless it is there. An unfinished one never counts as made."""
-    done = client.environment / ".made"
-    if done.exists():
-        return
-    shutil.rmtree(client.environment, ignore_errors=True)
-    client.environment.mkdir(parents=True)
-    if client.is_node:
-        for path in client.sources:
-            shutil.copy(path, client.environment)
-        # Not `ci`: it wants a lock with the optional packages of every platform, which no one platform can write.
-        run(["npm", "install", "--no-audit", "--no-fund", "--silent"], client.environment)
-    else:
-        python = client.environment / "bin" / "python"
-        requirements = client.folder / "requirements.txt"
-        uv = ROOT / ".tools" / "uv" / "bin" / "uv"
-        made = uv.exists() and not subprocess.call(
-            [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, client.environment]
-        )
-        if made and not subprocess.call([uv, "pip", "install", "--quiet", "--python", python, "-r", requirements]):
-            done.touch()
-            return
-        run([sys.executable, "-m", "venv", str(client.environment)], ROOT)
-        run([str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements)], ROOT)
-    done.touch()
-
-
-def run(command: list[str], folder: Path) -> None:
-    """Runs a step of making an environment. Exits with what it said when it fails."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    """Makes a client's environment unless it is there. Exits with what a failing step said."""
+    try:
+        client.environment.make()
+    except NotMade as failed:
+        sys.exit(str(failed))
 
 
 @contextmanager
@@ -154,20 +122,21 @@ def addresses(log: Path, process: subprocess.Popen[bytes]) -> dict[str, str]:
 
 def check(client: Client, told: dict[str, str]) -> Outcome:
     """Runs one client against the server."""
+    folder = client.environment.folder
     if client.is_node:
         # Where its node_modules are.
-        shutil.copy(HERE / "checks.mjs", client.environment)
-        script = shutil.copy(client.folder / "check.mjs", client.environment)
+        shutil.copy(HERE / "checks.mjs", folder)
+        script = shutil.copy(client.folder / "check.mjs", folder)
         command = ["node", script]
     else:
-        command = [str(client.environment / "bin" / "python"), str(client.folder / "check.py")]
+        command = [str(client.environment.python), str(client.folder / "check.py")]
     command += ["--http", told["http"], "--grpc", told["grpc"], "--project", str(ROOT)]
     began = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=CLIENT_LIMIT, check=False,
-            cwd=client.environment, env=environment,
+            cwd=folder, env=environment,
         )  # fmt: skip
         output, code = done.stdout, done.returncode
     except subprocess.TimeoutExpired as late:

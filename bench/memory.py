@@ -1,0 +1,138 @@
+"""Memory of a server: at rest, for each finished task, each waiting task and each stream that nothing comes on.
+
+Resident memory before and after so many of each, in a fresh server that has done something already: what it takes
+once is not counted as what it takes each time. Streams follow as many tasks, and share five connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import uvloop
+
+from bench.answers import TEXT
+from bench.asking import FORMS, Form
+from bench.lines import Line, Wrong, connect
+from bench.rows import Key
+from bench.run import FEW, Run
+from bench.sections import MEMORY
+from bench.servers import CONTESTANTS, OURS, Running, started
+from bench.spent import resident
+
+CALLERS: Final = 32
+CONNECTIONS: Final = 5
+SETTLE: Final = 1.0
+"""Seconds before memory is read, so that what runs after the last answer is done."""
+
+PATIENCE: Final = 60.0
+PEER_ROUNDS: Final = 1
+"""A peer's memory is reported beside ours; once is enough for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many of each."""
+
+    before: int
+    finished: int
+    waiting: int
+    streams: int
+
+
+FULL: Final = {
+    OURS: Counts(2_000, 20_000, 5_000, 500),
+    "a2a-sdk memory": Counts(500, 3_000, 1_000, 200),
+    "a2a-sdk SQLite": Counts(100, 300, 300, 100),
+    "fasta2a": Counts(1_000, 10_000, 3_000, 0),  # it ends the stream of a task that waits
+}
+SHORT: Final = {OURS: Counts(100, 300, 100, 50)}
+CASES: Final = ("idle server", "finished task", "waiting task", "idle stream")
+
+
+def measure(run: Run) -> None:
+    """A fresh server for each round."""
+    for number in range(min(run.plan.rounds, FEW)):
+        for name, counts in (SHORT if run.plan.short else FULL).items():
+            if run.plan.takes(name) and (name == OURS or number < PEER_ROUNDS):
+                _server(run, name, counts, number)
+
+
+def _server(run: Run, name: str, counts: Counts, number: int) -> None:
+    contestant = CONTESTANTS[name]
+    binding = contestant.bindings[0]
+    try:
+        with started(contestant) as server:
+            found = uvloop.run(_held_by(server, binding, counts))
+    except (RuntimeError, Wrong, OSError, TimeoutError) as error:
+        run.failed(Key(MEMORY, CASES[0], name), number, str(error) or type(error).__name__)
+        return
+    for case, held in found.items():
+        run.figure(Key(MEMORY, case, name), number, held, "bytes", told=f"{held / 1000:,.2f} KB")
+
+
+async def _held_by(server: Running, binding: str, counts: Counts) -> dict[str, float]:
+    """Bytes of each case. Raises Wrong for an answer that is not right."""
+    form = FORMS[binding, server.contestant.whose]
+    lines = [await connect(binding, server.target(binding), form) for _ in range(CALLERS)]
+    found = {"idle server": await _held(server)}
+    await _many(lines, form, TEXT, counts.before)
+    before = await _held(server)
+    await _many(lines, form, TEXT, counts.finished)
+    ended = await _held(server)
+    found["finished task"] = (ended - before) / counts.finished
+    tasks = await _many(lines, form, "ask", counts.waiting)
+    waiting = await _held(server)
+    found["waiting task"] = (waiting - ended) / counts.waiting
+    if counts.streams:
+        following = await _follow(lines, form, tasks[: counts.streams])
+        found["idle stream"] = (await _held(server) - waiting) / counts.streams
+        if any(stream.done() for stream in following):
+            raise Wrong("a stream ended though its task waits")
+        for line in lines:
+            line.close()
+        await asyncio.gather(*following, return_exceptions=True)
+    return found
+
+
+async def _held(server: Running) -> float:
+    await asyncio.sleep(SETTLE)
+    return float(resident(server.pid))
+
+
+async def _many(lines: list[Line], form: Form, text: str, count: int) -> list[str]:
+    """Sends so many and gives their tasks' ids."""
+    wire = form.send(text)
+    left = iter(range(count))
+    tasks: list[str] = []
+
+    async def caller(line: Line) -> None:
+        for _ in left:
+            answer = await line.ask(wire)
+            if form.waits and text == TEXT and not form.completed(answer):
+                raise Wrong(answer[:500].decode("utf-8", "replace"))
+            tasks.append(form.task(answer))
+
+    await asyncio.gather(*(caller(line) for line in lines))
+    return tasks
+
+
+async def _follow(lines: list[Line], form: Form, tasks: list[str]) -> list[asyncio.Task[None]]:
+    """A stream for each of these tasks. Returns when something came on each."""
+    absent = set(tasks)
+    complete = asyncio.Event()
+
+    def present(task: str) -> None:
+        absent.discard(task)
+        if not absent:
+            complete.set()
+
+    following = [
+        asyncio.create_task(
+            lines[number % CONNECTIONS].follow(form.subscribe("ask", task), lambda _, task=task: present(task))  # type: ignore[misc]  # a default binds it
+        )
+        for number, task in enumerate(tasks)
+    ]
+    await asyncio.wait_for(complete.wait(), PATIENCE)
+    return following

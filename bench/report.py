@@ -1,0 +1,182 @@
+"""What a run says: tables in Markdown that can be read on a terminal too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from bench.goals import goals
+from bench.rows import Key, Row, Rows
+from bench.sections import DISK, LIST, MEMORY, SIZE, START, TIMED, Section
+from bench.servers import CONTESTANTS, OURS, limit_of
+from bench.spread import figure
+from bench.stored import STATES
+
+BOUND: Final = 0.95
+"""Share of its core from which on a load may be what is slow."""
+
+DISTURBED: Final = 0.1
+"""Share of the server's core that others used meanwhile, from which on a row is named."""
+
+
+def text(rows: Rows) -> str:
+    """Everything, for the terminal and the document."""
+    parts = [described(rows), goal_table(rows)]
+    parts += [section_table(rows, section) for section in TIMED]
+    parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), remarks(rows)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def described(rows: Rows) -> str:
+    """What it was measured on and with."""
+    lines = []
+    for about in rows.about:
+        asked = about["arguments"]
+        versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+        tools = ", ".join(about["tools"].values()) or "none, so our own client"
+        if asked["own_load"] or asked["short"]:
+            tools = "our own client only"
+        lines += [
+            f"Measured on {about['date']} at {about['commit']}: {about['cpu']}, {about['cores']} cores,",
+            f"{about['system']}, {about['disk']}; Python {about['python']}, SQLite {about['sqlite']}, {versions}.",
+            f"{asked['rounds']} interleaved rounds of {asked['seconds']} s a cell. Load tools: {tools}.",
+        ]
+    return "\n".join(lines)
+
+
+def goal_table(rows: Rows) -> str:
+    """Each goal that was measured."""
+    lines = []
+    for goal in goals():
+        found = goal.find(rows)
+        if found is not None:
+            sign = "at most" if goal.most else "at least"
+            value = f"{found} {goal.unit}".strip()
+            bounds = f"{sign} {goal.spelled(goal.bound)}", goal.spelled(goal.aim)
+            lines.append((goal.title, value, *bounds, goal.verdict(found)))
+    if not lines:
+        return ""
+    head = ("measure (a ratio is of the bare transport, unless said)", "found", "must", "aim", "reached")
+    return "### What has to be reached\n\n" + table([head, *lines])
+
+
+def section_table(rows: Rows, section: Section) -> str:
+    """One section: rates, ratios to the limit and to each peer, and what a request costs."""
+    cases = [case for case in map(section.case, (*section.callers, section.short)) if _any(rows, section, case)]
+    cases = list(dict.fromkeys(cases))
+    if not cases:
+        return ""
+    servers = [name for name in section.servers if any(Key(section.name, case, name) in rows for case in cases)]
+    lines = [("", *cases)]
+    lines += [(name, *(_cell(rows.spread(Key(section.name, case, name))) for case in cases)) for name in servers]
+    if OURS in servers:
+        for name in servers:
+            if name != OURS:
+                ratios = (rows.ratio(Key(section.name, case, OURS), Key(section.name, case, name)) for case in cases)
+                lines.append((f"{OURS} / {name}", *map(_cell, ratios)))
+    for name in (limit_of(section.binding), OURS):
+        if section.kind in ("send", "get"):
+            lines.append((f"p50 / p99 ms, {name}", *(_times(rows, Key(section.name, case, name)) for case in cases)))
+        lines.append(
+            (f"CPU µs each, {name}", *(_cell(rows.spread(Key(section.name, case, name), "cpu_us")) for case in cases))
+        )
+    tools = sorted({row["tool"] for case in cases for name in servers for row in _rows(rows, section, case, name)})
+    return f"### {section.title}, {section.unit}\n\n{table(lines)}\n\nLoad: {', '.join(tools)}."
+
+
+def start_table(rows: Rows) -> str:
+    """Start-up of each server, and the disk."""
+    starts = {name: rows.spread(Key(START, "to listening", name)) for name in CONTESTANTS}
+    lines = [(f"{name}, to listening", f"{found} s") for name, found in starts.items() if found is not None]
+    disk = Key(DISK, "a small commit", "disk")
+    if found := rows.spread(disk):
+        lines.append(("the disk: write and fdatasync, p50", f"{found} ms"))
+        lines.append(("the disk: write and fdatasync, p99", f"{rows.spread(disk, 'p99')} ms"))
+    return f"### Start-up, and the disk\n\n{table([('', ''), *lines])}" if lines else ""
+
+
+def list_table(rows: Rows) -> str:
+    """ListTasks by size of the store."""
+    keys = [key for key in rows if key.section == LIST]
+    if not keys:
+        return ""
+    sizes = list(dict.fromkeys(key.case.split(" tasks")[0] for key in keys))
+    lines = [("ms", *(f"{size} tasks" for size in sizes))]
+    for name in CONTESTANTS:
+        for filtered in STATES.values():
+            for page in (1, 100):
+                cases = [f"{size} tasks, page {page}, {filtered}" for size in sizes]
+                if any(Key(LIST, case, name) in rows for case in cases):
+                    found = (rows.spread(Key(LIST, case, name)) for case in cases)
+                    lines.append((f"{name}, page {page}, {filtered}", *map(_cell, found)))
+    return f"### ListTasks over gRPC, pages of 10, p50\n\n{table(lines)}"
+
+
+def size_table(rows: Rows) -> str:
+    """What size costs inside our store."""
+    units = {key: row["unit"] for key in rows if key.section == SIZE for (row,) in rows.together(key)}
+    lines = [(key.case, f"{rows.spread(key)} {unit.replace('us', 'µs')}") for key, unit in units.items()]
+    return f"### What size costs in our store (synchronous=normal)\n\n{table([('', ''), *lines])}" if lines else ""
+
+
+def memory_table(rows: Rows) -> str:
+    """Resident memory."""
+    keys = [key for key in rows if key.section == MEMORY]
+    if not keys:
+        return ""
+    cases = list(dict.fromkeys(key.case for key in keys))
+    servers = dict.fromkeys(key.server for key in keys)
+    lines = [("KB", *cases)]
+    lines += [(name, *(_kilobytes(rows, Key(MEMORY, case, name)) for case in cases)) for name in servers]
+    return f"### Resident memory, KB each\n\n{table(lines)}"
+
+
+def remarks(rows: Rows) -> str:
+    """What a reader has to know of single rows: a load at its limit, a busy neighbour, what failed."""
+    found = []
+    for key in rows:
+        load, others = rows.spread(key, "load"), rows.spread(key, "others")
+        where = f"{key.section}, {key.case}, {key.server}"
+        if load is not None and load.median > BOUND:
+            found.append(f"- {where}: the load used {load.median:.0%} of its core, so it may be what is slow.")
+        if others is not None and others.median > DISTURBED:
+            found.append(f"- {where}: other servers used {others.median:.0%} of the core meanwhile.")
+    found += [
+        f"- {row['section']}, {row['case']}, {row['server']}, round {row['round'] + 1}: {row['error']}"
+        for row in rows.errors
+    ]
+    return "### Remarks\n\n" + "\n".join(found) if found else ""
+
+
+def table(lines: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table whose columns are aligned."""
+    rows = [list(line) for line in lines]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    rule = ["-" * width for width in widths]
+    return "\n".join(
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"
+        for row in [rows[0], rule, *rows[1:]]
+    )
+
+
+def _cell(found: object) -> str:
+    return "" if found is None else str(found)
+
+
+def _times(rows: Rows, key: Key) -> str:
+    p50, p99 = rows.spread(key, "p50"), rows.spread(key, "p99")
+    return "" if p50 is None or p99 is None else f"{figure(p50.median)} / {figure(p99.median)}"
+
+
+def _kilobytes(rows: Rows, key: Key) -> str:
+    found = [row["value"] / 1e3 for (row,) in rows.together(key)]
+    return "" if not found else " / ".join(figure(value) for value in sorted(found))
+
+
+def _any(rows: Rows, section: Section, case: str) -> bool:
+    return any(Key(section.name, case, name) in rows for name in section.servers)
+
+
+def _rows(rows: Rows, section: Section, case: str, name: str) -> Iterator[Row]:
+    for (row,) in rows.together(Key(section.name, case, name)):
+        yield row

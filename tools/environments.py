@@ -1,0 +1,73 @@
+"""Environments of other people's packages, made once and kept in `.foreign/` under the hash of what they are made of.
+
+So a changed pin makes a new one, and an unfinished one never counts as made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CACHE: Final = ROOT / ".foreign"
+_UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
+
+
+class NotMade(Exception):
+    """A step of making an environment failed, with what it said."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment: a name, and the files that say what is in it (requirements.txt, or package.json and a lock)."""
+
+    name: str
+    sources: tuple[Path, ...]
+
+    @property
+    def folder(self) -> Path:
+        made_from = b"".join(path.read_bytes() for path in self.sources) + sys.version.encode()
+        return CACHE / f"{self.name}-{hashlib.sha256(made_from).hexdigest()[:12]}"
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    def make(self) -> None:
+        """Makes it unless it is there. Raises NotMade."""
+        done = self.folder / ".made"
+        if done.exists():
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        if self.sources[0].name == "package.json":
+            self._make_node()
+        else:
+            self._make_python(self.sources[0])
+        done.touch()
+
+    def _make_node(self) -> None:
+        for path in self.sources:
+            shutil.copy(path, self.folder)
+        # Not `ci`: it wants a lock with the optional packages of every platform, which no one platform can write.
+        _run(["npm", "install", "--no-audit", "--no-fund", "--silent"], self.folder)
+
+    def _make_python(self, requirements: Path) -> None:
+        create: list[str | Path] = ["venv", "--quiet", "--allow-existing", "--python", sys.executable, self.folder]
+        install: list[str | Path] = ["pip", "install", "--quiet", "--python", self.python, "-r", requirements]
+        if _UV.exists() and not subprocess.call([_UV, *create]) and not subprocess.call([_UV, *install]):
+            return
+        _run([sys.executable, "-m", "venv", self.folder], ROOT)
+        _run([self.python, "-m", "pip", "install", "--quiet", "-r", requirements], ROOT)
+
+
+def _run(command: Sequence[str | Path], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotMade(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
