@@ -19,7 +19,7 @@ ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
 .PHONY: help env lock serve test coverage check format lint format-check types layers googleapis proto proto-check \
-	baseline openapi fuzz chaos soak foreign bench bench-smoke clean
+	baseline openapi fuzz chaos soak foreign bench bench-smoke profile clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -64,11 +64,14 @@ soak: $(ENV) ## steady load for an hour: do memory, files and handles stay flat?
 foreign: $(ENV) ## the published clients against our server, each in its own environment
 	@python -m tests.foreign.run $(ARGS)
 
-bench: $(ENV) ## benchmarks: the bare transports and us, side by side
+bench: $(ENV) ## the bare transports, other servers and us, side by side (ARGS="--only grpc-send --rounds 3", --help)
 	@python -m bench $(ARGS)
 
-bench-smoke: $(ENV) ## the benchmarks' short form
+bench-smoke: $(ENV) ## the benchmarks' short form: does everything answer, and rightly?
 	@BENCH_SHORT=1 python -m bench $(ARGS)
+
+profile: $(ENV) ## where the microseconds of one send go (ARGS="--binding jsonrpc --callers 64")
+	@python -m bench.profile $(ARGS)
 
 # ---------------------------------------------------------------- checks
 

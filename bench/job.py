@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +43,5 @@ class Measured:
     """Bytes of an answer, on average."""
     heads: int = 0
     """Bytes of its headers, over gRPC."""
+    threads: dict[str, float] = field(default_factory=dict)
+    """Seconds of CPU of each of the server's threads, by number and name."""

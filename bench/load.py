@@ -22,7 +22,7 @@ from bench.answers import EVENTS, SENTENCES, TEXT
 from bench.asking import FORMS, Form
 from bench.job import Job, Measured
 from bench.lines import Line, Wrong, connect
-from bench.spent import cpu
+from bench.spent import cpu_by_thread
 
 WARM_UP: Final = 0.3
 """Of the seconds measured, before them."""
@@ -50,21 +50,25 @@ class Meter:
     took: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     running: bool = True
-    _began: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    _began: float = 0.0
+    _load: float = 0.0
+    _threads: dict[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
         self.count = 0
         self.took.clear()
-        self._began = time.perf_counter(), cpu(self.pid), time.process_time()
+        self._began, self._load = time.perf_counter(), time.process_time()
+        self._threads = cpu_by_thread(self.pid)
 
     def end(self, kind: str) -> Measured:
-        now, server, load = time.perf_counter(), cpu(self.pid), time.process_time()
-        began, server_began, load_began = self._began
+        seconds, load = time.perf_counter() - self._began, time.process_time() - self._load
+        now = cpu_by_thread(self.pid)
+        threads = {thread: spent - self._threads.get(thread, 0.0) for thread, spent in now.items()}
         self.running = False
         p50, p99 = percentiles(self.took)
         return Measured(
-            count=self.count, seconds=now - began, p50=p50, p99=p99, server_cpu=server - server_began,
-            load_cpu=load - load_began, tool="own client", size=self.size / max(self.right, 1), kind=kind,
+            kind=kind, count=self.count, seconds=seconds, p50=p50, p99=p99, server_cpu=sum(threads.values()),
+            load_cpu=load, tool="own client", size=self.size / max(self.right, 1), threads=threads,
         )  # fmt: skip
 
 

@@ -33,8 +33,8 @@ from dragoman.testing.changes import by_runner, chunk, follow_up, running, statu
 from tools.environments import ROOT
 
 EVENT: Final = "0123456789" * 5
-EVENTS: Final = (10, 100, 1_000, 10_000)
-SMALL, LARGE = EVENTS[0], EVENTS[-1]
+SIZES: Final = (10, 100, 1_000, 10_000)
+SMALL, LARGE = SIZES[0], SIZES[-1]
 FOLDED: Final = 100_000
 Figure = tuple[str, float, str]
 """Case, value, unit."""
@@ -78,30 +78,30 @@ async def beside(times: int, asks: Asks) -> dict[int, float]:
     return {size: statistics.median(spent) for size, spent in took.items()}
 
 
-async def appending(store: Store, times: int) -> dict[int, float]:
+async def appending(store: Store, sizes: Iterable[int], times: int) -> dict[int, float]:
     """One more event of tasks of each size. There are so many tasks of a size that none grows by more than a tenth."""
     asks: Asks = {}
-    for events in EVENTS:
+    for events in sizes:
         tasks = itertools.cycle([await grown(store, events) for _ in range(max(1, times * 10 // events))])
         asks[events] = lambda tasks=tasks: store.append(by_runner(next(tasks), chunk("out", EVENT)))  # type: ignore[misc]  # a default binds it
     return await beside(times, asks)
 
 
-async def reading(store: Store, times: int) -> dict[int, float]:
+async def reading(store: Store, large: int, times: int) -> dict[int, float]:
     """GetTask with one message of few, and of many."""
-    few, many = await talked(store, SMALL), await talked(store, LARGE)
+    few, many = await talked(store, SMALL), await talked(store, large)
     return await beside(
         times,
-        {SMALL: lambda: store.read(few.head.ref, history=1), LARGE: lambda: store.read(many.head.ref, history=1)},
+        {SMALL: lambda: store.read(few.head.ref, history=1), large: lambda: store.read(many.head.ref, history=1)},
     )
 
 
-async def resuming(store: Store, times: int) -> dict[int, float]:
+async def resuming(store: Store, large: int, times: int) -> dict[int, float]:
     """The last event of few, and of many."""
-    few, many = await grown(store, SMALL), await grown(store, LARGE)
+    few, many = await grown(store, SMALL), await grown(store, large)
     return await beside(
         times,
-        {SMALL: lambda: store.events(few.head.ref, SMALL - 1), LARGE: lambda: store.events(many.head.ref, LARGE - 1)},
+        {SMALL: lambda: store.events(few.head.ref, SMALL - 1), large: lambda: store.events(many.head.ref, large - 1)},
     )
 
 
@@ -137,14 +137,20 @@ def _bytes(connection: Any) -> int:
 
 async def figures(folder: Path, short: bool) -> list[Figure]:
     """All figures of one round."""
-    times = 50 if short else 500
+    sizes, times = (SIZES[:-1], 50) if short else (SIZES, 500)
     store = open_store(folder / "tasks.db", synchronous="normal")
-    found: list[Figure] = [(appending_case(size), us, "us") for size, us in (await appending(store, times)).items()]
-    found += [(f"GetTask, 1 message of {size:,}", us, "us") for size, us in (await reading(store, times)).items()]
-    found += [(f"events after {size - 1:,}", us, "us") for size, us in (await resuming(store, times)).items()]
+    found: list[Figure] = [
+        (appending_case(size), us, "us") for size, us in (await appending(store, sizes, times)).items()
+    ]
+    found += [
+        (f"GetTask, 1 message of {size:,}", us, "us") for size, us in (await reading(store, sizes[-1], times)).items()
+    ]
+    found += [
+        (f"events after {size - 1:,}", us, "us") for size, us in (await resuming(store, sizes[-1], times)).items()
+    ]
     await store.close()
     units = {"rows": "rows", "bytes": "bytes", "us": "us"}
-    folded = await folding(folder, FOLDED // 10 if short else FOLDED)
+    folded = await folding(folder, FOLDED // 50 if short else FOLDED)
     return found + [(f"folding: {case}", value, units[case.partition(",")[0]]) for case, value in folded.items()]
 
 

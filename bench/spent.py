@@ -9,13 +9,13 @@ from typing import Final
 _PROC: Final = Path("/proc")
 
 
-def cpu_by_thread(pid: int) -> dict[tuple[int, str], float]:
-    """Seconds of CPU of each thread that is alive, by its number and name. Empty where it cannot be told."""
-    found: dict[tuple[int, str], float] = {}
+def cpu_by_thread(pid: int) -> dict[str, float]:
+    """Seconds of CPU of each thread that is alive, by `NUMBER NAME`. Empty where it cannot be told."""
+    found: dict[str, float] = {}
     for task in (_PROC / str(pid) / "task").glob("*"):
         try:
             name = (task / "comm").read_text().strip()
-            found[int(task.name), name] = int((task / "schedstat").read_text().split()[0]) / 1e9
+            found[f"{task.name} {name}"] = int((task / "schedstat").read_text().split()[0]) / 1e9
         except OSError:  # it has just ended, or the kernel keeps no such statistics
             continue
     return found

@@ -28,6 +28,9 @@ HUGE: Final = 1_000_000
 SHORT: Final = 3_000
 """Tasks that are COMPLETED; a tenth as many are FAILED."""
 
+PEERS: Final = ("a2a-sdk memory", "a2a-sdk SQLite")
+"""Those that have ListTasks. They are not asked at a million tasks: one answer would take seconds."""
+
 STATES: Final = {"": "no filter", "TASK_STATE_COMPLETED": "by state"}
 SECONDS: Final = 0.5
 LAST: Final = 100
@@ -42,7 +45,8 @@ def measure(run: Run, *, huge: bool) -> None:
     """Fills the stores once, and measures in rounds."""
     sizes = [FEW, SHORT] if run.plan.short else [FEW, MANY, *([HUGE] if huge else [])]
     wanted = [(OURS, tasks) for tasks in sizes]
-    wanted += [(name, tasks) for name in ("a2a-sdk memory", "a2a-sdk SQLite") for tasks in sizes if tasks <= MANY]
+    peers = PEERS[1:] if run.plan.short else PEERS
+    wanted += [(name, tasks) for name in peers for tasks in sizes[: 1 if run.plan.short else 2]]
     with ExitStack() as stack:
         servers: dict[tuple[str, int], Running] = {}
         for name, tasks in wanted:
