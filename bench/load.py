@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
@@ -222,6 +223,8 @@ async def answered(line: str) -> dict[str, Any]:
         found = asdict(await KINDS[job.kind](job))
     except (Wrong, OSError, TimeoutError) as error:
         return {"wrong": str(error) or type(error).__name__}
+    except Exception as error:  # an answer that could not even be read; the next job shall be done all the same
+        return {"wrong": f"{error!r}, at {traceback.extract_tb(error.__traceback__)[-1]}"}
     return found if found.get("count", 1) else {"wrong": "nothing was answered in the time"}
 
 

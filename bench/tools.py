@@ -111,7 +111,11 @@ def _wrk(
     script.write_text(wrk_script(wire, right), "utf-8")
     seconds = max(SHORTEST, round(job.seconds))
     command = [tool, "-t", "1", "-c", str(job.callers), "-d", f"{seconds}s", "--timeout", "30s", "-s", str(script)]
-    said = json.loads(_say([*command, f"http://{job.target}{wire.path}"], seconds).splitlines()[-1])
+    output = _say([*command, f"http://{job.target}{wire.path}"], seconds)
+    summary = output.rstrip().rpartition("\n")[2]
+    if not summary.startswith("{"):  # the script is broken, which wrk does not take for an error
+        raise Wrong(f"wrk said nothing that the script would have said:\n{output}")
+    said = json.loads(summary)
     if said["wrong"] or not said["count"]:
         raise Wrong(f"wrk: {said['wrong']} wrong answers of {said['count']}")
     return said["count"], said["us"] / 1e6, said["p50"], said["p99"]
@@ -125,7 +129,7 @@ def wrk_script(wire: Wire, right: bytes | None) -> str:
     )  # fmt: skip
     return _WRK.format(
         method=wire.method, body=wire.body.decode(), check=check,
-        headers="\n".join(f"wrk.headers[{_lua(name)}] = {_lua(value)}" for name, value in headers.items()),
+        headers="\n".join(f"wrk.headers[ {_lua(name)} ] = {_lua(value)}" for name, value in headers.items()),
     )  # fmt: skip
 
 
