@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from bench.goals import goals
-from bench.rows import Key, Row, Rows
+from bench.rows import Key, Rows
 from bench.sections import DISK, LIST, MEMORY, SIZE, START, TIMED, Section
 from bench.servers import CONTESTANTS, OURS, limit_of
 from bench.spread import figure
@@ -80,8 +80,18 @@ def section_table(rows: Rows, section: Section) -> str:
         lines.append(
             (f"CPU µs each, {name}", *(_cell(rows.spread(Key(section.name, case, name), "cpu_us")) for case in cases))
         )
-    tools = sorted({row["tool"] for case in cases for name in servers for row in _rows(rows, section, case, name)})
-    return f"### {section.title}, {section.unit}\n\n{table(lines)}\n\nLoad: {', '.join(tools)}."
+    return f"### {section.title}, {section.unit}\n\n{table(lines)}\n\n{load_of(rows, section, cases, servers)}"
+
+
+def load_of(rows: Rows, section: Section, cases: list[str], servers: list[str]) -> str:
+    """Which program was the load, and of whom it was another one."""
+    used: dict[str, list[str]] = {}
+    for name in servers:
+        found = {row["tool"] for case in cases for (row,) in rows.together(Key(section.name, case, name))}
+        used.setdefault(" and ".join(sorted(found)), []).append(name)
+    most = max(used, key=lambda tool: len(used[tool]))
+    rest = [f"{tool} for {', '.join(names)}" for tool, names in used.items() if tool != most]
+    return f"Load: {'; '.join([most, *rest])}."
 
 
 def start_table(rows: Rows) -> str:
@@ -175,8 +185,3 @@ def _kilobytes(rows: Rows, key: Key) -> str:
 
 def _any(rows: Rows, section: Section, case: str) -> bool:
     return any(Key(section.name, case, name) in rows for name in section.servers)
-
-
-def _rows(rows: Rows, section: Section, case: str, name: str) -> Iterator[Row]:
-    for (row,) in rows.together(Key(section.name, case, name)):
-        yield row

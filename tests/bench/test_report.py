@@ -1,0 +1,119 @@
+"""The report of a run, its plot, and the document that holds both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from bench.rows import Row, Rows
+from bench.sections import TIMED
+from bench.servers import OURS
+from tests.bench.test_goals import everything, row
+
+from bench import document, plot, report
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def made() -> Rows:
+    rows = [one | {"tool": "wrk", "cpu_us": 100.0, "load": 0.5, "others": 0.0} for one in everything()]
+    return Rows([rows])
+
+
+def lines(text: str, heading: str) -> list[list[str]]:
+    """The cells of the table below a heading."""
+    below = text.split(heading)[1].split("\n\n")[1]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in below.splitlines()]
+
+
+def test_a_section_has_a_rate_for_each_server_and_a_ratio_to_each_other_one() -> None:
+    table = lines(report.text(made()), "JSON-RPC: blocking send")
+    assert table[0] == ["", "1 caller", "16 callers", "64 callers"]
+    cells = {line[0]: line[1:] for line in table}
+    assert cells["dragoman"] == ["500", "500", "500"]
+    for name in ("bare HTTP", "a2a-sdk memory", "a2a-sdk SQLite", "fasta2a"):
+        assert cells[name] == ["1,000"] * 3
+        assert cells[f"dragoman / {name}"] == ["0.500"] * 3
+    assert cells["p50 / p99 ms, dragoman"] == ["2.00 / 5.00"] * 3
+
+
+def test_a_goal_that_was_missed_says_so() -> None:
+    table = lines(report.text(made()), "What has to be reached")
+    verdicts = {line[0]: line[-1] for line in table}
+    assert verdicts["gRPC blocking send, 64 callers"] == "aim"
+    assert verdicts["gRPC 100 subscribers, delivered events"] == "NO"
+    assert verdicts["`dragoman serve` to listening"] == "yes"
+
+
+def test_only_what_was_measured_is_in_the_report() -> None:
+    only = Rows([[row("grpc-send", "16 callers", OURS, 500, p50=1.0, p99=2.0, cpu_us=3.0) | {"tool": "h2load"}]])
+    text = report.text(only)
+    assert "gRPC: blocking send" in text
+    assert "REST" not in text
+    assert "What has to be reached" not in text
+    assert report.text(Rows([])).strip() == ""
+
+
+def test_the_program_that_was_used_is_named() -> None:
+    text = report.text(made())
+    assert "Load: wrk." in text
+
+
+def test_columns_are_aligned() -> None:
+    text = report.table([("a", "bcd"), ("efgh", "i")])
+    assert text == "| a    | bcd |\n| ---- | --- |\n| efgh | i   |"
+
+
+def test_a_load_at_its_limit_a_busy_neighbour_and_a_failure_are_remarked() -> None:
+    rows: list[Row] = [
+        row("rest-send", "64 callers", "bare HTTP", 1, load=0.99, others=0.0, p50=1, p99=1, cpu_us=1) | {"tool": "wrk"},
+        row("rest-send", "64 callers", OURS, 1, load=0.1, others=0.5, p50=1, p99=1, cpu_us=1) | {"tool": "wrk"},
+        {"section": "rest-send", "case": "64 callers", "server": "fasta2a", "round": 2, "error": "3 wrong answers"},
+    ]
+    remarks = report.remarks(Rows([rows])).splitlines()[2:]
+    assert len(remarks) == 3
+    assert "bare HTTP: the load used 99% of its core" in remarks[0]
+    assert "dragoman: other servers used 50%" in remarks[1]
+    assert "fasta2a, round 3: 3 wrong answers" in remarks[2]
+
+
+def test_the_plot_has_a_panel_for_each_section_and_a_bar_for_each_server() -> None:
+    root = ElementTree.fromstring(plot.svg(made()))
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    for section in TIMED:
+        assert section.title in texts
+    assert texts.count(OURS) == len(TIMED)
+    bars = sum(len(section.servers) for section in TIMED)
+    assert len(list(root.iter(f"{SVG}rect"))) == bars + 1  # and the background
+
+
+def test_a_bar_is_longer_the_higher_the_rate() -> None:
+    rates = {"bare gRPC": 5000.0, OURS: 1800.0, "a2a-sdk memory": 400.0, "a2a-sdk SQLite": 55.0}
+    rows = Rows([[row("grpc-send", "64 callers", name, rate) for name, rate in rates.items()]])
+    root = ElementTree.fromstring(plot.svg(rows))
+    widths = [float(bar.attrib["width"]) for bar in root.iter(f"{SVG}rect")][1:]
+    assert widths == sorted(widths, reverse=True)
+    assert len(set(widths)) == len(widths)
+
+
+def test_nothing_has_no_plot() -> None:
+    assert plot.svg(Rows([])) == ""
+
+
+def test_what_is_generated_replaces_what_was_between_the_markers_and_nothing_else() -> None:
+    before = f"By hand.\n\n{document.BEGIN}\n\nold\n\n{document.END}\n\nMore by hand.\n"
+    after = document.replaced(before, "new\n")
+    assert after == before.replace("old", "new")
+    assert document.replaced(after, "new") == after
+
+
+@pytest.mark.parametrize("text", ["", document.BEGIN, f"{document.BEGIN}{document.BEGIN}{document.END}"])
+def test_a_document_without_both_markers_is_not_touched(text: str) -> None:
+    with pytest.raises(document.NoMarkers, match="each once"):
+        document.replaced(text, "new")
+
+
+def test_the_document_of_this_project_can_be_written() -> None:
+    text = Path(document.DOCUMENT).read_text("utf-8")
+    assert document.replaced(text, "new").count("new") >= 1
