@@ -24,6 +24,7 @@ from bench.spent import resident
 CALLERS: Final = 32
 CONNECTIONS: Final = 5
 SETTLE: Final = 1.0
+SETTLE_SHORT: Final = 0.1
 """Seconds before memory is read, so that what runs after the last answer is done."""
 
 PATIENCE: Final = 60.0
@@ -39,6 +40,7 @@ class Counts:
     finished: int
     waiting: int
     streams: int
+    settle: float = SETTLE
 
 
 FULL: Final = {
@@ -47,7 +49,7 @@ FULL: Final = {
     "a2a-sdk SQLite": Counts(100, 300, 300, 100),
     "fasta2a": Counts(1_000, 10_000, 3_000, 0),  # it ends the stream of a task that waits
 }
-SHORT: Final = {OURS: Counts(100, 300, 100, 50)}
+SHORT: Final = {OURS: Counts(50, 100, 50, 20, SETTLE_SHORT)}
 CASES: Final = ("idle server", "finished task", "waiting task", "idle stream")
 
 
@@ -76,18 +78,18 @@ async def _held_by(server: Running, binding: str, counts: Counts) -> dict[str, f
     """Bytes of each case. Raises Wrong for an answer that is not right."""
     form = FORMS[binding, server.contestant.whose]
     lines = [await connect(binding, server.target(binding), form) for _ in range(CALLERS)]
-    found = {"idle server": await _held(server)}
+    found = {"idle server": await _held(server, counts.settle)}
     await _many(lines, form, TEXT, counts.before)
-    before = await _held(server)
+    before = await _held(server, counts.settle)
     await _many(lines, form, TEXT, counts.finished)
-    ended = await _held(server)
+    ended = await _held(server, counts.settle)
     found["finished task"] = (ended - before) / counts.finished
     tasks = await _many(lines, form, "ask", counts.waiting)
-    waiting = await _held(server)
+    waiting = await _held(server, counts.settle)
     found["waiting task"] = (waiting - ended) / counts.waiting
     if counts.streams:
         following = await _follow(lines, form, tasks[: counts.streams])
-        found["idle stream"] = (await _held(server) - waiting) / counts.streams
+        found["idle stream"] = (await _held(server, counts.settle) - waiting) / counts.streams
         if any(stream.done() for stream in following):
             raise Wrong("a stream ended though its task waits")
         for line in lines:
@@ -96,8 +98,8 @@ async def _held_by(server: Running, binding: str, counts: Counts) -> dict[str, f
     return found
 
 
-async def _held(server: Running) -> float:
-    await asyncio.sleep(SETTLE)
+async def _held(server: Running, settle: float) -> float:
+    await asyncio.sleep(settle)
     return float(resident(server.pid))
 
 

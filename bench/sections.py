@@ -12,7 +12,7 @@ from bench.servers import CONTESTANTS, EVERY
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rounds of one kind of load. `callers` are its cases; a short run takes the one named `short`."""
+    """Rounds of one kind of load. `callers` are its cases; a short run has only `short`."""
 
     name: str
     title: str
@@ -40,10 +40,10 @@ class Section:
 SPELLED: Final = {"grpc": "gRPC", "rest": "REST", "jsonrpc": "JSON-RPC"}
 
 KINDS: Final = (
-    ("send", "blocking send", (1, 16, 64), 16, "caller", "req/s"),
-    ("stream", f"streaming send of {EVENTS} chunks", (1, 16), 16, "stream", "events/s"),
-    ("subscribers", f"one task of {TICKS} events and its subscribers", (100,), 20, "subscriber", "events/s"),
-    ("get", "GetTask with 50 messages", (16,), 16, "caller", "req/s"),
+    ("send", "blocking send", (1, 16, 64), 4, "caller", "req/s"),
+    ("stream", f"streaming send of {EVENTS} chunks", (1, 16), 4, "stream", "events/s"),
+    ("subscribers", f"one task of {TICKS} events and its subscribers", (100,), 10, "subscriber", "events/s"),
+    ("get", "GetTask with 50 messages", (16,), 4, "caller", "req/s"),
 )
 """Kind, title, cases, the case of a short run, what a case counts, unit."""
 

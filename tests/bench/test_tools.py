@@ -68,7 +68,7 @@ def test_answers_of_the_size_of_those_that_were_looked_at_are_right() -> None:
     ],
 )
 def test_a_grpc_error_among_them_is_found_by_sizes(change: dict[str, int], why: str) -> None:
-    said = replace(tools.read_h2load(SAID), **change)  # type: ignore[arg-type]  # names of its fields
+    said = replace(tools.read_h2load(SAID), **change)
     with pytest.raises(Wrong, match=why):
         tools.check_h2load(said, 10000, 16, OWN)
 

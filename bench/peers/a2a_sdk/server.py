@@ -109,7 +109,9 @@ def card() -> pb.AgentCard:
 async def main(arguments: argparse.Namespace) -> None:
     store: TaskStore = InMemoryTaskStore()
     if arguments.database:
-        store = DatabaseTaskStore(create_async_engine(f"sqlite+aiosqlite:///{arguments.database}"))
+        # With the default patience of 5 s, 16 streams at once fail now and then: "database is locked".
+        engine = create_async_engine(f"sqlite+aiosqlite:///{arguments.database}", connect_args={"timeout": 60})
+        store = DatabaseTaskStore(engine)
     await fill(store, arguments.tasks)
     handler = DefaultRequestHandler(agent_executor=Agents(), task_store=store, agent_card=card())
     server = grpc.aio.server()
