@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from bench import document, machine, memory, report, rounds, size, stored
 from bench.loader import Loader
@@ -21,8 +23,11 @@ from bench.sections import LIST, MEMORY, SIZE, chosen
 from bench.servers import CONTESTANTS, KEPT, LOAD_CORE, OURS, pin
 from tools.environments import NotMade
 
-ENOUGH: int = 3
+ENOUGH: Final = 3
 """Rounds of a run that may stand in the documentation."""
+
+INTERRUPTED: Final = 130
+"""The exit status that shells give a command which Ctrl-C ended."""
 
 
 def arguments() -> argparse.Namespace:
@@ -52,24 +57,27 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     asked = arguments()
+    complete = False
     if asked.report:
         rows = Rows.read(asked.report)
     else:
-        writer = measure(asked)
+        writer, complete = measure(asked)
         rows = Rows([writer.rows])
         print(f"\nrows: {writer.path}")
     print(report.text(rows))
     failed = [row for row in rows.errors if CONTESTANTS[row["server"]].whose in ("bare", OURS)]
-    whole = not asked.report and not asked.only and not asked.servers and asked.rounds >= ENOUGH and not failed
-    if whole or asked.write:
+    if asked.write or (complete and not asked.only and not asked.servers and asked.rounds >= ENOUGH and not failed):
         for path in document.write(rows):
             print(f"{path} is written")
+    if not complete and not asked.report:
+        return INTERRUPTED
     return 1 if failed else 0
 
 
-def measure(asked: argparse.Namespace) -> Writer:
-    """The whole run. Returns what was written, also when it was interrupted."""
+def measure(asked: argparse.Namespace) -> tuple[Writer, bool]:
+    """The whole run. Returns what was written, and whether it was not interrupted."""
     pin(os.getpid(), LOAD_CORE)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # or its servers would outlive it
     about = {name: getattr(asked, name) for name in ("rounds", "seconds", "only", "huge", "short", "own_load")}
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     writer = Writer(KEPT / f"rows-{stamp}-{os.getpid()}.jsonl", machine.described(about))
@@ -88,9 +96,10 @@ def measure(asked: argparse.Namespace) -> Writer:
                 memory.measure(run)
         except KeyboardInterrupt:
             run.say("interrupted; what was measured is kept")
+            return writer, False
         finally:
             writer.close()
-    return writer
+    return writer, True
 
 
 def make_environments(run: Run) -> None:

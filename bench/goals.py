@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.rows import Key, Rows
-from bench.sections import DISK, LIST, MEMORY, SIZE, SPELLED, START, TIMED, Section
+from bench.sections import LIST, MEMORY, SIZE, SPELLED, START, TIMED, Section, commit_before
 from bench.servers import OURS, limit_of
 from bench.size import LARGE, SMALL, appending_case
 from bench.spread import Spread, figure
@@ -60,7 +60,7 @@ def over_limit(binding: str) -> Find:
     """Milliseconds of one caller's p50 above the bare transport and two commits of the disk."""
     name = f"{binding}-send"
     one = section(name).case(1)
-    keys = Key(name, one, OURS), Key(name, one, limit_of(binding)), Key(DISK, "a small commit", "disk")
+    keys = Key(name, one, OURS), Key(name, one, limit_of(binding)), commit_before(name)
     return lambda rows: Spread.of(
         ours["p50"] - bare["p50"] - 2 * disk["value"] for ours, bare, disk in rows.together(*keys)
     )

@@ -31,6 +31,9 @@ WARM_UP: Final = 0.3
 ENOUGH: Final = 2
 """Answers or events for each caller, below which a rate says little."""
 
+SLOW: Final = 3
+"""Answers for each caller in the time, below which wrk and h2load, which end by the clock, would see too few."""
+
 LONGEST: Final = 5.0
 """Seconds that a server may have for them."""
 
@@ -189,8 +192,11 @@ async def unary(job: Job) -> Measured:
             raise Wrong(f"a history with {said} sentences instead of {SENTENCES}")
         asks = [getting(line, form, meter, task, right) for line in lines]
     tool = tools.find(job.binding) if job.tools and (form.waits or job.kind == "get") else None
-    seconds = job.seconds * WARM_UP if tool else job.seconds
-    own = await drive(asks, meter, job.kind, job.seconds * WARM_UP, seconds)
+    warm_up = job.seconds * WARM_UP
+    own = await drive(asks, meter, job.kind, warm_up, warm_up if tool else job.seconds)
+    if tool and own.count / own.seconds * job.seconds < SLOW * job.callers:
+        tool, meter.running = None, True
+        own = await drive(asks, meter, job.kind, 0.0, job.seconds)
     own = replace(own, heads=lines[0].head_size)
     for line in lines:
         line.close()

@@ -31,6 +31,7 @@ def described(arguments: dict[str, Any]) -> dict[str, Any]:
         "cores": len(CORES) or os.cpu_count(),
         "system": f"{platform.system()} {platform.release()}",
         "disk": disk.name_of(KEPT),
+        "busy": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "versions": {name: version(name) for name in PACKAGES} | _pinned(),

@@ -34,7 +34,7 @@ PEER_ROUNDS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many of each."""
+    """How many of each. `before` is what fills caches that have a limit, SQLite's above all, before anything counts."""
 
     before: int
     finished: int
@@ -44,7 +44,7 @@ class Counts:
 
 
 FULL: Final = {
-    OURS: Counts(2_000, 20_000, 5_000, 500),
+    OURS: Counts(20_000, 20_000, 5_000, 500),
     "a2a-sdk memory": Counts(500, 3_000, 1_000, 200),
     "a2a-sdk SQLite": Counts(100, 300, 300, 100),
     "fasta2a": Counts(1_000, 10_000, 3_000, 0),  # it ends the stream of a task that waits

@@ -15,6 +15,9 @@ from bench.stored import STATES
 BOUND: Final = 0.95
 """Share of its core from which on a load may be what is slow."""
 
+BUSY: Final = 0.5
+"""Load average before a run, above which it is no run for comparing."""
+
 DISTURBED: Final = 0.1
 """Share of the server's core that others used meanwhile, from which on a row is named."""
 
@@ -36,6 +39,8 @@ def described(rows: Rows) -> str:
         tools = ", ".join(about["tools"].values()) or "none, so our own client"
         if asked["own_load"] or asked["short"]:
             tools = "our own client only"
+        if about.get("busy", 0.0) > BUSY:
+            lines.append(f"**The machine was not quiet: load average {about['busy']:.1f} before the run.**")
         lines += [
             f"Measured on {about['date']} at {about['commit']}: {about['cpu']}, {about['cores']} cores,",
             f"{about['system']}, {about['disk']}; Python {about['python']}, SQLite {about['sqlite']}, {versions}.",
@@ -98,10 +103,9 @@ def start_table(rows: Rows) -> str:
     """Start-up of each server, and the disk."""
     starts = {name: rows.spread(Key(START, "to listening", name)) for name in CONTESTANTS}
     lines = [(f"{name}, to listening", f"{found} s") for name, found in starts.items() if found is not None]
-    disk = Key(DISK, "a small commit", "disk")
-    if found := rows.spread(disk):
-        lines.append(("the disk: write and fdatasync, p50", f"{found} ms"))
-        lines.append(("the disk: write and fdatasync, p99", f"{rows.spread(disk, 'p99')} ms"))
+    for disk in (key for key in rows if key.section == DISK):
+        lines.append((f"{disk.case}, p50", f"{rows.spread(disk)} ms"))
+        lines.append((f"{disk.case}, p99", f"{rows.spread(disk, 'p99')} ms"))
     return f"### Start-up, and the disk\n\n{table([('', ''), *lines])}" if lines else ""
 
 

@@ -17,7 +17,7 @@ from bench.job import Job
 from bench.loader import LoadFailed
 from bench.rows import Key
 from bench.run import Run
-from bench.sections import DISK, START, Section
+from bench.sections import START, Section, commit_before
 from bench.servers import CONTESTANTS, KEPT, Running, started
 from bench.spent import cpu
 
@@ -37,22 +37,24 @@ def measure(run: Run) -> None:
     plan = run.plan
     names = [name for name in CONTESTANTS if any(name in plan.servers_of(section) for section in plan.sections)]
     for number in range(plan.rounds if names else 0):
-        probe(run, number)
         with ExitStack() as stack:
             servers = start(run, stack, names, number)
             for section in plan.sections:
+                if section.kind == "send":
+                    probe(run, section, number)
                 for callers in section.of(plan.short):
-                    for name in plan.servers_of(section):
+                    # Every other round goes backwards, so that nobody always comes after the same one.
+                    for name in plan.servers_of(section)[:: -1 if number % 2 else 1]:
                         if name in servers:
                             cell(run, section, callers, servers, name, number)
 
 
-def probe(run: Run, number: int) -> None:
-    """The disk, as a commit of ours meets it."""
+def probe(run: Run, section: Section, number: int) -> None:
+    """The disk, as a commit of ours meets it in this section."""
     took = sorted(disk.commits(KEPT, PROBES))
     p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
     told = f"write and fdatasync, p50 {p50:.3f} ms, p99 {p99:.3f} ms"
-    run.figure(Key(DISK, "a small commit", "disk"), number, p50, "ms", told=told, p99=p99)
+    run.figure(commit_before(section.name), number, p50, "ms", told=told, p99=p99)
 
 
 def start(run: Run, stack: ExitStack, names: Iterable[str], number: int) -> dict[str, Running]:

@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from typing import Final
 
 from bench.answers import EVENTS, TICKS
+from bench.rows import Key
 from bench.servers import CONTESTANTS, EVERY
 
 
@@ -61,6 +62,11 @@ START: Final = "start"
 DISK: Final = "disk"
 ALONE: Final = (LIST, SIZE, MEMORY)
 """What is measured after the rounds."""
+
+
+def commit_before(name: str) -> Key:
+    """What a commit costs on the disk, measured just before a section."""
+    return Key(DISK, f"a small commit, before {name}", "disk")
 
 
 def chosen(patterns: list[str]) -> tuple[list[Section], list[str]]:

@@ -65,7 +65,6 @@ class Contestant:
     bindings: tuple[str, ...]
     command: Arguments
     environment: Environment | None = None
-    durable: bool = False
 
     @property
     def tells(self) -> bool:
@@ -96,10 +95,13 @@ def _bare(transport: str) -> Arguments:
     return lambda place: [sys.executable, "-m", f"bench.bare_{transport}", place.told, place.go]
 
 
-def _ours(place: Place) -> list[str | Path]:
-    addresses = [f"--{name}=127.0.0.1:{port}" for name, port in place.ports.items()]
-    store = f"--store=sqlite:///{place.folder}/tasks.db"
-    return [sys.executable, "-m", "dragoman", "serve", "bench/agents.py", *addresses, store]
+def _ours(store: str) -> Arguments:
+    def command(place: Place) -> list[str | Path]:
+        addresses = [f"--{name}=127.0.0.1:{port}" for name, port in place.ports.items()]
+        where = f"--store={store.format(folder=place.folder)}"
+        return [sys.executable, "-m", "dragoman", "serve", "bench/agents.py", *addresses, where]
+
+    return command
 
 
 def _a2a_sdk(*arguments: str) -> Arguments:
@@ -129,11 +131,9 @@ CONTESTANTS: Final = {
     for one in (
         Contestant("bare gRPC", "bare", ("grpc",), _bare("grpc")),
         Contestant("bare HTTP", "bare", ("rest", "jsonrpc"), _bare("http")),
-        Contestant("dragoman", "dragoman", EVERY, _ours, durable=True),
+        Contestant("dragoman", "dragoman", EVERY, _ours("sqlite:///{folder}/tasks.db")),
         Contestant("a2a-sdk memory", "a2a-sdk", EVERY, _a2a_sdk(), A2A_SDK),
-        Contestant(
-            "a2a-sdk SQLite", "a2a-sdk", EVERY, _a2a_sdk("--database", "{folder}/tasks.db"), A2A_SDK, durable=True
-        ),
+        Contestant("a2a-sdk SQLite", "a2a-sdk", EVERY, _a2a_sdk("--database", "{folder}/tasks.db"), A2A_SDK),
         Contestant("fasta2a", "fasta2a", ("jsonrpc",), _fasta2a, FASTA2A),
     )
 }
@@ -155,7 +155,7 @@ def pin(pid: int, core: int) -> None:
 def started(
     contestant: Contestant, *, tasks: int = 0, prepare: Callable[[Place], None] | None = None
 ) -> Iterator[Running]:
-    """The server with a fresh store, until it listens on everything. Raises RuntimeError with its log if it does not.
+    """The server with a fresh store, until it listens on everything. Raises RuntimeError with the end of its log.
 
     `tasks`: a peer fills its store with so many. `prepare` may do the same to ours, before it is started.
     """
@@ -166,7 +166,10 @@ def started(
             prepare(place)
         began = time.perf_counter()
         with place.log.open("wb") as sink:
-            process = subprocess.Popen(contestant.command(place), cwd=ROOT, stdout=sink, stderr=sink)
+            try:
+                process = subprocess.Popen(contestant.command(place), cwd=ROOT, stdout=sink, stderr=sink)
+            except OSError as error:  # its environment could not be made
+                raise RuntimeError(f"{contestant.name} did not start: {error}") from None
         pin(process.pid, SERVER_CORE)
         try:
             targets = _wait(contestant, place, process)
