@@ -23,6 +23,9 @@ LABEL: Final = 108
 HEAD: Final = 44
 GAP: Final = 24
 COLUMNS: Final = 3
+SHORTEST: Final = 0.4
+"""Powers of ten that the shortest bar is long: a logarithm has no zero to begin at."""
+
 FONT: Final = 'font-family="system-ui, sans-serif" font-size="11"'
 COLOURS: Final = {"bare gRPC": "#9aa0a6", "bare HTTP": "#9aa0a6", OURS: "#0b7285"}
 OTHER: Final = "#e8a33d"
@@ -54,7 +57,7 @@ def panels(rows: Rows) -> Iterator[Panel]:
     for section in TIMED:
         callers = next((count for count in reversed(section.callers) if _bars(rows, section, count)), None)
         if callers is not None:
-            subtitle = f"{section.case(callers)}, {section.unit}"
+            subtitle = f"{section.case(callers)}, {section.unit}, logarithmic"
             yield Panel(section.title, subtitle, _bars(rows, section, callers))
 
 
@@ -87,7 +90,7 @@ def _bars(rows: Rows, section: Section, callers: int) -> list[Bar]:
 def _panel(panel: Panel, left: float, top: float) -> Iterator[str]:
     yield _text(left, top + 12, panel.title, 'font-weight="600"')
     yield _text(left, top + 28, panel.subtitle, 'fill="#5f6368"')
-    low = math.floor(math.log10(min(bar.rate.least for bar in panel.bars)))
+    low = math.log10(min(bar.rate.least for bar in panel.bars)) - SHORTEST
     high = math.log10(max(bar.rate.most for bar in panel.bars))
     room = WIDTH - LABEL - 60
 

@@ -79,7 +79,7 @@ def section_table(rows: Rows, section: Section) -> str:
             if name != OURS:
                 ratios = (rows.ratio(Key(section.name, case, OURS), Key(section.name, case, name)) for case in cases)
                 lines.append((f"{OURS} / {name}", *map(_cell, ratios)))
-    for name in (limit_of(section.binding), OURS):
+    for name in (one for one in (limit_of(section.binding), OURS) if one in servers):
         if section.kind in ("send", "get"):
             lines.append((f"p50 / p99 ms, {name}", *(_times(rows, Key(section.name, case, name)) for case in cases)))
         lines.append(
