@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from bench.goals import goals
 from bench.rows import Key, Rows
 from bench.sections import DISK, LIST, MEMORY, SIZE, START, TIMED, Section
-from bench.servers import CONTESTANTS, OURS, limit_of
+from bench.servers import CONTESTANTS, OURS
 from bench.spread import figure
 from bench.stored import STATES
 
@@ -66,25 +66,25 @@ def goal_table(rows: Rows) -> str:
 
 
 def section_table(rows: Rows, section: Section) -> str:
-    """One section: rates, ratios to the limit and to each peer, and what a request costs."""
-    cases = [case for case in map(section.case, (*section.callers, section.short)) if _any(rows, section, case)]
-    cases = list(dict.fromkeys(cases))
+    """One section: rates, ratios to the limit and to each peer, times, and what one costs the server."""
+    measured = [key for key in rows if key.section == section.name]
+    cases = [case for case in map(section.case, section.cases) if any(key.case == case for key in measured)]
+    servers = [name for name in section.servers if any(key.server == name for key in measured)]
     if not cases:
         return ""
-    servers = [name for name in section.servers if any(Key(section.name, case, name) in rows for case in cases)]
-    lines = [("", *cases)]
-    lines += [(name, *(_cell(rows.spread(Key(section.name, case, name))) for case in cases)) for name in servers]
+
+    def line(title: str, cell: Callable[[Key], object], name: str) -> tuple[str, ...]:
+        return (title.format(name), *(_cell(cell(Key(section.name, case, name))) for case in cases))
+
+    lines = [("", *cases), *(line("{}", rows.spread, name) for name in servers)]
     if OURS in servers:
-        for name in servers:
-            if name != OURS:
-                ratios = (rows.ratio(Key(section.name, case, OURS), Key(section.name, case, name)) for case in cases)
-                lines.append((f"{OURS} / {name}", *map(_cell, ratios)))
-    for name in (one for one in (limit_of(section.binding), OURS) if one in servers):
-        if section.kind in ("send", "get"):
-            lines.append((f"p50 / p99 ms, {name}", *(_times(rows, Key(section.name, case, name)) for case in cases)))
-        lines.append(
-            (f"CPU µs each, {name}", *(_cell(rows.spread(Key(section.name, case, name), "cpu_us")) for case in cases))
-        )
+        ratio = f"{OURS} / {{}}"
+        lines += [line(ratio, lambda key: rows.ratio(key._replace(server=OURS), key), n) for n in servers if n != OURS]
+    if section.kind in ("send", "get"):
+        lines += [line("{}: p50 / p99 ms", lambda key: _times(rows, key), name) for name in servers]
+    lines += [line("{}: CPU µs each", lambda key: rows.spread(key, "cpu_us"), name) for name in servers]
+    if section.kind == "get":
+        lines += [line("{}: bytes of an answer", lambda key: rows.spread(key, "bytes"), name) for name in servers]
     return f"### {section.title}, {section.unit}\n\n{table(lines)}\n\n{load_of(rows, section, cases, servers)}"
 
 
@@ -185,7 +185,3 @@ def _times(rows: Rows, key: Key) -> str:
 def _kilobytes(rows: Rows, key: Key) -> str:
     found = [row["value"] / 1e3 for (row,) in rows.together(key)]
     return "" if not found else " / ".join(figure(value) for value in sorted(found))
-
-
-def _any(rows: Rows, section: Section, case: str) -> bool:
-    return any(Key(section.name, case, name) in rows for name in section.servers)

@@ -29,6 +29,11 @@ class Section:
         """Who takes part, the limit first."""
         return [name for name, one in CONTESTANTS.items() if self.binding in one.bindings]
 
+    @property
+    def cases(self) -> list[int]:
+        """Those of every kind of run, in order."""
+        return sorted({*self.callers, self.short})
+
     def case(self, callers: int) -> str:
         """What rows and tables call a case."""
         return f"{callers} {self.noun}{'s' if callers > 1 else ''}"

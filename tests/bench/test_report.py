@@ -35,7 +35,7 @@ def test_a_section_has_a_rate_for_each_server_and_a_ratio_to_each_other_one() ->
     for name in ("bare HTTP", "a2a-sdk memory", "a2a-sdk SQLite", "fasta2a"):
         assert cells[name] == ["1,000"] * 3
         assert cells[f"dragoman / {name}"] == ["0.500"] * 3
-    assert cells["p50 / p99 ms, dragoman"] == ["2.00 / 5.00"] * 3
+    assert cells["dragoman: p50 / p99 ms"] == ["2.00 / 5.00"] * 3
 
 
 def test_a_goal_that_was_missed_says_so() -> None:

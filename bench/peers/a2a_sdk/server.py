@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import uvicorn
 import uvloop
-from a2a.helpers import new_task_from_user_message, new_text_message, new_text_part
+from a2a.helpers import new_task_from_user_message, new_text_part
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
@@ -44,13 +44,13 @@ class Agents(AgentExecutor):
                 await self._chunks(updater, int(count))
             case ["talk", count]:
                 for _ in range(int(count)):
-                    await updater.update_status(WORKING, new_text_message(TEXT))
+                    await updater.update_status(WORKING, updater.new_agent_message([new_text_part(TEXT)]))
             case ["ticks", count, go]:
                 while not Path(go).exists():
                     await asyncio.sleep(0.005)
                 await self._chunks(updater, int(count))
             case ["ask"]:
-                await updater.requires_input(new_text_message(TEXT))
+                await updater.requires_input(updater.new_agent_message([new_text_part(TEXT)]))
                 return
             case _:
                 await updater.add_artifact([new_text_part(context.get_user_input())])
