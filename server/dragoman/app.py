@@ -17,6 +17,7 @@ from typing import Final
 
 from dragoman.bindings import grpc, http
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.letters import PushLetters
 from dragoman.bindings.ops_keys import Keykeeping
 from dragoman.bindings.ops_upkeep import Upkeeping
 from dragoman.bindings.refusals import Refusals
@@ -31,7 +32,7 @@ from dragoman.core.identity import Admission
 from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, StoreLock, hold
 from dragoman.ports import Agent, Authenticator, Copied, Outbound, Store
-from dragoman.runtime import Coalesce, Limits, Runtime, open_runtime
+from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.keyring import Keyring
 from dragoman.runtime.upkeep import Upkeep
@@ -145,6 +146,7 @@ async def open_app(
                     isolation=settings.isolation,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
                     admission=admission,
+                    pushing=Pushing(outbound, PushLetters(), settings.push_patience) if settings.push else None,
                 )
             )
         except ValueError as error:
@@ -172,6 +174,7 @@ async def open_app(
                 token=bool(settings.token.get_secret_value()), keys=settings.api_keys, issuers=settings.issuers
             ),
             admission=admission,
+            push=settings.push,
         )
         store.blobs.served_at(lambda: cards.url(None))
         draining, refusals = asyncio.Event(), Refusals()

@@ -42,6 +42,7 @@ from dragoman.core.isolation import Isolation
 from dragoman.core.issuers import Issuer
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
+from dragoman.core.push import Patience
 from dragoman.core.retention import NAMES, Rules, parse_ages
 from dragoman.core.targets import parse_port
 from dragoman.runtime.dispatch import SLOTS
@@ -262,6 +263,14 @@ class Settings(BaseSettings):
     retain_auth_required: Age = None
     retention: Retention = Rules()
     """The same as a table by state, and tables by agent in it."""
+    push: bool = True
+    """Push notifications are offered; otherwise cards and operations say that they are not."""
+    push_first_wait: Seconds = 1.0
+    """Seconds after which a push that failed is tried again at the latest; each failure doubles them."""
+    push_longest_wait: Seconds = 3600.0
+    """The most that these seconds become."""
+    push_give_up: Age = 86_400_000
+    """How long a receiver may take nothing before it is given up, so that what is left are dead letters."""
     cors: Names = ()
     """Origins of web pages that may call, such as `https://app.example.com`; `*` for all."""
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
@@ -310,6 +319,13 @@ class Settings(BaseSettings):
     def _pages_are_private_to_somebody(cls, value: bool, info: ValidationInfo) -> bool:
         return _needs_authentication(value, info)
 
+    @field_validator("push_give_up")
+    @classmethod
+    def _gives_up_some_time(cls, value: int | None) -> int:
+        if not value:
+            raise ValueError("must be more than nothing: what is never given up would keep its task for ever")
+        return value
+
     @field_validator("store")
     @classmethod
     def _store_is_known(cls, value: str) -> str:
@@ -354,6 +370,12 @@ class Settings(BaseSettings):
     def is_loopback(self) -> bool:
         """Whether only this machine can reach us."""
         return self.http.is_loopback and self.grpc.is_loopback
+
+    @property
+    def push_patience(self) -> Patience:
+        """How long pushes are tried."""
+        assert self.push_give_up is not None
+        return Patience(self.push_first_wait, self.push_longest_wait, self.push_give_up / 1000)
 
     @property
     def rules(self) -> Rules:

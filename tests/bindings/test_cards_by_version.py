@@ -221,7 +221,7 @@ async def test_1_0_shows_everything(server: Server) -> None:
     assert card["securitySchemes"] == MEMBERS
     assert card["securityRequirements"] == REQUIREMENTS
     assert card["capabilities"].pop("extensions") == [*EXTENSIONS, *OURS]
-    assert card["capabilities"] == {"streaming": True, "pushNotifications": False}
+    assert card["capabilities"] == {"streaming": True, "pushNotifications": True}
     assert card["provider"] == PROVIDER
 
 
@@ -240,7 +240,7 @@ async def test_0_3_shows_everything(server: Server, version: str) -> None:
 async def test_0_1_shows_what_it_has_a_place_for(server: Server) -> None:
     card = await server.card(A2A_Version="0.1")
     assert card["authentication"] == {"schemes": ["Bearer", "apiKey", "oauth2", "openIdConnect", "mutualTLS"]}
-    assert card["capabilities"] == {"streaming": True, "pushNotifications": False, "stateTransitionHistory": True}
+    assert card["capabilities"] == {"streaming": True, "pushNotifications": True, "stateTransitionHistory": True}
     assert card["provider"] == PROVIDER
     card = await server.card(f"/plain{OLD}", A2A_Version="0.1")
     assert card["authentication"] == {"schemes": []}

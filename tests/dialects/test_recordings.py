@@ -159,6 +159,15 @@ def enveloped(event: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": None, "result": event, **event}
 
 
+HOOK = "https://hook.example/"
+PUSH_NAMES = (
+    "CreateTaskPushNotificationConfig",
+    "GetTaskPushNotificationConfig",
+    "ListTaskPushNotificationConfigs",
+    "DeleteTaskPushNotificationConfig",
+)
+OLD_PUSH_NAMES = tuple(f"tasks/pushNotificationConfig/{verb}" for verb in ("set", "get", "list", "delete"))
+
 RUST_CALLS: dict[str, list[Rpc]] = {
     "a send gives the bare task": [Rpc("SendMessage", {"message": says("Hello")}, HELLO)],
     "the role in the words of 1.0": [
@@ -244,7 +253,31 @@ RUST_CALLS: dict[str, list[Rpc]] = {
         Rpc("NonExistentMethod", None, error=-32601),
         Rpc("GetExtendedAgentCard", {}, error=-32004),
         Rpc("agent/authenticatedExtendedCard", None, error=-32004),
-        Rpc("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "https://hook.example/"}, error=-32003),
+        Rpc("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "https://hook.example/"}, error=-32001),
+        Rpc("tasks/pushNotificationConfig/get", {"taskId": "t", "id": "c"}, error=-32001),
+    ],
+    **{
+        f"webhooks, by the names of {whose}": [
+            Rpc("SendMessage", {"message": says("ask")}, Some(id="$task")),
+            Rpc(names[0], {"taskId": "$task", "url": HOOK, "token": "secret",
+                           "authentication": {"scheme": "Bearer", "credentials": "secret"}},
+                {"id": "$task", "taskId": "$task", "url": HOOK,
+                 "authentication": {"scheme": "Bearer", "credentials": ""}}),
+            Rpc(names[0], {"taskId": "$task", "id": "c", "url": HOOK}, {"id": "c", "taskId": "$task", "url": HOOK}),
+            Rpc(names[1], {"taskId": "$task", "id": "c"}, {"id": "c", "taskId": "$task", "url": HOOK}),
+            Rpc(names[3], {"taskId": "$task", "id": "$task"}, {}),
+            Rpc(names[2], {"taskId": "$task"}, {"configs": [{"id": "c", "taskId": "$task", "url": HOOK}]}),
+            Rpc(names[3], {"taskId": "$task", "id": "c"}, {}),
+            Rpc(names[2], {"taskId": "$task"}, {"configs": []}),
+            Rpc(names[1], {"taskId": "$task", "id": "c"}, error=-32001),
+        ]
+        for whose, names in (("its client", PUSH_NAMES), ("its server", OLD_PUSH_NAMES))
+    },
+    "a send with a webhook": [
+        Rpc("SendMessage", {"message": says("ask"), "configuration": {
+                "acceptedOutputModes": [], "taskPushNotificationConfig": {"taskId": "", "url": HOOK}}},
+            Some(id="$task")),
+        Rpc(PUSH_NAMES[1], {"taskId": "$task", "id": "$task"}, {"id": "$task", "taskId": "$task", "url": HOOK}),
     ],
 }  # fmt: skip
 
@@ -305,11 +338,33 @@ RUST_REST: dict[str, list[Http]] = {
         Http("GET", "/tenants/nobody/tasks", status=404),
         Http("POST", "/tasks/non-existent/cancel", status=404),
         Http("GET", "/extendedAgentCard", status=400),
-        Http("POST", "/tasks/t/pushNotificationConfigs", {"taskId": "t", "url": "https://hook.example/"}, status=400),
-        Http("POST", "/tasks/t/pushNotificationConfig", {"taskId": "t", "url": "https://hook.example/"}, status=400),
-        Http("GET", "/tenants/playground/tasks/t/pushNotificationConfig/c", status=400),
-        Http("DELETE", "/tasks/t/pushNotificationConfig/c", status=400),
+        Http("POST", "/tasks/t/pushNotificationConfigs", {"taskId": "t", "url": HOOK}, status=404),
+        Http("POST", "/tasks/t/pushNotificationConfig", {"taskId": "t", "url": HOOK}, status=404),
+        Http("GET", "/tenants/playground/tasks/t/pushNotificationConfig/c", status=404),
+        Http("DELETE", "/tasks/t/pushNotificationConfig/c", status=404),
+        Http("POST", "/tasks/t/pushNotificationConfig/c/delete", status=404),
     ],
+    **{
+        f"webhooks at {path}": [
+            Http("POST", "/message:send", {"message": says("ask")}, Some(id="$task")),
+            Http("POST", path, {"taskId": "$task", "id": "c", "url": HOOK, "token": "secret",
+                                "authentication": {"scheme": "Basic", "credentials": "secret"}},
+                 {"id": "c", "taskId": "$task", "url": HOOK,
+                  "authentication": {"scheme": "Basic", "credentials": ""}}),
+            Http("GET", f"{path}/c", reply=Some(id="c", taskId="$task", url=HOOK)),
+            Http("GET", path, reply={"configs": [Some(id="c", taskId="$task", url=HOOK)]}),
+            Http(*deletes, reply={}),
+            Http(*deletes, reply={}),
+            Http("GET", path, reply={"configs": []}),
+            Http("GET", f"{path}/c", status=404),
+        ]
+        for path, deletes in (
+            ("/tasks/$task/pushNotificationConfigs", ("DELETE", "/tasks/$task/pushNotificationConfigs/c")),
+            ("/tasks/$task/pushNotificationConfig", ("POST", "/tasks/$task/pushNotificationConfig/c/delete")),
+            ("/tenants/playground/tasks/$task/pushNotificationConfigs",
+             ("POST", "/tenants/playground/tasks/$task/pushNotificationConfigs/c/delete")),
+        )
+    },
 }  # fmt: skip
 
 
@@ -371,7 +426,22 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
         Rpc("tasks/get", {"id": "non-existent"}, error=-32001),
         Rpc("tasks/cancel", {"id": "non-existent"}, error=-32001),
         Rpc("tasks/send", {"id": "run-1", "message": told("")["role"]}, error=-32602),
-        Rpc("tasks/pushNotification/get", {"id": "run-1"}, error=-32003),
+        Rpc("tasks/pushNotification/get", {"id": "run-1"}, error=-32001),
+    ],
+    "a webhook": [
+        Rpc("tasks/send", {**BURROW, "message": told("ask")}, Some(id="run-1")),
+        Rpc("tasks/pushNotification/get", {"id": "run-1"}, error=-32001),
+        Rpc("tasks/pushNotification/set", {"id": "run-1", "pushNotificationConfig": {
+                "url": HOOK, "token": "secret", "authentication": {"schemes": ["Bearer"], "credentials": "secret"}}},
+            {"id": "run-1", "pushNotificationConfig": {"url": HOOK, "authentication": {"schemes": ["Bearer"]}}}),
+        Rpc("tasks/pushNotification/set", {"id": "run-1", "pushNotificationConfig": {"url": f"{HOOK}2"}},
+            {"id": "run-1", "pushNotificationConfig": {"url": f"{HOOK}2"}}),
+        Rpc("tasks/pushNotification/get", {"id": "run-1"},
+            {"id": "run-1", "pushNotificationConfig": {"url": f"{HOOK}2"}}),
+    ],
+    "a send with a webhook": [
+        Rpc("tasks/send", {**BURROW, "message": told("ask"), "pushNotification": {"url": HOOK}}, Some(id="run-1")),
+        Rpc("tasks/pushNotification/get", {"id": "run-1"}, {"id": "run-1", "pushNotificationConfig": {"url": HOOK}}),
     ],
 }  # fmt: skip
 

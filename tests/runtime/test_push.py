@@ -21,7 +21,7 @@ from dragoman.core.erasing import Selection
 from dragoman.core.errors import InvalidParams, PushNotificationNotSupported, TaskEnded, TaskNotFound
 from dragoman.core.log import TaskRef
 from dragoman.core.push import Patience, Push, PushState, Settled
-from dragoman.core.webhook import MOST
+from dragoman.core.webhook import FIRST, MOST
 from dragoman.ports import Reply, Unreachable
 from dragoman.runtime import Call, open_runtime
 from dragoman.runtime.opening import Pushing
@@ -298,6 +298,7 @@ async def test_who_was_away_is_told_the_states_that_it_missed_as_they_were(tmp_p
     ]
     assert bodies[1]["status"]["message"]["parts"][0]["text"] == "and then?"
     assert [len(body.get("artifacts", ())) for body in bodies] == [0, 0, 0, 1]
+    assert ["history" in body for body in bodies] == [False, False, False, True]
     assert [post.sequence for post in here.receivers.at(HOOK)[1:]] == [1, 2, 3, 5]
 
 
@@ -647,16 +648,22 @@ async def test_one_is_read_by_its_id_or_as_the_first(tmp_path: Path) -> None:
         task = await here.world.send()
         service = here.world.runtime.service
         with pytest.raises(TaskNotFound, match="no such push"):
-            await service.get_push(here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id))
+            await service.get_push(here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=FIRST))
         await here.create(task.id, id="b")
         here.clock.now += 1
         await here.create(task.id, id="a", url=OTHER)
-        for id, url in (("", HOOK), ("a", OTHER), ("b", HOOK)):
+        for id, url in ((FIRST, HOOK), ("a", OTHER), ("b", HOOK)):
             asked = pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=id)
             found = pb.TaskPushNotificationConfig.FromString(await service.get_push(here.call(), asked))
             assert found.url == url
         with pytest.raises(TaskNotFound, match="no such push"):
             await service.get_push(here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="c"))
+        for call in (
+            service.get_push(here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id)),
+            service.delete_push(here.call(), pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id)),
+        ):
+            with pytest.raises(InvalidParams, match=r"^id: is required"):
+                await call
 
 
 async def test_a_stranger_sees_none_and_changes_none(tmp_path: Path) -> None:
@@ -666,7 +673,7 @@ async def test_a_stranger_sees_none_and_changes_none(tmp_path: Path) -> None:
         service = here.world.runtime.service
         for call in (
             service.create_push(stranger, pb.TaskPushNotificationConfig(task_id=task.id, url=OTHER)),
-            service.get_push(stranger, pb.GetTaskPushNotificationConfigRequest(task_id=task.id)),
+            service.get_push(stranger, pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=FIRST)),
             service.list_push(stranger, pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)),
             service.delete_push(stranger, pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=task.id)),
         ):

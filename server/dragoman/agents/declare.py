@@ -87,6 +87,7 @@ def agent(
     state_transition_history: bool = False,
     extended_skills: Iterable[SkillLike] = (),
     default: bool = False,
+    streaming: bool = True,
     direct: bool = False,
     cancelable: bool = True,
     while_working: Literal["queue", "refuse"] = "queue",
@@ -115,6 +116,7 @@ def agent(
     state_transition_history: bool = False,
     extended_skills: Iterable[SkillLike] = (),
     default: bool = False,
+    streaming: bool = True,
     direct: bool = False,
     cancelable: bool = True,
     while_working: Literal["queue", "refuse"] = "queue",
@@ -138,6 +140,7 @@ def agent(
     state_transition_history: for the cards of 0.3 and before.
     extended_skills: skills that only callers who have shown who they are get to see.
     default: the root agent, meant when a request names none. Otherwise that is the first of a module.
+    streaming: whether clients may stream and subscribe; the card says so.
     direct: may answer with a Message instead of a task (`turn.reply`).
     cancelable: whether clients may cancel its tasks.
     on_crash: "fail" ends a task whose process died as FAILED, retry(n) begins its turn again, n times at most.
@@ -169,6 +172,7 @@ def agent(
             state_transition_history=state_transition_history,
             extended_skills=extended_skills,
             default=default,
+            streaming=streaming,
             direct=direct,
             cancelable=cancelable,
             while_working=while_working,

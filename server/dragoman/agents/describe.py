@@ -46,6 +46,7 @@ def spec_of(
     state_transition_history: bool,
     extended_skills: Iterable[SkillLike],
     default: bool,
+    streaming: bool,
     direct: bool,
     cancelable: bool,
     while_working: Any,
@@ -60,6 +61,7 @@ def spec_of(
             text(argument, said)
     flags = {
         "default": default,
+        "streaming": streaming,
         "direct": direct,
         "cancelable": cancelable,
         "state_transition_history": state_transition_history,

@@ -70,8 +70,10 @@ class Cards:
         trusted_proxies: Networks = (),
         enforced: Enforced = NOTHING,
         admission: Admission = OPEN,
+        push: bool = False,
     ) -> None:
-        """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards.
+        """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards. `push`:
+        this server pushes.
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
         self.agents = {id: _secured(spec, enforced, admission) for id, spec in agents.items()}
@@ -79,6 +81,7 @@ class Cards:
         """What callers may show to say who they are."""
         self.root = root
         self.trusted_proxies = trusted_proxies
+        self._push = push
         self.http: Bound | None = None
         self.grpc: Bound | None = None
         """Where the servers listen, once they do; they set it themselves."""
@@ -163,12 +166,13 @@ class Cards:
         return spec
 
     def _addresses(self, agent: str, origin: Origin | None, *, trusted: bool = False) -> cards.Addresses:
+        spec = self._spec(agent)
         return cards.Addresses(
             http=self.url(origin),
             grpc=self._grpc_target(origin),
             root=agent == self.root,
             trusted=trusted,
-            capabilities=cards.Capabilities(extended=self._extends(self._spec(agent))),
+            capabilities=cards.Capabilities(streaming=spec.streaming, push=self._push, extended=self._extends(spec)),
         )
 
     def _grpc_target(self, origin: Origin | None) -> str:

@@ -18,6 +18,7 @@ _OUTBOUND: Final = "What webhooks and other agents may lead to"
 _LIMITS: Final = "Limits"
 _KEEPING: Final = "How long tasks are kept"
 _PROTOCOL: Final = "Protocol"
+_PUSH: Final = "Push notifications"
 
 
 def _option(*names: str, help: str, metavar: str | None = None, panel: str | None = None) -> Any:
@@ -273,6 +274,27 @@ def serve(
         _option(
             "--coalesce-bytes", metavar="SIZE", panel=_LIMITS, help="Text in such an event. [off; 64KiB with the above]"
         ),
+    ] = None,
+    push: Annotated[
+        bool | None,
+        typer.Option("--push/--no-push", rich_help_panel=_PUSH, help="Whether there are any. [on]", show_default=False),
+    ] = None,
+    push_give_up: Annotated[
+        str | None,
+        _option(
+            "--push-give-up",
+            metavar="AGE",
+            panel=_PUSH,
+            help="How long a receiver may take nothing before it is given up. [24h]",
+        ),
+    ] = None,
+    push_first_wait: Annotated[
+        str | None,
+        _option("--push-first-wait", metavar="S", panel=_PUSH, help="Seconds until the second try, at most. [1]"),
+    ] = None,
+    push_longest_wait: Annotated[
+        str | None,
+        _option("--push-longest-wait", metavar="S", panel=_PUSH, help="Seconds between two tries, at most. [3600]"),
     ] = None,
     cors: Annotated[
         str | None,

@@ -66,6 +66,8 @@ class AgentSpec:
     """Skills that only callers who have shown who they are get to see (1.0 §3.1.11)."""
     default: bool = False
     """The root agent: the one meant when a request names none."""
+    streaming: bool = True
+    """Its streams and subscriptions are offered; otherwise the card says that they are not, and they are refused."""
     direct: bool = False
     """May answer with a Message instead of a task."""
     cancelable: bool = True

@@ -46,7 +46,7 @@ class Runtime:
     """Who delivers push notifications; None on a server that has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Pushing:
     """What push notifications need besides the store: the way out, the words, and how long to go on trying."""
 

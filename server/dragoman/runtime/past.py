@@ -1,8 +1,8 @@
 """The Task at an event: for those who are told the Task whenever its state changes.
 
 While its receiver keeps up, that is the Task as GetTask gives it. A receiver that was away is told the states it missed
-one after another, each with status and artifacts as they were then, from the log; without history, which the log does
-not hold.
+one after another, each with status and artifacts as they were then, from the log. The log does not hold what the user
+said after the first message, so a task with such messages is told without its history then.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Past:
             await self._go_to(event.sequence)
             then = pb.StreamResponse()
             then.task.CopyFrom(self._task)
-            then.task.ClearField("history")
+            if snapshot.head.inbox > 1:
+                then.task.ClearField("history")
             data = then.SerializeToString()
         return Event(event.sequence, data, event.state, event.ends, event.cursor)
 

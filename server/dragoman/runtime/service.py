@@ -161,6 +161,7 @@ class TaskService:
 
     async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2)."""
+        self._check_streaming(call)
         history = _history_length(request.configuration)
         async with AsyncExitStack() as stack:
             sent, subscriber = await self._sending.follow(stack, call, request)
@@ -273,6 +274,7 @@ class TaskService:
 
     async def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> AsyncGenerator[Event, None]:
         """The Task as it is, then what happens to it until it ends (1.0 §3.1.6). Listening starts before reading."""
+        self._check_streaming(call)
         head = await self._find(call.caller, request.id)
         async with self._followers.subscribe(head.ref) as subscriber:
             if call.after:
@@ -320,6 +322,10 @@ class TaskService:
     def _at(self, call: Call, head: Head) -> int:
         """The sequence of the caller's cursor. Raises InvalidParams for one that is not this task's."""
         return cursors.sequence(call.after, cursors.prefix(self._store.epoch, head.ref.key), head.last)
+
+    def _check_streaming(self, call: Call) -> None:
+        if not self.agents[call.caller.agent].streaming:
+            raise UnsupportedOperation("this agent does not stream, as its card says")
 
     # Push -------------------------------------------------------------------------------------------------------
 
