@@ -213,7 +213,9 @@ async def open_app(
             stack,
             "--grpc",
             settings.grpc,
-            grpc.serve(runtime.service, cards, over_grpc, runtime.explainer, runtime.upkeep, keyring),
+            grpc.serve(
+                runtime.service, cards, over_grpc, runtime.explainer, runtime.upkeep, keyring, runtime.redelivery
+            ),
         )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
         lock.tell(http=_url(at_http), grpc=str(at_grpc))

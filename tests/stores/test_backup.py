@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import InvalidParams
+from dragoman.core.push import Verdict
 from dragoman.ports import Copied
 from dragoman.stores.sqlite import SchemaTooNew, checkpoint, open_store
 from dragoman.stores.sqlite import backup as copying
 from dragoman.testing.changes import artifact, by_runner, created, finished, new_ref, running
+from dragoman.testing.store_pushes import claimed, of, with_push
 
 
 def count(path: Path, table: str = "tasks") -> int:
@@ -114,6 +116,21 @@ async def test_a_restored_store_has_its_tasks_and_another_epoch(tmp_path: Path) 
     store = open_store(tmp_path / "new.db")
     assert await store.read(done.head.ref) == before
     assert [head.ref for head in await store.orphans(await store.open_session(10), 9)] == [left.head.ref]
+    await store.close()
+
+
+async def test_receivers_go_on_from_where_they_were_in_the_copy(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    change = with_push(created(new_ref()))
+    await store.append(change)
+    (push,) = await claimed(store, await store.open_session(10.0))
+    [step async for step in store.backup(tmp_path / "copy")]
+    await store.pushes.settle([of(push, Verdict.TAKEN, 1)])
+    await store.close()
+    assert copying.restore(tmp_path / "copy", tmp_path / "new.db").pushes == 1
+    store = open_store(tmp_path / "new.db")
+    (again,) = await claimed(store, await store.open_session(10.0, alone=True))
+    assert (again.delivered, again.lag, again.config.token) == (0, 1, "t")
     await store.close()
 
 

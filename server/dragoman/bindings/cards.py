@@ -72,8 +72,8 @@ class Cards:
         admission: Admission = OPEN,
         push: bool = False,
     ) -> None:
-        """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards. `push`:
-        this server pushes.
+        """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards.
+        `push`: this server pushes.
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
         self.agents = {id: _secured(spec, enforced, admission) for id, spec in agents.items()}

@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings import callers, extensions, grpc_port, methods, ops, ops_keys, ops_upkeep, versions
+from dragoman.bindings import callers, extensions, grpc_port, methods, ops, ops_keys, ops_push, ops_upkeep, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
@@ -31,6 +31,7 @@ from dragoman.core.identity import Caller
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.keyring import Keyring
+from dragoman.runtime.redelivery import Redelivery
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.wire.dialects import Dialect
@@ -59,6 +60,7 @@ async def serve(
     explainer: Explainer | None = None,
     upkeep: Upkeep | None = None,
     keyring: Keyring | None = None,
+    redelivery: Redelivery | None = None,
 ) -> AsyncIterator[Bound]:
     """Serves both packages, health and reflection over gRPC.
 
@@ -87,6 +89,8 @@ async def serve(
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
     operations, refuse = Operations(cards, explainer, options), refusal(options)
     server.add_generic_rpc_handlers((operations.handler(refuse),))
+    if redelivery is not None:
+        server.add_generic_rpc_handlers((ops_push.handler(redelivery, operations.check_here, refuse),))
     if upkeep is not None:
         server.add_generic_rpc_handlers((ops_upkeep.handler(upkeep, operations.check_here, refuse, streams),))
     if keyring is not None:

@@ -16,6 +16,7 @@ from dragoman.bindings import callers
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.methods import parse
+from dragoman.bindings.pushes import config
 from dragoman.bindings.serving import Options
 from dragoman.core import states
 from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound, Unauthenticated
@@ -143,4 +144,5 @@ def _explained(one: Explanation) -> ops.Explanation:
         ready=head.ready,
         free_slots=one.free_slots,
         next=one.next,
+        pushes=map(config, one.pushes),
     )

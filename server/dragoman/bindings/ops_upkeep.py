@@ -22,6 +22,7 @@ from dragoman.bindings.access import Access
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import parse
 from dragoman.bindings.ops import SERVICE, Check, Context, Refuse
+from dragoman.bindings.pushes import config
 from dragoman.core import states
 from dragoman.core.erasing import Receipt, Selection
 from dragoman.core.errors import InvalidParams
@@ -62,6 +63,8 @@ class Upkeeping:
             async for piece in pieces:
                 if piece.event is not None:
                     end.events += 1
+                elif piece.delivery is not None:
+                    end.pushes += 1
                 elif piece.message is not None:
                     end.messages += 1
                 else:
@@ -177,6 +180,8 @@ def _receipt(receipt: Receipt) -> ops.Receipt:
 
 
 def _entry(piece: Exported) -> ops.ExportTaskResponse:
+    if piece.delivery is not None:
+        return ops.ExportTaskResponse(push=config(piece.delivery.push, piece.delivery.attempts))
     if piece.event is not None:
         event = pb.StreamResponse.FromString(piece.event.data)
         return ops.ExportTaskResponse(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import keys, serve, tasks, upkeep
+from dragoman.cli import keys, push, serve, tasks, upkeep
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -19,6 +19,7 @@ Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `ca
 Look after its store:  `purge`,  `export`,  `backup`,  `restore`
 
 Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
+Look after its webhooks:  `push list`,  `push redeliver`
 """
 
 _EXITS = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the
@@ -56,6 +57,7 @@ serve.register(cli)
 tasks.register(cli)
 upkeep.register(cli)
 keys.register(cli)
+push.register(cli)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToJson
 from dragoman.cli.render import Output
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push
 
 
 async def explain(address: str, task_id: str, *, token: str, json: bool) -> int:
@@ -29,8 +30,17 @@ async def explain(address: str, task_id: str, *, token: str, json: bool) -> int:
         out.line(f"messages     {one.queued_messages} not seen by the agent yet")
         out.line(f"attempt      {one.attempt} of {one.attempts_allowed}")
         out.line(f"held by      {_holder(one)}")
+        for push in one.pushes:
+            out.line(f"push         {_pushed(push)}")
         out.line(f"next         {one.next}")
     return 0
+
+
+def _pushed(push: ops_push.PushConfig) -> str:
+    state = ops_push.PushState.Name(push.state).removeprefix("PUSH_STATE_")
+    left = push.last - push.delivered
+    behind = f", {left} events behind" if left > 0 else ""
+    return f"{push.id} to {push.url}: {state}{behind}" + (f"; {push.why}" if push.why else "")
 
 
 def _holder(one: ops.Explanation) -> str:

@@ -145,6 +145,8 @@ async def restore(source: Path, store: str) -> int:
     _line(f"tasks        {_number(restored.tasks, 'task')}, {when}; what came later is not there")
     if restored.running:
         _line(f"running      {_number(restored.running, 'task')} ran then: FAILED (INTERRUPTED) at the next start")
+    if restored.pushes:
+        _line(f"pushes       {_number(restored.pushes, 'receiver')}: what they took since the backup they get again")
     _line(f"epoch        {restored.epoch}, before {restored.former}")
     _line("cursors      those of the old store are refused (INVALID_ARGUMENT: another epoch); clients read anew")
     _line("keys         idempotency keys used since the backup are unknown: such a send, repeated, runs again")

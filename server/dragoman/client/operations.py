@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 
 M = TypeVar("M", bound=Message)
 
@@ -64,6 +65,14 @@ class Operator:
     async def revoke_key(self, request: ops.RevokeKeyRequest) -> ops.RevokeKeyResponse:
         """Ends a key for good."""
         return await self._unary("RevokeKey", request, ops.RevokeKeyResponse)
+
+    async def list_push_configs(self, request: push.ListPushConfigsRequest) -> push.ListPushConfigsResponse:
+        """Push configurations, and how far they are."""
+        return await self._unary("ListPushConfigs", request, push.ListPushConfigsResponse)
+
+    async def redeliver(self, request: push.RedeliverRequest) -> push.RedeliverResponse:
+        """Has events delivered, once more or after all."""
+        return await self._unary("Redeliver", request, push.RedeliverResponse)
 
     def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
         """Everything that is kept of a task."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dragoman.core import states
 from dragoman.core.card import AgentSpec
-from dragoman.core.log import Head
+from dragoman.core.log import Head, TaskRef
+from dragoman.core.push import Push
 from dragoman.ports import Store
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers
@@ -26,12 +27,23 @@ class Explanation:
     subscribers: int
     free_slots: int
     next: str
+    pushes: Sequence[Push] = ()
+    """Who is told of it by push."""
 
 
 class Explainer:
     """Explains tasks of one store from where one process sees them."""
 
-    def __init__(self, store: Store, dispatch: Dispatch, followers: Followers, agents: Mapping[str, AgentSpec]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        dispatch: Dispatch,
+        followers: Followers,
+        agents: Mapping[str, AgentSpec],
+        carriers: Callable[[TaskRef], int] | None = None,
+    ) -> None:
+        """`carriers`: how many followers of a task are there to push it, and no readers."""
+        self._carriers = carriers
         self._store = store
         self._dispatch = dispatch
         self._followers = followers
@@ -45,9 +57,9 @@ class Explainer:
         """Every task that clients call so; none when there is none."""
         heads = await self._store.locate(task_id)
         sessions = await self._store.sessions() if heads else {}
-        return [self._one(head, sessions) for head in heads]
+        return [self._one(head, sessions, await self._store.pushes.of(head.ref)) for head in heads]
 
-    def _one(self, head: Head, sessions: Mapping[int, int]) -> Explanation:
+    def _one(self, head: Head, sessions: Mapping[int, int], pushes: Sequence[Push]) -> Explanation:
         run = self._dispatch.run_of(head.ref)
         spec = self._agents.get(head.agent)
         allowed = 1 + (spec.retries if spec else 0)
@@ -58,9 +70,10 @@ class Explainer:
             session_expires=expires,
             here=head.running and head.session == self._dispatch.session,
             stopping=run is not None and run.cancelled,
-            subscribers=self._followers.count(head.ref),
+            subscribers=self._followers.count(head.ref) - (self._carriers(head.ref) if self._carriers else 0),
             free_slots=max(self._dispatch.free, 0),
             next=_next(head, spec, allowed, expires, self._dispatch.free, run is not None and run.cancelled),
+            pushes=pushes,
         )
 
 

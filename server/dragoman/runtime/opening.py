@@ -23,6 +23,7 @@ from dragoman.runtime.follow import Followers
 from dragoman.runtime.ledger import Ledger
 from dragoman.runtime.log import Log
 from dragoman.runtime.push import CALLS, CALLS_PER_HOST, Courier
+from dragoman.runtime.redelivery import Redelivery
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.retention import Retention
 from dragoman.runtime.service import TaskService
@@ -41,6 +42,7 @@ class Runtime:
     dispatch: Dispatch
     explainer: Explainer
     upkeep: Upkeep
+    redelivery: Redelivery
     retention: Retention
     courier: Courier | None
     """Who delivers push notifications; None on a server that has none."""
@@ -131,7 +133,8 @@ async def open_runtime(
         await dispatch.start()
         if courier:
             await courier.start(bus)
-        yield Runtime(service, dispatch, Explainer(store, dispatch, followers, specs), upkeep, kept, courier)
+        explainer = Explainer(store, dispatch, followers, specs, courier.following if courier else None)
+        yield Runtime(service, dispatch, explainer, upkeep, Redelivery(store, bus), kept, courier)
     finally:
         keeping.cancel()
         await dispatch.stop()

@@ -16,6 +16,7 @@ from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.log import Event, Head
 from dragoman.ports import Bus, Copied, Signal, Store, StoredMessage
 from dragoman.runtime.follow import Followers
+from dragoman.runtime.redelivery import Delivery, Redelivery
 
 EVENTS: Final = 256
 """Events of a task that are read at a time."""
@@ -23,12 +24,14 @@ EVENTS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One piece of an export: the task with its head first, then every event, then every message."""
+    """One piece of an export: the task with its head first, then every event, every message, every push
+    configuration."""
 
     head: Head
     task: bytes = b""
     event: Event | None = None
     message: StoredMessage | None = None
+    delivery: Delivery | None = None
 
 
 class Upkeep:
@@ -70,6 +73,8 @@ class Upkeep:
         for message in conversation.messages:
             if message.number <= head.messages:
                 yield Exported(head, message=message)
+        for delivery in await Redelivery(self._store, self._bus).of(head):
+            yield Exported(head, delivery=delivery)
 
     def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
         """Copies the store to a folder that is not there yet, while it is in use."""

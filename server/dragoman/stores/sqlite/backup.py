@@ -53,6 +53,8 @@ class Restored:
     epoch: str
     former: str
     """The epoch of the store that was copied."""
+    pushes: int = 0
+    """Push configurations that go on from where they were in the copy."""
 
 
 def blobs_of(store: Path) -> Path:
@@ -137,6 +139,7 @@ def restore(source: Path, store: Path) -> Restored:
             copy.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
             (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
             (running,) = copy.execute("SELECT count(*) FROM tasks WHERE session > 0").fetchone()
+            pushes = _pushes(copy)
         _link(source / BLOBS, blobs_of(store))
         _sync(partial)
         partial.rename(store)
@@ -144,7 +147,15 @@ def restore(source: Path, store: Path) -> Restored:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    return Restored(tasks, running, _about(source).get("taken", 0), epoch, former)
+    return Restored(tasks, running, _about(source).get("taken", 0), epoch, former, pushes)
+
+
+def _pushes(copy: sqlite3.Connection) -> int:
+    """Configurations that are live. A copy may be older than they are."""
+    if not copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'pushes'").fetchone():
+        return 0
+    count: int = copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()[0]
+    return count
 
 
 def _begin(destination: Path) -> Path:

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
+from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -81,6 +82,16 @@ class OpsServiceStub:
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyResponse.FromString,
                 _registered_method=True)
+        self.ListPushConfigs = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListPushConfigs',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsResponse.FromString,
+                _registered_method=True)
+        self.Redeliver = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/Redeliver',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverResponse.FromString,
+                _registered_method=True)
 
 
 class OpsServiceServicer:
@@ -113,8 +124,8 @@ class OpsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportTask(self, request, context):
-        """Writes out everything that is kept of one task: a header, the task, its events, its messages, and an end, in
-        this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+        """Writes out everything that is kept of one task: a header, the task, its events, its messages, its push
+        configurations (but for their secrets), and an end, in this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,6 +165,22 @@ class OpsServiceServicer:
     def RevokeKey(self, request, context):
         """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
         streams. Answers NOT_FOUND for an unknown key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPushConfigs(self, request, context):
+        """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
+        there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Redeliver(self, request, context):
+        """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
+        NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,6 +233,16 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.RevokeKey,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyResponse.SerializeToString,
+            ),
+            'ListPushConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPushConfigs,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsResponse.SerializeToString,
+            ),
+            'Redeliver': grpc.unary_unary_rpc_method_handler(
+                    servicer.Redeliver,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -453,6 +490,60 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/RevokeKey',
             dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_ops__pb2.RevokeKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPushConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListPushConfigs',
+            dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Redeliver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/Redeliver',
+            dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverResponse.FromString,
             options,
             channel_credentials,
             insecure,

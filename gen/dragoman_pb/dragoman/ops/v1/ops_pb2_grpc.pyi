@@ -5,6 +5,7 @@ What an operator asks a Dragoman server about itself. Nothing of it is part of A
 
 from collections import abc as _abc
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
+from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from grpc import aio as _aio
 import abc as _abc_1
 import grpc as _grpc
@@ -46,8 +47,8 @@ class OpsServiceStub:
     empty, or when an id or a context is that of several owners.
     """
     ExportTask: _grpc.UnaryStreamMultiCallable[_ops_pb2.ExportTaskRequest, _ops_pb2.ExportTaskResponse]
-    """Writes out everything that is kept of one task: a header, the task, its events, its messages, and an end, in
-    this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+    """Writes out everything that is kept of one task: a header, the task, its events, its messages, its push
+    configurations (but for their secrets), and an end, in this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
     """
     Backup: _grpc.UnaryStreamMultiCallable[_ops_pb2.BackupRequest, _ops_pb2.BackupResponse]
     """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
@@ -65,6 +66,14 @@ class OpsServiceStub:
     RevokeKey: _grpc.UnaryUnaryMultiCallable[_ops_pb2.RevokeKeyRequest, _ops_pb2.RevokeKeyResponse]
     """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
     streams. Answers NOT_FOUND for an unknown key.
+    """
+    ListPushConfigs: _grpc.UnaryUnaryMultiCallable[_push_pb2.ListPushConfigsRequest, _push_pb2.ListPushConfigsResponse]
+    """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
+    there.
+    """
+    Redeliver: _grpc.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]
+    """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
+    NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
     """
 
 @_typing.type_check_only
@@ -85,8 +94,8 @@ class OpsServiceAsyncStub(OpsServiceStub):
     empty, or when an id or a context is that of several owners.
     """
     ExportTask: _aio.UnaryStreamMultiCallable[_ops_pb2.ExportTaskRequest, _ops_pb2.ExportTaskResponse]  # type: ignore[assignment]
-    """Writes out everything that is kept of one task: a header, the task, its events, its messages, and an end, in
-    this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+    """Writes out everything that is kept of one task: a header, the task, its events, its messages, its push
+    configurations (but for their secrets), and an end, in this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
     """
     Backup: _aio.UnaryStreamMultiCallable[_ops_pb2.BackupRequest, _ops_pb2.BackupResponse]  # type: ignore[assignment]
     """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
@@ -104,6 +113,14 @@ class OpsServiceAsyncStub(OpsServiceStub):
     RevokeKey: _aio.UnaryUnaryMultiCallable[_ops_pb2.RevokeKeyRequest, _ops_pb2.RevokeKeyResponse]  # type: ignore[assignment]
     """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
     streams. Answers NOT_FOUND for an unknown key.
+    """
+    ListPushConfigs: _aio.UnaryUnaryMultiCallable[_push_pb2.ListPushConfigsRequest, _push_pb2.ListPushConfigsResponse]  # type: ignore[assignment]
+    """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
+    there.
+    """
+    Redeliver: _aio.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]  # type: ignore[assignment]
+    """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
+    NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
     """
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -145,8 +162,8 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ops_pb2.ExportTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_ops_pb2.ExportTaskResponse], _abc.AsyncIterator[_ops_pb2.ExportTaskResponse]]:
-        """Writes out everything that is kept of one task: a header, the task, its events, its messages, and an end, in
-        this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+        """Writes out everything that is kept of one task: a header, the task, its events, its messages, its push
+        configurations (but for their secrets), and an end, in this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
         """
 
     @_abc_1.abstractmethod
@@ -194,6 +211,26 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_ops_pb2.RevokeKeyResponse, _abc.Awaitable[_ops_pb2.RevokeKeyResponse]]:
         """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
         streams. Answers NOT_FOUND for an unknown key.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPushConfigs(
+        self,
+        request: _push_pb2.ListPushConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_push_pb2.ListPushConfigsResponse, _abc.Awaitable[_push_pb2.ListPushConfigsResponse]]:
+        """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
+        there.
+        """
+
+    @_abc_1.abstractmethod
+    def Redeliver(
+        self,
+        request: _push_pb2.RedeliverRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_push_pb2.RedeliverResponse, _abc.Awaitable[_push_pb2.RedeliverResponse]]:
+        """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
+        NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
         """
 
 def add_OpsServiceServicer_to_server(servicer: OpsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,87 @@
+"""`dragoman.ops.v1` over gRPC, third part: push notifications, seen by those who run the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import Message
+
+from dragoman.bindings.access import Access
+from dragoman.bindings.methods import parse
+from dragoman.bindings.ops import SERVICE, Check, Context, Refuse
+from dragoman.bindings.pushes import config
+from dragoman.core.erasing import Selection
+from dragoman.core.errors import InvalidParams
+from dragoman.core.push import Push
+from dragoman.runtime.redelivery import Redelivery
+from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
+
+LISTED: Final = 100
+MOST_LISTED: Final = 1000
+
+
+class PushOperations:
+    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+
+    def __init__(self, redelivery: Redelivery) -> None:
+        self._redelivery = redelivery
+
+    async def list_push_configs(self, request: ops.ListPushConfigsRequest) -> ops.ListPushConfigsResponse:
+        """The configurations of a task, or all that have something to deliver."""
+        if request.task_id:
+            found = await self._redelivery.of_tasks(_selection(request))
+            return ops.ListPushConfigsResponse(configs=[config(one.push, one.attempts) for one in found])
+        if not 0 <= request.limit <= MOST_LISTED:
+            raise InvalidParams.field("limit", f"must be 1 to {MOST_LISTED}, or 0 for {LISTED}")
+        waiting = await self._redelivery.waiting(request.limit or LISTED)
+        return ops.ListPushConfigsResponse(configs=[config(push) for push in waiting if _meant(request, push)])
+
+    async def redeliver(self, request: ops.RedeliverRequest) -> ops.RedeliverResponse:
+        """Begins again to deliver."""
+        if not request.task_id:
+            raise InvalidParams.field("taskId", "is required")
+        first: int | None = getattr(request, "from") if request.HasField("from") else None
+        after = None if first is None else first - 1
+        begun = await self._redelivery.redeliver(_selection(request), request.config_id, after)
+        return ops.RedeliverResponse(configs=[config(push) for push in begun])
+
+
+def handler(redelivery: Redelivery, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
+    """What grpc calls for these operations."""
+    operations = PushOperations(redelivery)
+
+    def unary(
+        name: str, request: type[Message], operation: Callable[[Any], Coroutine[Any, Any, Message]]
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        async def call(data: bytes, context: Context) -> bytes:
+            access = Access(f"{SERVICE.full_name}/{name}", "ops")
+            try:
+                await check(context)
+                answer = (await operation(parse(request, data))).SerializeToString()
+            except Exception as error:
+                await refuse(context, error, access)
+            access.done("OK")
+            return answer
+
+        return grpc.unary_unary_rpc_method_handler(call)
+
+    handlers = {
+        "ListPushConfigs": unary("ListPushConfigs", ops.ListPushConfigsRequest, operations.list_push_configs),
+        "Redeliver": unary("Redeliver", ops.RedeliverRequest, operations.redeliver),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+
+def _selection(request: ops.ListPushConfigsRequest | ops.RedeliverRequest) -> Selection:
+    return Selection(task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope)
+
+
+def _meant(request: ops.ListPushConfigsRequest, push: Push) -> bool:
+    owner = push.task.owner
+    return (
+        request.agent in ("", push.agent)
+        and request.principal in ("", owner.principal)
+        and request.scope in ("", owner.scope)
+    )
