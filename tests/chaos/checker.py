@@ -24,6 +24,7 @@ from tests.chaos.history import (
     Seen,
     Sent,
 )
+from tests.chaos.letters import judge_pushes
 
 from dragoman.core import states
 
@@ -73,7 +74,7 @@ def judge(history: Sequence[Entry], kept: Mapping[str, Kept]) -> list[str]:
     """Everything that is wrong, a line each."""
     return [
         problem
-        for check in (logs, acknowledged, streams, terminal, claims, interrupted, keys, turns)
+        for check in (logs, acknowledged, streams, terminal, claims, interrupted, keys, turns, judge_pushes)
         for problem in check(history, kept)
     ]
 

@@ -15,6 +15,9 @@ from dragoman.client import ClientError
 from dragoman.core import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+HOOKED: Final = 0.4
+"""The chance that a new task has a receiver of pushes."""
+
 TRIES: Final = 6
 """How often a send with a key is repeated until it is answered."""
 
@@ -57,8 +60,9 @@ class Customer:
     async def _streaming(self) -> None:
         tenant = self._tenant()
         message = self._message(self._words())
-        start = Start(_request(message, tenant), self._dice.choice(BINDINGS))
-        op = self._sent(message, start.binding, "stream")
+        hook = self._hook()
+        start = Start(self._request(message, tenant, hook=hook), self._dice.choice(BINDINGS))
+        op = self._sent(message, start.binding, "stream", hook=hook)
         self._stage.follow("", tenant, start)
         if task := await start.task:
             self._told(op, task)
@@ -121,8 +125,9 @@ class Customer:
         roads = self._stage.victim.roads
         assert roads is not None
         binding = self._dice.choice(BINDINGS)
-        op = self._sent(message, binding, how, key)
-        request = _request(message, tenant, at_once=how == "at once")
+        hook = 0 if key or message.task_id else self._hook()
+        op = self._sent(message, binding, how, key, hook)
+        request = self._request(message, tenant, at_once=how == "at once", hook=hook)
         try:
             answer = await roads.call(binding, "SendMessage", request, pb.SendMessageResponse, key)
         except TimeoutError:
@@ -180,7 +185,19 @@ class Customer:
         text = pb.Part(text=f"{words} #{number}")
         return pb.Message(message_id=f"m-{number}", role=pb.ROLE_USER, task_id=task, parts=[text])
 
-    def _sent(self, message: pb.Message, binding: str, how: str, key: str = "") -> int:
+    def _hook(self) -> int:
+        """The number of a webhook for a new task, 0 for none."""
+        return self._stage.number() if self._stage.hook is not None and self._dice.random() < HOOKED else 0
+
+    def _request(
+        self, message: pb.Message, tenant: str, *, at_once: bool = False, hook: int = 0
+    ) -> pb.SendMessageRequest:
+        configuration = pb.SendMessageConfiguration(return_immediately=at_once)
+        if hook and self._stage.hook is not None:
+            configuration.task_push_notification_config.url = self._stage.hook(hook)
+        return pb.SendMessageRequest(tenant=tenant, message=message, configuration=configuration)
+
+    def _sent(self, message: pb.Message, binding: str, how: str, key: str = "", hook: int = 0) -> int:
         op = self._stage.number()
         sent = Sent(
             at=self._stage.now,
@@ -191,14 +208,10 @@ class Customer:
             text=message.parts[0].text,
             key=key,
             task=message.task_id,
+            hook=hook,
         )
         self._stage.record.add(sent)
         return op
 
     def _told(self, op: int, task: pb.Task) -> None:
         self._stage.record.add(Acknowledged(at=self._stage.now, op=op, task=task.id, state=task.status.state))
-
-
-def _request(message: pb.Message, tenant: str, *, at_once: bool = False) -> pb.SendMessageRequest:
-    configuration = pb.SendMessageConfiguration(return_immediately=at_once)
-    return pb.SendMessageRequest(tenant=tenant, message=message, configuration=configuration)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -29,6 +30,8 @@ class Stage:
         self.reading: set[asyncio.Task[bool]] = set()
         self.following: set[asyncio.Task[None]] = set()
         self.over = asyncio.Event()
+        self.hook: Callable[[int], str] | None = None
+        """Where the webhook of a number is; None when nobody is pushed to."""
         self._recorder = recorder
         self._began = time.monotonic()
         self._numbers = 0

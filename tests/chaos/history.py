@@ -24,7 +24,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent(Entry):
-    """A message is on its way. `how`: at once, blocking, stream. `task` is set in a follow-up."""
+    """A message is on its way. `how`: at once, blocking, stream. `task` is set in a follow-up; `hook` is the webhook to
+    which the task that it makes is to be pushed, 0 for none."""
 
     op: int
     message: str
@@ -33,6 +34,19 @@ class Sent(Entry):
     text: str
     key: str = ""
     task: str = ""
+    hook: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told(Entry):
+    """A letter came to a webhook. `done` is when it was answered, with `status`; 0 is no answer."""
+
+    done: float
+    hook: int
+    task: str
+    sequence: int
+    digest: str
+    status: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +145,7 @@ class Left(Entry):
 
 KINDS: Final = {
     kind.__name__: kind
-    for kind in (Sent, Acknowledged, Refused, Opened, Seen, Closed, Canceled, Got, Struck, Sampled, Left)
+    for kind in (Sent, Acknowledged, Refused, Opened, Seen, Closed, Canceled, Got, Struck, Sampled, Left, Told)
 }
 
 

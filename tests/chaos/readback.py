@@ -26,6 +26,7 @@ AGENTS = ("once", "again")
 ALL = 1_000_000
 CLAIMED_ELSEWHERE = "SELECT task FROM tasks WHERE session > 0 AND session != (SELECT max(session) FROM sessions)"
 STUCK = "SELECT task FROM tasks WHERE state = ? AND session = 0 AND NOT ready"
+UNPUSHED = "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE p.state = 0 AND p.delivered < t.last"
 COUNTS = "SELECT coalesce(sum(ready), 0), coalesce(sum(session > 0), 0) FROM tasks"
 
 
@@ -90,6 +91,13 @@ def sample(path: Path, *, at: float, up: float, slots: int) -> Sampled:
             running=running,
             slots=slots,
         )
+
+
+def unpushed(path: Path) -> int:
+    """Receivers that are still to be told something."""
+    with closing(connect(path, readonly=True)) as connection:
+        count: int = connection.execute(UNPUSHED).fetchone()[0]
+        return count
 
 
 def _ids(rows: sqlite3.Cursor) -> list[str]:

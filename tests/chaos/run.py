@@ -22,8 +22,21 @@ from tests.chaos import history
 from tests.chaos.checker import GRACE, judge
 from tests.chaos.customers import Customer
 from tests.chaos.followers import Stage
-from tests.chaos.history import Acknowledged, Canceled, Left, Opened, Recorder, Refused, Sampled, Seen, Sent, Struck
-from tests.chaos.readback import read_all, sample
+from tests.chaos.history import (
+    Acknowledged,
+    Canceled,
+    Left,
+    Opened,
+    Recorder,
+    Refused,
+    Sampled,
+    Seen,
+    Sent,
+    Struck,
+    Told,
+)
+from tests.chaos.readback import read_all, sample, unpushed
+from tests.chaos.receivers import Receivers
 from tests.chaos.victim import SLOTS, running
 
 from dragoman.core import states
@@ -37,6 +50,8 @@ SILENCE: Final = 4.0
 TAIL: Final = 20.0
 """Seconds, of those a run may take, for everything to come to its end."""
 MOST_SHOWN: Final = 30
+PATIENCE: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
+"""Pushes that fail are tried again soon, so that a run sees much of it."""
 
 
 def say(text: str) -> None:
@@ -105,6 +120,16 @@ async def quiet(stage: Stage, seconds: float) -> bool:
         await asyncio.sleep(0.25)
 
 
+async def pushed(stage: Stage, seconds: float) -> int:
+    """Waits until every receiver was told everything, by looking into the store; how many were not in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = unpushed(stage.victim.store)
+        if not left or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(0.25)
+
+
 async def answer_the_left(stage: Stage) -> None:
     """Answers every task that was left asking."""
     customer = Customer(stage, -1, keys=False)
@@ -145,6 +170,8 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
         for task in (*background, *customers):
             task.cancel()
         await asyncio.gather(*background, *customers, return_exceptions=True)
+    if left := await pushed(stage, GRACE + 15):
+        problems.append(f"{GRACE + 15:g} s after everything was over, {left} receivers are still to be told something")
     await followers_end(stage)
     say(f"{stage.now:3.0f} s, nobody hears anything any more")
     return problems
@@ -183,6 +210,8 @@ def counts(entries: list[history.Entry], tasks: int) -> str:
         "cancels": history.of_kind(entries, Canceled),
         "canceled": sum(isinstance(entry, Canceled) and entry.state == states.CANCELED for entry in entries),
         "left asking": history.of_kind(entries, Left),
+        "letters": history.of_kind(entries, Told),
+        "refused letters": sum(isinstance(entry, Told) and not 200 <= entry.status < 300 for entry in entries),
         "keys": len({entry.key for entry in entries if isinstance(entry, Sent) and entry.key}),
     }
     return ", ".join(f"{number} {name}" for name, number in numbers.items())
@@ -192,9 +221,12 @@ async def play(folder: Path, seconds: float, seed: int) -> tuple[str, list[str]]
     """One run: its counts, and what was wrong."""
     with (folder / "history.jsonl").open("w", encoding="utf-8") as file:
         recorder = Recorder(file)
-        async with running(folder, "--blocking-wait", "20") as victim:
+        async with running(folder, "--blocking-wait", "20", *PATIENCE) as victim:
             stage = Stage(victim, recorder, seed)
-            problems = await scene(stage, max(5, seconds - TAIL))
+            receivers = Receivers(stage)
+            async with receivers.open():
+                stage.hook = receivers.url
+                problems = await scene(stage, max(5, seconds - TAIL))
     kept = await read_all(victim.store, victim.turns)
     problems += judge(recorder.entries, kept)
     problems += [f"the server logged, {times} times: {text}" for text, times in victim.errors.items()]

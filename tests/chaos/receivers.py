@@ -1,0 +1,96 @@
+"""Receivers of push notifications: one address for each webhook, and behind it a receiver with a character.
+
+Until the run is over some are down, slow, flap, or lie: they take a letter and say that they did not, say nothing, or
+say so late. Then all are well. Whatever arrives is written down with what was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import orjson
+from aiohttp import web
+from tests.chaos.followers import Stage
+from tests.chaos.history import Told, digest
+
+from dragoman.wire import protojson
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+CHARACTERS: Final = ("well", "slow", "down", "flapping", "lying")
+_JSON: Final = protojson.compile(pb.StreamResponse, protojson.V1)
+
+
+class Receivers:
+    """All receivers of a run."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._port = 0
+        self._news = asyncio.Condition()
+        self.letters = 0
+
+    def url(self, hook: int) -> str:
+        """Where a webhook is. Its number decides about its character."""
+        return f"http://127.0.0.1:{self._port}/{CHARACTERS[hook % len(CHARACTERS)]}/{hook}"
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Waits until something holds after a letter."""
+        async with asyncio.timeout(60), self._news:
+            await self._news.wait_for(true)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Receives for as long as the block runs."""
+        runner = web.ServerRunner(web.Server(self._take), shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self._port = runner.addresses[0][1]
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _take(self, request: web.BaseRequest) -> web.Response:
+        at = self._stage.now
+        _, character, number = request.path.split("/")
+        data = await request.read()
+        self.letters += 1
+        pause, status = (0.0, 200) if self._stage.over.is_set() else self._mood(character, int(number))
+        if pause:
+            await asyncio.sleep(pause)
+        event = _JSON.decode(orjson.loads(data))
+        cursor = request.headers["Dragoman-Event"]
+        member = getattr(event, event.WhichOneof("payload") or "task")
+        told = Told(
+            at=at,
+            done=self._stage.now,
+            hook=int(number),
+            task=member.id if event.HasField("task") else member.task_id,
+            sequence=int(cursor.rpartition(".")[2]),
+            digest=digest(event),
+            status=status,
+        )
+        async with self._news:
+            self._stage.record.add(told)
+            self._news.notify_all()
+        if not status and request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=status or 500, headers={"Retry-After": "1"} if status == 429 else {})
+
+    def _mood(self, character: str, number: int) -> tuple[float, int]:
+        """Seconds to wait, and what to answer; 0 is nothing at all."""
+        dice = random.Random(f"{self._stage.seed}/receiver {number} {self.letters}")
+        match character:
+            case "slow":
+                return dice.uniform(0.02, 0.5), 200
+            case "down":
+                return 0.0, 503
+            case "flapping":
+                return 0.0, dice.choice((200, 200, 200, 503, 429, 0))
+            case "lying":
+                return dice.choice(((0.0, 200), (0.3, 200), (0.0, 500), (0.1, 0), (0.0, 302)))
+        return 0.0, 200

@@ -1,0 +1,63 @@
+"""Receivers that are down, slow, flapping or lying, and a server that is killed: in the end all have everything."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+
+from tests.chaos.customers import Customer
+from tests.chaos.followers import Stage
+from tests.chaos.history import Recorder, Struck, Told
+from tests.chaos.letters import judge_pushes
+from tests.chaos.readback import read_all
+from tests.chaos.receivers import CHARACTERS, Receivers
+from tests.chaos.run import PATIENCE, pushed
+from tests.chaos.victim import running
+
+ENOUGH = 60.0
+EACH = 3
+
+
+async def send_to_all(stage: Stage) -> list[str]:
+    """Three tasks for a receiver of every character."""
+    customer = Customer(stage, 1, keys=False)
+    customer._hook = stage.number  # type: ignore[method-assign]  # every one of them has a receiver
+    tasks = []
+    for _ in range(EACH * len(CHARACTERS)):
+        task = await customer.send(customer._message("stream 20 10"), "", "at once")
+        assert task is not None
+        tasks.append(task.id)
+    return tasks
+
+
+async def strike(stage: Stage) -> None:
+    stage.record.add(Struck(at=stage.now, how="kill"))
+    await stage.victim.kill()
+    await stage.victim.start()
+
+
+async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: Path) -> None:
+    recorder = Recorder(io.StringIO())
+    async with running(tmp_path, *PATIENCE) as victim:
+        stage = Stage(victim, recorder, 7)
+        receivers = Receivers(stage)
+        async with receivers.open():
+            stage.hook = receivers.url
+            tasks = await send_to_all(stage)
+            await receivers.until(lambda: receivers.letters > 20)
+            await strike(stage)  # while tasks are running and receivers are being told
+            tasks += await send_to_all(stage)
+            await receivers.until(lambda: receivers.letters > 200)
+            await strike(stage)
+            stage.over.set()  # from here on all of them are well
+            assert await pushed(stage, ENOUGH) == 0
+            assert not victim.errors
+    kept = await read_all(victim.store, victim.turns)
+    assert set(kept) == set(tasks)
+    assert list(judge_pushes(recorder.entries, kept)) == []
+    letters = [entry for entry in recorder.entries if isinstance(entry, Told)]
+    answers = Counter(letter.status for letter in letters)
+    assert answers[503] > 0  # down, and flapping
+    assert answers[500] + answers[0] + answers[302] > 0  # lying
+    assert {letter.task for letter in letters} == set(tasks)
