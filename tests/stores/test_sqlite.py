@@ -16,6 +16,7 @@ from dragoman.core import states
 from dragoman.core.names import key_of
 from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
+from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
 from dragoman.testing.store_pushes import StorePushes
 from dragoman.testing.store_reads import StoreReads
@@ -57,6 +58,10 @@ class TestApiKeys(StoreApiKeys):
 
 
 class TestPushes(StorePushes):
+    pass
+
+
+class TestAdmission(StoreAdmission):
     pass
 
 
@@ -210,6 +215,7 @@ async def test_an_append_costs_the_same_whatever_the_task_holds(store: SqliteSto
         steps += 1
         return 0
 
+    await store.append(by_runner(claimed, artifact("out", "first")))  # with which the message counts as taken up
     connection.set_progress_handler(count, 1)
     for _ in range(3):
         begin = steps

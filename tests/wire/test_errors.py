@@ -59,6 +59,8 @@ ROWS: list[tuple[type[A2AError], Dialect, Table, Codes]] = [
     (core.TaskEnded, V03, "1.0.1", Codes(Rpc.INVALID_ARGUMENT, 422, -32602, "INVALID_PARAMS")),
     (core.AgentNotFound, V1, "1.0.1", Codes(Rpc.NOT_FOUND, 404, -32602, "AGENT_NOT_FOUND")),
     (core.PayloadTooLarge, V1, "1.0.1", Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE")),
+    (core.RateLimited, V1, "1.0.1", Codes(Rpc.RESOURCE_EXHAUSTED, 429, -32603, "RATE_LIMITED")),
+    (core.RateLimited, V03, "1.0.1", Codes(Rpc.RESOURCE_EXHAUSTED, 429, -32603, "RATE_LIMITED")),
     (core.Unavailable, V03, "1.0.1", Codes(Rpc.UNAVAILABLE, 503, -32603, "UNAVAILABLE")),
 ]
 
@@ -258,3 +260,37 @@ def test_lone_surrogates_in_a_text_break_neither_form(dialect: Dialect) -> None:
     error.metadata["\ud800"] = "\ud800"
     assert errors.grpc_status(error, dialect).details.endswith("bad ?")
     assert json.loads(errors.rest(error, dialect).body)["error"]["message"] == "bad ?"
+
+
+# When to try again ---------------------------------------------------------------------------------------------
+
+
+def limited(seconds: float) -> core.RateLimited:
+    return core.RateLimited("too much", limit="live_tasks", most=7, retry_after=seconds)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(2.0, "2s"), (0.25, "0.250s")])
+def test_a_refusal_for_now_says_when_to_try_again(seconds: float, said: str) -> None:
+    retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": said}
+    info = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": "RATE_LIMITED",
+        "domain": errors.DOMAIN,
+        "metadata": {"limit": "live_tasks", "maximum": "7"},
+    }
+    for dialect in Dialect:
+        assert errors.jsonrpc(limited(seconds), dialect)["data"] == [info, retry]
+        assert json.loads(errors.rest(limited(seconds), dialect).body)["error"]["details"] == [info, retry]
+
+
+@pytest.mark.parametrize("dialect", [V1, V03])
+def test_over_grpc_the_time_is_a_detail(dialect: Dialect) -> None:
+    found = error_details_pb2.RetryInfo()
+    status = status_pb2.Status.FromString(errors.grpc_status(limited(0.25), dialect).status_bin)
+    assert [detail.Unpack(found) for detail in status.details] == [False, True]
+    assert found.retry_delay.ToMilliseconds() == 250
+
+
+def test_an_error_that_passes_says_no_time() -> None:
+    assert "data" not in errors.jsonrpc(core.TaskNotFound(), V03)
+    assert len(errors.jsonrpc(core.TaskNotFound(), V1)["data"]) == 1

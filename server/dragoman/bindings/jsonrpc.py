@@ -18,7 +18,7 @@ from dragoman.bindings.calls import Answer, Calls, Peer
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.pages import request_id
-from dragoman.bindings.rest import idempotency_key, named_versions
+from dragoman.bindings.rest import idempotency_key, named_versions, retrying
 from dragoman.bindings.serving import HttpOptions
 from dragoman.core.errors import ParseError, Unauthenticated
 from dragoman.core.identity import Identity
@@ -124,6 +124,7 @@ class JsonRpc:
         if headers := callers.challenge(error):
             status = 401 if isinstance(error, Unauthenticated) else 403
             return web.Response(status=status, body=told, headers={"Content-Type": JSON, **headers})
+        headers = retrying(error)
         if self._calls.errors_in_stream(call.method):
-            return web.Response(body=sse.frame(told), headers={"Content-Type": streams.RPC.media_type})
-        return web.Response(body=told, headers={"Content-Type": JSON})
+            return web.Response(body=sse.frame(told), headers={"Content-Type": streams.RPC.media_type, **headers})
+        return web.Response(body=told, headers={"Content-Type": JSON, **headers})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -53,13 +54,19 @@ def idempotency_key(request: web.BaseRequest) -> str:
     return request.headers.get("Idempotency-Key", "").strip().removeprefix('"').removesuffix('"')
 
 
+def retrying(error: Exception) -> dict[str, str]:
+    """When to try again, as HTTP says it: in whole seconds (RFC 9110 §10.2.3)."""
+    wait = errors.retry_after(error)
+    return {"Retry-After": str(math.ceil(wait))} if wait else {}
+
+
 def failure(request: web.BaseRequest, error: Exception, dialect: Dialect, options: HttpOptions) -> web.Response:
     """The answer to a request that failed; what is no A2AError is logged and told to nobody."""
     if not isinstance(error, A2AError):
         _log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=error)
     options.refusals.tell(error, peer=request.remote or "", method=f"{request.method} {request.rel_url.raw_path}")
     answer = errors.rest(error, dialect, table=options.table)
-    headers = {"Content-Type": errors.CONTENT_TYPE, **callers.challenge(error)}
+    headers = {"Content-Type": errors.CONTENT_TYPE, **callers.challenge(error), **retrying(error)}
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     return web.Response(status=answer.status, body=answer.body, headers=headers)

@@ -24,6 +24,9 @@ class Violation:
 class A2AError(Exception):
     """The request could not be served."""
 
+    retry_after = 0.0
+    """Seconds after which it may be worth while to ask again; 0 when nothing is known of that."""
+
     def __init__(self, message: str | None = None, *, metadata: Mapping[str, str] | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip().rstrip(".")
         self.metadata = dict(metadata or {})
@@ -109,6 +112,15 @@ class IdempotencyKeyReused(A2AError):
 
 class KeyNotFound(A2AError):
     """No such API key."""
+
+
+class RateLimited(A2AError):
+    """The caller has or asks for more than a limit of this server allows; try again later."""
+
+    def __init__(self, message: str | None = None, *, limit: str = "", most: int = 0, retry_after: float = 1.0) -> None:
+        """`limit` is the name of the setting that counts, `most` its value, `retry_after` in seconds."""
+        super().__init__(message, metadata={"limit": limit, "maximum": str(most)} if limit else None)
+        self.retry_after = retry_after
 
 
 class Unauthenticated(A2AError):

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from dragoman.core.names import Owner
+from dragoman.core.quotas import Quota
 from dragoman.core.webhook import PushConfig
 
 USER: Final = 1
@@ -197,6 +198,7 @@ RUNNING: Final = "running"
 TAKEN: Final = "taken"
 CHANGED: Final = "changed"
 CROWDED: Final = "crowded"
+OVER: Final = "over"
 
 
 class Guard(Protocol):
@@ -322,6 +324,8 @@ class Append:
     """Refuses the append as Repeated when the key was used, and is used by it."""
     context: ContextState | None = None
     """The agent's JSON for the conversation; refused as CHANGED when its version is not the next one."""
+    quota: Quota | None = None
+    """Refuses a message as OVER (core.admission.Overrun) when it would take its sender over these limits."""
     joins: Owner | None = None
     """Takes part in the task's conversation from now on."""
     push: PushConfig | None = None

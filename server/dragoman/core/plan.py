@@ -28,6 +28,7 @@ from dragoman.core.log import (
     ArtifactChange,
     Event,
     Head,
+    Inbound,
     Refused,
     StatusChange,
 )
@@ -42,6 +43,8 @@ class MessageRow:
     data: bytes
     envelope: bytes
     sender: str = ""
+    size: int = 0
+    """What a user's message counts for as long as nobody has taken it up, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def _create(change: Append, now: int) -> Plan:
         last=1, messages=1, inbox=1, ready=True, visible=new.visible, dialect=new.dialect, alias=new.alias,
         principal=message.sender or change.task.owner.principal,
     )  # fmt: skip
-    row = MessageRow(1, USER, frames.frame(5, message.message), message.envelope, message.sender)
+    row = _asked(change, message, 1)
     task = b"".join(
         (
             frames.text(1, new.id),
@@ -117,14 +120,24 @@ def _create(change: Append, now: int) -> Plan:
     return Plan(None, head, change, [Event(1, frames.frame(1, task), states.SUBMITTED)], [row])
 
 
+OVERHEAD: Final = 256
+"""Bytes that any message counts for besides its own: rows and indexes, so that empty ones are not free."""
+
+
+def _asked(change: Append, message: Inbound, number: int) -> MessageRow:
+    """The row of a user's message."""
+    data = frames.frame(5, message.message)
+    size = OVERHEAD + len(data) + len(message.envelope) + sum(blob.size for blob in change.blobs)
+    return MessageRow(number, USER, data, message.envelope, message.sender, size)
+
+
 def _accept(made: Plan, now: int) -> None:
     """Stores a follow-up with the status update that accepts it (1.0 §3.4.3)."""
     message, head = made.change.message, made.head
     if message is None:
         return
     number = head.messages + 1
-    row = MessageRow(number, USER, frames.frame(5, message.message), message.envelope, message.sender)
-    made.messages.append(row)
+    made.messages.append(_asked(made.change, message, number))
     waits = head.running or head.ready
     state = head.state if waits else states.WORKING
     head.messages = head.inbox = number

@@ -107,6 +107,7 @@ _V1_0_1: Final[Mapping[type[Exception], Codes]] = {
     errors.PayloadTooLarge: Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE"),
     errors.IdempotencyKeyReused: Codes(Rpc.ALREADY_EXISTS, 409, -32602, "IDEMPOTENCY_KEY_REUSED"),
     errors.KeyNotFound: Codes(Rpc.NOT_FOUND, 404, -32602, "KEY_NOT_FOUND"),
+    errors.RateLimited: Codes(Rpc.RESOURCE_EXHAUSTED, 429, -32603, "RATE_LIMITED"),
     errors.Unauthenticated: Codes(Rpc.UNAUTHENTICATED, 401, -32603, "UNAUTHENTICATED"),
     errors.PermissionDenied: Codes(Rpc.PERMISSION_DENIED, 403, -32603, "PERMISSION_DENIED"),
     errors.Unavailable: Codes(Rpc.UNAVAILABLE, 503, -32603, "UNAVAILABLE"),
@@ -220,13 +221,14 @@ def jsonrpc(error: BaseException, dialect: Dialect) -> dict[str, Any]:
     if dialect is Dialect.V01 and -32010 < number < -32005:
         number = -32603 if row.http >= 500 else -32600
     told: dict[str, Any] = {"code": number, "message": text}
-    if isinstance(error, A2AError) and (_violations(error) or error.metadata):
+    if isinstance(error, A2AError) and (_violations(error) or error.metadata or error.retry_after):
         told["data"] = _details(error, row)
     return told
 
 
 def grpc_status(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> Grpc:
-    """The status of a failed RPC: ErrorInfo always, BadRequest for violations (1.0 §10.6).
+    """The status of a failed RPC: ErrorInfo always, RetryInfo where a time is known, BadRequest for violations
+    (1.0 §10.6).
 
     The text and the Status inside `status_bin` agree, because clients drop the details when they do not. For
     `a2a.v1` the text is `ErrorClassName: text`, which is all that a 0.3 reader looks at. Long texts are cut:
@@ -244,6 +246,10 @@ def grpc_status(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1
         if info.ByteSize() + len(key) + len(value.encode()) < _DETAILS_BYTES // 2:
             info.metadata[key] = value
     status.details.add().Pack(info)
+    if wait := retry_after(error):
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(wait * 1000))
+        status.details.add().Pack(retry)
     bad = error_details_pb2.BadRequest()
     for violation in _violations(error):
         bad.field_violations.add(field=violation.field, description=violation.description)
@@ -271,8 +277,13 @@ def rest(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> R
     return Rest(row.http, orjson.dumps(body))
 
 
+def retry_after(error: BaseException) -> float:
+    """Seconds after which a caller may try again; 0 when nothing is known of that."""
+    return error.retry_after if isinstance(error, A2AError) else 0.0
+
+
 def _details(error: BaseException, row: Codes) -> list[dict[str, Any]]:
-    """ErrorInfo, and BadRequest for violations, as JSON."""
+    """ErrorInfo, RetryInfo where a time is known, and BadRequest for violations, as JSON."""
     info: dict[str, Any] = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": row.reason,
@@ -281,6 +292,10 @@ def _details(error: BaseException, row: Codes) -> list[dict[str, Any]]:
     if metadata := _metadata(error):
         info["metadata"] = metadata
     details = [info]
+    if wait := retry_after(error):
+        # As ProtoJSON writes a Duration: whole seconds, or three digits of a fraction.
+        delay = f"{wait:.0f}s" if wait == round(wait) else f"{wait:.3f}s"
+        details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay})
     if violations := _violations(error):
         details.append(
             {

@@ -18,6 +18,7 @@ from dragoman.stores.sqlite import contexts, joining, keys, pushes
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.folding import Growth
 from dragoman.stores.sqlite.rows import Pending, Statement
+from dragoman.stores.sqlite.standing import Counters
 
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
@@ -52,7 +53,7 @@ UPDATE_MEMORY: Final = Statement(
     ") UPDATE tasks SET memory = made.memory FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
 )
 INSERT_LOG: Final = Statement("INSERT INTO log", 6)
-INSERT_MESSAGE: Final = Statement("INSERT INTO messages", 7)
+INSERT_MESSAGE: Final = Statement("INSERT INTO messages", 8)
 REPLACED: Final = Statement(
     "WITH fresh (owner, task, artifact) AS (",
     3,
@@ -101,12 +102,18 @@ class Transaction:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, clock: Callable[[], int], owners: dict[Owner, int], growth: Growth
+        self,
+        connection: sqlite3.Connection,
+        clock: Callable[[], int],
+        owners: dict[Owner, int],
+        growth: Growth,
+        counters: Counters,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._owners = owners
         self._growth = growth
+        self._counters = counters
         self._heads: dict[tuple[int, bytes], Head | None] = {}
         self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self._tasks, self._log, self._messages = Pending(INSERT_TASK), Pending(INSERT_LOG), Pending(INSERT_MESSAGE)
@@ -128,9 +135,9 @@ class Transaction:
 
     def other(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
         """Does another write, which finds everything written that came before it, and may change what was looked at."""
-        self._write_pending()
+        tables = self._tables()
         self._heads.clear()
-        return job(self._connection)
+        return job(tables)
 
     def apply(self, change: Append) -> Appended:
         """Writes one change. Raises Refused before anything of it is written."""
@@ -145,6 +152,8 @@ class Transaction:
         if change.create is not None and change.create.alias:
             self._check_alias(owner, change.create)
         made = plan(self._heads[owner, ref.key], change, now)
+        if change.quota is not None:
+            self._counters.admit(self._tables, change.quota, made, now)
         if change.push is not None:
             pushes.check_room(self._connection, owner, made.head, change.push.id)
         if change.context is not None:
@@ -155,6 +164,7 @@ class Transaction:
         if change.joins is not None:
             joining.join(self._connection, self._owner(change.joins, True), owner, made.head.context)
         if change.discard:
+            self._counters.note(self._tables, owner, made)
             self._write_pending()
             keys.keep_reply(self._connection, owner, ref.key, change.reply)
             for statement in DISCARD:
@@ -172,10 +182,16 @@ class Transaction:
 
     def finish(self) -> None:
         """Writes what was gathered, and the totals of the batch."""
+        self._tables()
+
+    def _tables(self) -> sqlite3.Connection:
+        """The connection, once everything is written that there is so far."""
         self._write_pending()
         rows = [(*key, count) for key, count in self._totals.items() if count]
         if rows:
             self._connection.executemany(ADD_TOTAL, rows)
+        self._totals.clear()
+        return self._connection
 
     def _check_alias(self, owner: int, new: NewTask) -> None:
         self._write_pending()
@@ -214,11 +230,13 @@ class Transaction:
             self._log.add((owner, key, first, len(made.events), last.ends, made.log))
         for message in made.messages:
             sender = "" if message.sender == head.ref.owner.principal else message.sender
-            self._messages.add((owner, key, message.number, message.role, message.data, message.envelope, sender))
+            said = message.data, message.envelope, sender, message.size
+            self._messages.add((owner, key, message.number, message.role, *said))
         for row in made.artifacts:
             self._write_artifact(owner, key, row)
         use_blobs(self._connection, owner, key, change.blobs)
         self._growth.note(self._connection, owner, made)
+        self._counters.note(self._tables, owner, made)
         if before is not None and before.visible:
             self._totals[owner, head.agent, before.state] -= 1
         if head.visible:

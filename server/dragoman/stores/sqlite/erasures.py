@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from dragoman.core.erasing import PURGE, Counts, Receipt, Selection, digest
 from dragoman.core.log import Head
-from dragoman.stores.sqlite import erasing, selecting
+from dragoman.stores.sqlite import erasing, reads, selecting
 from dragoman.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -100,12 +100,20 @@ class Erasures:
         return receipt
 
     async def _fence(self, *arguments: Any) -> tuple[int, list[Head]]:
-        fenced: tuple[int, list[Head]] = await self._background(erasing.fence, *arguments)
-        return fenced
+        def fence(connection: Any) -> tuple[int, list[Head]]:
+            number, taken = erasing.fence(connection, *arguments)
+            for head in taken:
+                owner = reads.owner_number(connection, head.ref.owner)
+                assert owner is not None, "the task was there"
+                self._writer.counters.left(connection, owner, head)
+            return number, taken
+
+        return await self._background(fence)
 
     def _drop_wholes(self, connection: Any, selection: Selection) -> None:
         if erasing.drop_wholes(connection, selection):
             self._writer.forget_owners()
+            self._writer.counters.forget()
 
     def _background(self, job: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         return self._writer.submit(lambda connection: job(connection, *arguments), low=True)

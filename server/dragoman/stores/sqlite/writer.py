@@ -28,6 +28,7 @@ from dragoman.core.names import Owner
 from dragoman.stores.sqlite.apply import Transaction
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.folding import Growth
+from dragoman.stores.sqlite.standing import Counters
 from dragoman.stores.sqlite.trouble import explain, outage
 
 log = logging.getLogger("dragoman.store")
@@ -89,6 +90,8 @@ class Writer:
         self._checkpointer = checkpointer
         self._owners: dict[Owner, int] = {}
         self._growth = Growth()
+        self.counters = Counters()
+        """For jobs on this thread alone."""
         self._queue: SimpleQueue[Waiting | Urgent | Nudge] = SimpleQueue()
         self._urgent: deque[Urgent] = deque()
         self._low: deque[Waiting] = deque()
@@ -201,13 +204,14 @@ class Writer:
         connection = self._connection
         self._begin()
         try:
-            transaction = Transaction(connection, self._clock, self._owners, self._growth)
+            transaction = Transaction(connection, self._clock, self._owners, self._growth, self.counters)
             transaction.look(item.job for item in batch if isinstance(item.job, Append))
             done = [self._one(transaction, item) for item in batch]
             transaction.finish()
             connection.execute("COMMIT")
         except BaseException:
             self._owners.clear()  # numbers given inside the transaction went with it
+            self.counters.forget()
             self._roll_back()
             raise
         return done
