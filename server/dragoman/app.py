@@ -28,7 +28,7 @@ from dragoman.core.addresses import Reach
 from dragoman.core.card import AgentSpec
 from dragoman.core.enforced import enforced
 from dragoman.core.errors import Unavailable
-from dragoman.core.identity import Admission
+from dragoman.core.identity import Doorway
 from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, StoreLock, hold
 from dragoman.ports import Agent, Authenticator, Copied, Outbound, Store
@@ -125,8 +125,8 @@ async def open_app(
         if outbound is None:
             outbound = guard(settings)
             stack.push_async_callback(outbound.close)
-        admission = Admission(settings.asks, frozenset(settings.public_agents))
-        if absent := admission.public - {agent.spec.id for agent in agents} - {"*"}:
+        doorway = Doorway(settings.asks, frozenset(settings.public_agents))
+        if absent := doorway.public - {agent.spec.id for agent in agents} - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         try:
             runtime = await stack.enter_async_context(
@@ -145,7 +145,7 @@ async def open_app(
                     retention=settings.rules,
                     isolation=settings.isolation,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
-                    admission=admission,
+                    doorway=doorway,
                     pushing=Pushing(outbound, PushLetters(), settings.push_patience) if settings.push else None,
                 )
             )
@@ -173,7 +173,7 @@ async def open_app(
             enforced=enforced(
                 token=bool(settings.token.get_secret_value()), keys=settings.api_keys, issuers=settings.issuers
             ),
-            admission=admission,
+            doorway=doorway,
             push=settings.push,
         )
         store.blobs.served_at(lambda: cards.url(None))
@@ -186,7 +186,7 @@ async def open_app(
             certificates=certificates,
             connections=settings.connections,
             authenticator=authenticator,
-            admission=admission,
+            doorway=doorway,
             private_pages=settings.private_pages,
             refusals=refusals,
             draining=draining,
@@ -199,7 +199,7 @@ async def open_app(
             certificates=certificates,
             connections=settings.connections,
             authenticator=authenticator,
-            admission=admission,
+            doorway=doorway,
             private_pages=settings.private_pages,
             refusals=refusals,
             cors=settings.cors,

@@ -16,7 +16,7 @@ from tests.bindings.fake import FakeService, over_http
 from dragoman.bindings import methods, openapi
 from dragoman.bindings.comments import comments, read
 from dragoman.core import enforced as secured
-from dragoman.core.identity import Admission
+from dragoman.core.identity import Doorway
 from dragoman.wire import errors, httprule
 from dragoman.wire.dialects import Dialect
 
@@ -203,8 +203,8 @@ async def test_what_the_server_answers_is_what_the_description_says(path: str) -
 def asking(public: frozenset[str] = frozenset()) -> Any:
     """The description of a server that asks callers who they are."""
     enforced = secured.enforced(token=True, keys=True, issuers=())
-    admission = Admission(required=True, public=public)
-    return json.loads(json.dumps(openapi.document(served(), root="echo", enforced=enforced, admission=admission)))
+    doorway = Doorway(required=True, public=public)
+    return json.loads(json.dumps(openapi.document(served(), root="echo", enforced=enforced, doorway=doorway)))
 
 
 def test_without_authentication_nothing_is_said_of_it() -> None:

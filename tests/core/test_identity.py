@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.core.identity import NOBODY, Admission, Identity, check_grants, check_principal
+from dragoman.core.identity import NOBODY, Doorway, Identity, check_grants, check_principal
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_operators_are_those_with_the_grant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("admission", "closed", "public"),
+    ("doorway", "closed", "public"),
     [
-        (Admission(), False, True),
-        (Admission(required=True), True, False),
-        (Admission(required=True, public=frozenset(("echo",))), False, True),
-        (Admission(required=True, public=frozenset(("other",))), False, False),
-        (Admission(required=True, public=frozenset("*")), False, True),
+        (Doorway(), False, True),
+        (Doorway(required=True), True, False),
+        (Doorway(required=True, public=frozenset(("echo",))), False, True),
+        (Doorway(required=True, public=frozenset(("other",))), False, False),
+        (Doorway(required=True, public=frozenset("*")), False, True),
     ],
 )
-def test_who_shows_nothing_is_let_in_to_public_agents_only(admission: Admission, closed: bool, public: bool) -> None:
-    assert (admission.closed, admission.is_public("echo")) == (closed, public)
+def test_who_shows_nothing_is_let_in_to_public_agents_only(doorway: Doorway, closed: bool, public: bool) -> None:
+    assert (doorway.closed, doorway.is_public("echo")) == (closed, public)

@@ -29,7 +29,7 @@ async def identify(headers: Iterable[tuple[str, str]], options: Options, *, publ
     if options.authenticator is None:
         return NOBODY
     identity = await options.authenticator.authenticate(headers)
-    if identity is None and options.admission.closed and not public:
+    if identity is None and options.doorway.closed and not public:
         raise Unauthenticated(REQUIRED)
     return identity or NOBODY
 
@@ -55,7 +55,7 @@ async def visitor(headers: Iterable[tuple[str, str]], options: Options, agent: s
     if not options.private_pages:
         return NOBODY
     identity = await identify(headers, options, public=True)
-    if not identity.known and not (agent and options.admission.is_public(agent)):
+    if not identity.known and not (agent and options.doorway.is_public(agent)):
         raise Unauthenticated(REQUIRED)
     if agent and not identity.may_call(DEFAULT_SCOPE, agent):
         raise PermissionDenied(f'these credentials do not reach agent "{agent}"')

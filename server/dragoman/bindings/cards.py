@@ -25,7 +25,7 @@ from dragoman.core.errors import (
     Unauthenticated,
     UnsupportedOperation,
 )
-from dragoman.core.identity import OPEN, Admission, Identity
+from dragoman.core.identity import OPEN, Doorway, Identity
 from dragoman.wire import cards
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -69,14 +69,14 @@ class Cards:
         public_grpc: str = "",
         trusted_proxies: Networks = (),
         enforced: Enforced = NOTHING,
-        admission: Admission = OPEN,
+        doorway: Doorway = OPEN,
         push: bool = False,
     ) -> None:
         """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards.
         `push`: this server pushes.
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
-        self.agents = {id: _secured(spec, enforced, admission) for id, spec in agents.items()}
+        self.agents = {id: _secured(spec, enforced, doorway) for id, spec in agents.items()}
         self.enforced = enforced
         """What callers may show to say who they are."""
         self.root = root
@@ -189,8 +189,8 @@ def _reachable(bound: Bound) -> Bound:
     return replace(bound, host="localhost") if bound.is_any else bound
 
 
-def _secured(spec: AgentSpec, server: Enforced, admission: Admission) -> AgentSpec:
-    shown, gone = secured(spec, server, public=admission.is_public(spec.id))
+def _secured(spec: AgentSpec, server: Enforced, doorway: Doorway) -> AgentSpec:
+    shown, gone = secured(spec, server, public=doorway.is_public(spec.id))
     for one in gone:
         _log.warning(
             "an agent declares security that is not what this server asks for; its card does not show it",

@@ -108,7 +108,7 @@ class _Site:
                 table=options.table,
                 push=push,
                 enforced=known.enforced,
-                admission=options.admission,
+                doorway=options.doorway,
             )
         )
         for path, endpoint in (

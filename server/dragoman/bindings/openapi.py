@@ -25,7 +25,7 @@ from dragoman.bindings.parameters import SHARED, fits_a_query, in_path, in_query
 from dragoman.bindings.schemas import Schema, Schemas, pointer
 from dragoman.core.enforced import NOTHING, Enforced, Scheme
 from dragoman.core.errors import A2AError, PushNotificationNotSupported
-from dragoman.core.identity import OPEN, Admission
+from dragoman.core.identity import OPEN, Doorway
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.httprule import Rule, Template, Wildcard
@@ -74,15 +74,15 @@ def document(
     table: errors.Table = "1.0.1",
     push: bool = True,
     enforced: Enforced = NOTHING,
-    admission: Admission = OPEN,
+    doorway: Doorway = OPEN,
 ) -> dict[str, Any]:
     """The description. Where two packages share a path, both schemas are allowed. `root` is an agent that exists.
 
     `push` says whether the server has push notifications. `enforced` is what callers have to show, but for those of
-    agents that `admission` opens to all.
+    agents that `doorway` opens to all.
     """
     required = [{name: list(scopes) for name, scopes in one.items()} for one in enforced.requirements]
-    if required and admission.public:
+    if required and doorway.public:
         required.append({})  # which agent is meant, the path says
     return _Document(root, table, push, required, enforced.schemes).made(served)
 

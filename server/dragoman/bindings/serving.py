@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.bindings.refusals import Refusals
-from dragoman.core.identity import OPEN, Admission
+from dragoman.core.identity import OPEN, Doorway
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs
 from dragoman.ports.tls import Certificates
@@ -80,7 +80,7 @@ class Options:
     """Open at the same time."""
     authenticator: Authenticator | None = None
     """Who knows callers; without it everyone is `anonymous`."""
-    admission: Admission = OPEN
+    doorway: Doorway = OPEN
     """Whom it lets in without credentials."""
     private_pages: bool = False
     """Cards, the catalogue, the description and its page are only for callers who show who they are."""

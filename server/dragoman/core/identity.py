@@ -53,7 +53,7 @@ NOBODY: Final = Identity()
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class Doorway:
     """Whom a server lets in who shows no credentials. By default it asks nobody who they are."""
 
     required: bool = False
@@ -71,7 +71,7 @@ class Admission:
         return not self.required or agent in self.public or "*" in self.public
 
 
-OPEN: Final = Admission()
+OPEN: Final = Doorway()
 """Nobody is asked who they are."""
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from dragoman.core.identity import OPEN, Admission
+from dragoman.core.identity import OPEN, Doorway
 from dragoman.core.isolation import Isolation
 from dragoman.core.push import PATIENCE, Patience
 from dragoman.core.retention import Rules
@@ -75,7 +75,7 @@ async def open_runtime(
     retention: Rules | None = None,
     coalesce: Coalesce = OFF,
     isolation: Isolation | None = None,
-    admission: Admission = OPEN,
+    doorway: Doorway = OPEN,
     pushing: Pushing | None = None,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
@@ -86,7 +86,7 @@ async def open_runtime(
     Without `pushing` there are no push notifications, and what is asked of them is refused.
 
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
-    else the first. `retention` says how long tasks are kept, `isolation` who sees them, `admission` whom we let in
+    else the first. `retention` says how long tasks are kept, `isolation` who sees them, `doorway` whom we let in
     without credentials. On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes
     store and bus. Raises ValueError for agents that cannot be served together.
     """
@@ -117,7 +117,7 @@ async def open_runtime(
         limits or Limits(),
         isolation,
         webhooks,
-        admission=admission,
+        doorway=doorway,
     )
     upkeep = Upkeep(store, bus, followers)
     declared = {name: spec.retention for name, spec in specs.items()}

@@ -25,7 +25,7 @@ from dragoman.core.errors import (
     UnsupportedOperation,
 )
 from dragoman.core.extensions import overlay
-from dragoman.core.identity import OPEN, Admission, Caller, Identity
+from dragoman.core.identity import OPEN, Caller, Doorway, Identity
 from dragoman.core.isolation import RESERVED, Isolation
 from dragoman.core.log import (
     Append,
@@ -54,7 +54,7 @@ CANCEL_WAIT: Final = 2.0
 class TaskService:
     """Every operation on tasks."""
 
-    admission: Admission = OPEN
+    doorway: Doorway = OPEN
     """Whom it lets in without credentials."""
 
     def __init__(
@@ -72,7 +72,7 @@ class TaskService:
         *,
         new_key: Callable[[], bytes] = new_task_key,
         new_context: Callable[[], str] = new_context_id,
-        admission: Admission = OPEN,
+        doorway: Doorway = OPEN,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -87,7 +87,7 @@ class TaskService:
         """The agents of this server, by id."""
         self.root = root
         """The id of the agent meant when a request names none."""
-        self.admission = admission
+        self.doorway = doorway
 
     @property
     def push(self) -> bool:
@@ -115,7 +115,7 @@ class TaskService:
         no principal may have; PermissionDenied when the caller's grants do not reach the agent.
         """
         scope, agent = self.meant(tenant)
-        if not identity.known and not self.admission.is_public(agent):
+        if not identity.known and not self.doorway.is_public(agent):
             raise Unauthenticated(f'credentials are required for agent "{agent}"')
         if not identity.may_call(scope, agent):
             about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
