@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from dragoman.core import states
+from dragoman.core.quotas import DEFAULTS, Quota
 from dragoman.settings import Address, Settings, SettingsError, load
 
 
@@ -54,7 +55,7 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
     values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
-    values |= {"isolation": "scope", "push": "false"}
+    values |= {"isolation": "scope", "push": "false", "agent_limits": "a.live-tasks=5"}
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
     if name in ("public_agents", "private_pages"):
         monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")
@@ -131,7 +132,7 @@ def test_a_wrong_line_of_the_file_is_named_with_the_file() -> None:
     with pytest.raises(SettingsError) as caught:
         load({})
     first, second = sorted(str(caught.value).splitlines())
-    assert first.startswith("colour: is no setting (dragoman.toml); there are api_keys, app, ")
+    assert first.startswith("colour: is no setting (dragoman.toml); there are agent_limits, api_keys, app, ")
     assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
 
 
@@ -285,3 +286,37 @@ def test_policies_are_one_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch
     assert (isolation.of("echo"), isolation.of("other")) == ("owner", "scope")
     with pytest.raises(SettingsError, match=r'^--isolation \(command line\): default: "none" is no policy; use owner,'):
         load({"isolation": "none"})
+
+
+def test_limits_hold_for_callers_who_are_known_and_for_all_where_others_reach_us() -> None:
+    home = load({}).quotas
+    assert home.quota("echo", known=False) == Quota()
+    assert home.quota("echo", known=True).live_tasks == DEFAULTS["live_tasks"]
+    wide = load({"http": "0.0.0.0:8080", "insecure": True}).quotas
+    assert wide.quota("echo", known=False) == wide.quota("echo", known=True) == home.quota("echo", known=True)
+
+
+def test_limits_are_numbers_with_tables_of_agents() -> None:
+    Path("dragoman.toml").write_text(
+        'live-tasks = 7\nqueued-bytes = "1MiB"\nopen_streams = 0\n[agent-limits.echo]\nlive-tasks = 2\n'
+    )
+    settings = load({"starts_per_minute": "60", "live_tasks": "8"})
+    echo, other = (settings.quotas.quota(agent, known=False) for agent in ("echo", "other"))
+    assert echo == Quota(8, 2, 1024 * 1024, 60)
+    assert other == Quota(8, 0, 1024 * 1024, 60)
+    assert settings.quotas.value("open_streams", known=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"live_tasks": "-1"}, '--live-tasks (command line): "-1" must be greater than or equal to 0'),
+        ({"queued_bytes": "lots"}, '--queued-bytes (command line): "lots" '),
+        ({"agent_limits": "echo=5"}, '--agent-limits (command line): "echo=5" is not AGENT.LIMIT=N'),
+        ({"agent_limits": "echo.open-streams=5"}, '--agent-limits (command line): echo: "open-streams" is no limit of'),
+    ],
+)
+def test_a_wrong_limit_is_named_with_its_rule(arguments: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(arguments)
+    assert str(caught.value).startswith(said)

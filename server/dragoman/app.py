@@ -144,6 +144,7 @@ async def open_app(
                     strict=settings.strict_transitions,
                     retention=settings.rules,
                     isolation=settings.isolation,
+                    quotas=settings.quotas,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
                     doorway=doorway,
                     pushing=Pushing(outbound, PushLetters(), settings.push_patience) if settings.push else None,
@@ -224,10 +225,11 @@ async def open_app(
 
 
 def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:
-    """Raises SettingsError for a policy of an agent that is not served: it would hold for nobody, without a word."""
+    """Raises SettingsError for a word on an agent that is not served: it would hold for nobody, without a sound."""
     known = {agent.spec.id for agent in agents}
-    if unknown := sorted(set(settings.isolation.particular) - known):
-        raise SettingsError(f'isolation: no agent "{unknown[0]}" here; there are {", ".join(sorted(known))}')
+    for name, said in (("isolation", settings.isolation.particular), ("agent_limits", settings.agent_limits)):
+        if unknown := sorted(set(said) - known):
+            raise SettingsError(f'{name}: no agent "{unknown[0]}" here; there are {", ".join(sorted(known))}')
 
 
 @asynccontextmanager

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
-    BeforeValidator,
     ByteSize,
     Field,
-    PlainSerializer,
     SecretStr,
     ValidationError,
     ValidationInfo,
@@ -29,23 +26,35 @@ from pydantic import (
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
 from dragoman.bindings.serving import CONNECTIONS
-from dragoman.core import isolation, issuers
-from dragoman.core.addresses import Allowed, parse_allowed
-from dragoman.core.ages import parse_age
 from dragoman.core.isolation import Isolation
-from dragoman.core.issuers import Issuer
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
 from dragoman.core.push import Patience
-from dragoman.core.retention import NAMES, Rules, parse_ages
-from dragoman.core.targets import parse_port
+from dragoman.core.quotas import DEFAULTS, Quotas
+from dragoman.core.retention import NAMES, Rules
 from dragoman.runtime.dispatch import SLOTS
+from dragoman.setting_types import (
+    Address,
+    Age,
+    AgentLimits,
+    AllowList,
+    Bind,
+    Issuers,
+    Limit,
+    Names,
+    Networks,
+    Policies,
+    Ports,
+    Retention,
+    Seconds,
+)
+
+__all__ = ["Address", "Settings", "SettingsError", "load", "read_file"]
 
 PREFIX: Final = "DRAGOMAN_"
 DEFAULT_FILE: Final = Path("dragoman.toml")
@@ -62,99 +71,6 @@ class SettingsError(Exception):
     """Settings that cannot be used: a line for each, with its name, the rule, and where the value came from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen. Port 0 asks the system for a free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Reads HOST:PORT, with an IPv6 host in brackets. Raises ValueError, naming the form."""
-        host, colon, port = text.rpartition(":")
-        bare = host.removeprefix("[").removesuffix("]")
-        bracketed = bare != host
-        if not (colon and bare and port.isascii() and port.isdigit()) or (":" in bare) != bracketed:
-            raise ValueError(f'"{text}" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080')
-        if int(port) > 65535:
-            raise ValueError(f'"{text}": a port is 0 (any free one) to 65535')
-        return cls(bare, int(port))
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-
-def _address(value: object) -> object:
-    return Address.parse(value) if isinstance(value, str) else value
-
-
-def _networks(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return tuple(ip_network(item.strip(), strict=False) for item in value.split(",") if item.strip())
-
-
-def _parts(value: object) -> object:
-    """The items of a list that may be written with commas."""
-    if isinstance(value, str | int):
-        return [item.strip() for item in str(value).split(",") if item.strip()]
-    return value
-
-
-def _allowed(value: object) -> object:
-    value = _parts(value)
-    if not isinstance(value, Sequence):
-        return value
-    return tuple(parse_allowed(item) if isinstance(item, str) else item for item in value)
-
-
-def _ports(value: object) -> object:
-    value = _parts(value)
-    return frozenset(parse_port(str(item)) for item in value) if isinstance(value, Iterable) else value
-
-
-def _names(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return tuple(item.strip().rstrip("/") for item in value.split(",") if item.strip())
-
-
-def _age(value: object) -> object:
-    return parse_age(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else value
-
-
-def _rules(value: object) -> object:
-    """A TOML table of states, with tables of agents in it; or `completed=30d,echo.completed=1d`."""
-    if isinstance(value, str):
-        table: dict[str, Any] = {}
-        for item in filter(None, map(str.strip, value.split(","))):
-            name, equals, age = item.partition("=")
-            agent, _, state = name.strip().rpartition(".")
-            if not equals:
-                raise ValueError(f'"{item}" is not STATE=AGE or AGENT.STATE=AGE, such as completed=30d')
-            (table.setdefault(agent, {}) if agent else table)[state] = age.strip()
-        value = table
-    if not isinstance(value, Mapping):
-        return value
-    agents = {name: parse_ages(said) for name, said in value.items() if isinstance(said, Mapping)}
-    return Rules(parse_ages({name: said for name, said in value.items() if name not in agents}), particular=agents)
-
-
-def _isolation(value: object) -> object:
-    return isolation.parse(value) if isinstance(value, str | Mapping) else value
-
-
 def _asks(said: Mapping[str, Any]) -> bool:
     """Whether a setting makes callers say who they are."""
     token = said.get("token", SecretStr(""))
@@ -165,18 +81,6 @@ def _needs_authentication(value: T, info: ValidationInfo) -> T:
     if value and not _asks(info.data):
         raise ValueError("means nothing where nobody is asked who they are; add --api-keys, --issuers or --token")
     return value
-
-
-Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
-Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(issuers.read)]
-Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]
-Retention = Annotated[Rules, NoDecode, BeforeValidator(_rules)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
-AllowList = Annotated[tuple[Allowed, ...], NoDecode, BeforeValidator(_allowed)]
-Ports = Annotated[frozenset[int], NoDecode, BeforeValidator(_ports)]
-Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
-Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Settings(BaseSettings):
@@ -253,6 +157,21 @@ class Settings(BaseSettings):
     """A message's id is the idempotency key of its send, when it has no other."""
     isolation: Policies = Isolation()
     """Who sees a task: `owner`, `scope` or `context`; also by agent, `owner,desk=scope` or a table."""
+    live_tasks: Limit = None
+    """Tasks of one principal that have not ended; here and below 0 is no limit, and the defaults (core.quotas) are
+    for principals that show who they are, for all where other machines reach the server."""
+    live_tasks_per_agent: Limit = None
+    """The same with one agent."""
+    queued_bytes: Annotated[ByteSize | None, Field(ge=0)] = None
+    """Messages of one principal that nobody has taken up yet."""
+    starts_per_minute: Limit = None
+    """Turns of one principal with one agent that begin in a minute."""
+    requests_per_second: Limit = None
+    """Requests of one principal; twice as many may come at once."""
+    open_streams: Limit = None
+    """Streams, waiting sends and WebSocket connections of one principal."""
+    agent_limits: AgentLimits = {}
+    """`live_tasks` and `starts_per_minute` of some agents, as tables by id; or `desk.live-tasks=5`."""
     retain_completed: Age = None
     """How long tasks are kept after they have ended in this state: `30d`, `12h`, `90m`; 0 for ever."""
     retain_failed: Age = None
@@ -383,6 +302,13 @@ class Settings(BaseSettings):
         said = {state: getattr(self, f"retain_{name.replace('-', '_')}") for name, state in NAMES.items()}
         simple = {state: age for state, age in said.items() if age is not None}
         return replace(self.retention, general={**self.retention.general, **simple})
+
+    @property
+    def quotas(self) -> Quotas:
+        """What callers may take up."""
+        said = {limit: int(value) for limit in DEFAULTS if (value := getattr(self, limit)) is not None}
+        public = not (self.http.is_loopback and self.grpc.is_loopback)
+        return Quotas(said, self.agent_limits, public)
 
     @classmethod
     def settings_customise_sources(

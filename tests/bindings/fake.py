@@ -20,6 +20,7 @@ from dragoman.core.card import AgentSpec
 from dragoman.core.identity import Caller
 from dragoman.core.isolation import Isolation
 from dragoman.core.log import Event
+from dragoman.runtime.admission import Admission
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -69,6 +70,7 @@ class FakeService(TaskService):
         self.agents = AGENTS
         self.root = "echo"
         self._isolation = Isolation()
+        self.admission = Admission()
         self.asked: list[tuple[str, Call, Any]] = []
         self.waiting = asyncio.Event()
         """A stream waits for its next event."""

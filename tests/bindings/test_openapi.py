@@ -169,9 +169,9 @@ def test_errors_have_the_statuses_of_the_table_and_the_dialect() -> None:
     def statuses(path: str, table: errors.Table = "1.0.1") -> list[str]:
         return list(document(table)["paths"][path]["post"]["responses"])
 
-    assert statuses("/tasks/{task}:cancel") == ["200", "400", "404", "413", "500"]
-    assert statuses("/tasks/{task}:cancel", "1.0.0") == ["200", "400", "404", "409", "413", "415", "500"]
-    assert statuses("/v1/tasks/{task}:cancel") == ["200", "400", "404", "409", "413", "415", "422", "500"]
+    assert statuses("/tasks/{task}:cancel") == ["200", "400", "404", "413", "429", "500"]
+    assert statuses("/tasks/{task}:cancel", "1.0.0") == ["200", "400", "404", "409", "413", "415", "429", "500"]
+    assert statuses("/v1/tasks/{task}:cancel") == ["200", "400", "404", "409", "413", "415", "422", "429", "500"]
 
 
 def test_the_words_are_those_of_the_protos() -> None:

@@ -74,6 +74,7 @@ async def serving(folder: Path, isolation: str) -> AsyncIterator[tuple[App, Stor
         store=f"sqlite:///{folder}/tasks.db",
         isolation=parse(isolation),
         strict_transitions=True,
+        requests_per_second=0,
         inline_bytes=ByteSize(0),
     )
     async with open_app(settings, [playground], ByHeader()) as app:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,6 +70,14 @@ class Calls:
         self._service = service
         self._cards = cards
         self._rows = methods.calls()
+
+    def ask(self, peer: Peer) -> None:
+        """Counts a call, before anything of it is read. Raises RateLimited when they come too often."""
+        self._service.admission.ask(peer.identity)
+
+    def connect(self, peer: Peer) -> AbstractContextManager[None]:
+        """Counts a connection for as long as it is open. Raises RateLimited."""
+        return self._service.admission.open(peer.identity)
 
     async def answer(self, request: jsonrpc.Request, peer: Peer, access: Access) -> Answer:
         """Answers one call. Raises A2AError; `dialect` says in which words."""

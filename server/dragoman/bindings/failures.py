@@ -32,6 +32,12 @@ _BODY: Final = (
     errors.PayloadTooLarge("body: at most 23418197 bytes are accepted"),
 )
 UNKNOWN_AGENT: Final = errors.AgentNotFound('tenant: no agent "nobody" here; use one of playground')
+_LIMITED: Final = errors.RateLimited(
+    "open_streams: 2000 of your streams and waiting calls are open, and at most 2000 may be; close some",
+    limit="open_streams",
+    most=2000,
+    retry_after=1,
+)
 _SEND: Final = (
     InvalidParams.field("message.parts", "must hold at least one part"),
     errors.TaskNotFound(),
@@ -81,6 +87,7 @@ def possible(rule: Rule, row: Row, *, push: bool = True, asks: bool = False) -> 
     yield from _ANY
     if asks:
         yield from _ASKED
+    yield _LIMITED
     if row.op.push and not push:
         yield errors.PushNotificationNotSupported()
     else:
@@ -109,7 +116,8 @@ _ERROR: Final[Schema] = {
                 "message": {"type": "string", "description": "For people."},
                 "details": {
                     "type": "array",
-                    "description": "A `google.rpc.ErrorInfo` with the reason; a `google.rpc.BadRequest` with fields.",
+                    "description": "A `google.rpc.ErrorInfo` with the reason; a `google.rpc.BadRequest` with fields;"
+                    " a `google.rpc.RetryInfo` with the time after which to try again.",
                     "items": {
                         "type": "object",
                         "required": ["@type"],
@@ -118,6 +126,7 @@ _ERROR: Final[Schema] = {
                             "reason": {"type": "string"},
                             "domain": {"type": "string"},
                             "metadata": {"type": "object", "additionalProperties": {"type": "string"}},
+                            "retryDelay": {"type": "string", "description": "Seconds, such as `1.500s`."},
                             "fieldViolations": {
                                 "type": "array",
                                 "items": {

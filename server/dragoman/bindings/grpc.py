@@ -208,6 +208,7 @@ class _Method:
         public = row.op.shows_card and not self._options.private_pages
         identity = await callers.identify(metadata, self._options, public=public)
         versions.check(value for key, value in metadata if key == "a2a-version")
+        self._service.admission.ask(identity)
         if row.op.push:
             self._service.check_push()
         asked = row.asked(methods.parse(self._request, data))

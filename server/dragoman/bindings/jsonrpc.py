@@ -58,6 +58,7 @@ class JsonRpc:
         call = jsonrpc.Request(None, "", None)
         try:
             peer = await peer_of(request, variables, self._cards, self._options)
+            self._calls.ask(peer)
             if not request.can_read_body:
                 raise ParseError("Invalid JSON payload: the body is empty")
             sent = await body.read(request, self._options.message_bytes, lossy_numbers=self._options.lossy_numbers)

@@ -121,6 +121,7 @@ class Route:
         public = row.op.shows_card and not options.private_pages
         identity = await callers.identify(request.headers.items(), options, public=public)
         named = versions.check(named_versions(request))
+        self._service.admission.ask(identity)
         if row.op.push:
             self._service.check_push()
         sent = await body.read(request, options.message_bytes, lossy_numbers=options.lossy_numbers)

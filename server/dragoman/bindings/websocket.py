@@ -61,6 +61,12 @@ class WebSocket:
             self._options.refusals.tell(error, peer=request.remote or "", method="WebSocket")
             status = 401 if isinstance(error, Unauthenticated) else 403
             return web.Response(status=status, text=error.message, headers=callers.challenge(error))
+        with self._calls.connect(peer):
+            return await self._connected(request, socket, peer)
+
+    async def _connected(
+        self, request: web.BaseRequest, socket: web.WebSocketResponse, peer: Peer
+    ) -> web.StreamResponse:
         socket.headers.update(told(request))
         try:
             await socket.prepare(request)
@@ -119,7 +125,9 @@ class WebSocket:
             dialect = self._calls.dialect(call.method, call.params)
             # The connection may be older than its credentials are good.
             identity = await callers.identify(request.headers.items(), self._options)
-            answer = await self._calls.answer(call, replace(peer, identity=identity), access)
+            peer = replace(peer, identity=identity)
+            self._calls.ask(peer)  # only now: of several calls that are open, the answer has to say which it is for
+            answer = await self._calls.answer(call, peer, access)
             if answer.events is None:
                 await self._send(socket, jsonrpc.result(call.id, answer.result))
             else:

@@ -162,6 +162,38 @@ def serve(
     slots: Annotated[
         str | None, _option("--slots", metavar="N", panel=_LIMITS, help="Turns at the same time; more wait. [1000]")
     ] = None,
+    live_tasks: Annotated[
+        str | None,
+        _option("--live-tasks", metavar="N", panel=_CALLERS, help="Unfinished tasks of one; 0: any number. [10000]"),
+    ] = None,
+    live_tasks_per_agent: Annotated[
+        str | None,
+        _option("--live-tasks-per-agent", metavar="N", panel=_CALLERS, help="The same with one agent. [5000]"),
+    ] = None,
+    queued_bytes: Annotated[
+        str | None,
+        _option("--queued-bytes", metavar="SIZE", panel=_CALLERS, help="Messages of one that wait. [256MiB]"),
+    ] = None,
+    starts_per_minute: Annotated[
+        str | None,
+        _option("--starts-per-minute", metavar="N", panel=_CALLERS, help="Turns of one with one agent. [6000]"),
+    ] = None,
+    requests_per_second: Annotated[
+        str | None, _option("--requests-per-second", metavar="N", panel=_CALLERS, help="Requests of one. [1000]")
+    ] = None,
+    open_streams: Annotated[
+        str | None,
+        _option("--open-streams", metavar="N", panel=_CALLERS, help="Streams and waiting calls of one. [2000]"),
+    ] = None,
+    agent_limits: Annotated[
+        str | None,
+        _option(
+            "--agent-limits",
+            metavar="ID.LIMIT=N,...",
+            panel=_CALLERS,
+            help="live-tasks and starts-per-minute of some agents.",
+        ),
+    ] = None,
     blocking_wait: Annotated[
         str | None,
         _option("--blocking-wait", metavar="S", panel=_LIMITS, help="Seconds a send may wait for its task. [300]"),

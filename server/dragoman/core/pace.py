@@ -13,6 +13,10 @@ KEPT: Final = 100_000
 """Buckets kept at most. One more, and the one that was used longest ago counts as full."""
 
 
+_NOTHING: Final = 1e-6
+"""Parts of a token that are what floating-point numbers leave over, and no reason to wait."""
+
+
 class Pace:
     """Buckets by key. Times are the caller's own, in any unit."""
 
@@ -25,7 +29,8 @@ class Pace:
 
     def wait(self, key: Hashable, now: float, every: float, burst: float) -> float:
         """How long until this bucket has a token; 0 when it has one."""
-        return max(0.0, self._full_at.get(key, now) - now - (burst - 1) * every)
+        wait = self._full_at.get(key, now) - now - (burst - 1) * every
+        return wait if wait > every * _NOTHING else 0.0
 
     def take(self, key: Hashable, now: float, every: float) -> None:
         """Takes a token, which may be one that the bucket does not have yet."""

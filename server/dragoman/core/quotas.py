@@ -11,7 +11,7 @@ DEFAULTS: Final[Mapping[str, int]] = {
     "live_tasks_per_agent": 5_000,
     "queued_bytes": 256 * 1024 * 1024,
     "starts_per_minute": 6_000,
-    "requests_per_second": 500,
+    "requests_per_second": 1_000,
     "open_streams": 2_000,
 }
 """Each limit with what it is for those whom nobody said anything of."""

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from dragoman.core.identity import OPEN, Doorway
 from dragoman.core.isolation import Isolation
 from dragoman.core.push import PATIENCE, Patience
+from dragoman.core.quotas import Quotas
 from dragoman.core.retention import Rules
 from dragoman.ports import Agent, Bus, Letters, Outbound, Store
+from dragoman.runtime.admission import Admission
 from dragoman.runtime.call import Limits
 from dragoman.runtime.carrier import HOLD, Means, Turns
 from dragoman.runtime.coalesce import OFF, Coalesce
@@ -77,6 +79,7 @@ async def open_runtime(
     isolation: Isolation | None = None,
     doorway: Doorway = OPEN,
     pushing: Pushing | None = None,
+    quotas: Quotas | None = None,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -87,8 +90,8 @@ async def open_runtime(
 
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
     else the first. `retention` says how long tasks are kept, `isolation` who sees them, `doorway` whom we let in
-    without credentials. On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes
-    store and bus. Raises ValueError for agents that cannot be served together.
+    without credentials, `quotas` what callers may take up. On leaving, runs that are left end as FAILED. The caller
+    holds the store's lock and closes store and bus. Raises ValueError for agents that cannot be served together.
     """
     by_id = {agent.spec.id: agent for agent in agents}
     root = root or root_of(agents)
@@ -117,6 +120,7 @@ async def open_runtime(
         limits or Limits(),
         isolation,
         webhooks,
+        Admission(quotas),
         doorway=doorway,
     )
     upkeep = Upkeep(store, bus, followers)

@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Final
 
 from dragoman.core import limits, messages
+from dragoman.core.admission import Overrun
 from dragoman.core.card import AgentSpec
 from dragoman.core.errors import (
     ExtensionSupportRequired,
@@ -48,6 +49,7 @@ from dragoman.core.log import (
 from dragoman.core.names import Owner, id_of, key_of, new_key
 from dragoman.entropy import ENTROPY
 from dragoman.ports import Store, StoredMessage
+from dragoman.runtime.admission import Admission, refused
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers, Subscriber
@@ -106,6 +108,7 @@ class Sending:
         agents: Mapping[str, AgentSpec],
         limits: Limits,
         webhooks: Webhooks,
+        admission: Admission,
         new_key: Callable[[], bytes],
         new_context: Callable[[], str],
     ) -> None:
@@ -116,6 +119,7 @@ class Sending:
         self._agents = agents
         self._limits = limits
         self._webhooks = webhooks
+        self._admission = admission
         self._new_key = new_key
         self._new_context = new_context
 
@@ -196,7 +200,8 @@ class Sending:
             config = self._webhooks.inlined(asked.task_push_notification_config, message.task_id, call.dialect)
             change = replace(change, push=config)
         joins = owner if call.caller.joined and change.task.owner != owner else None
-        return replace(change, key=named, joins=joins)
+        quota = self._admission.quota(call.caller.identity, call.caller.agent)
+        return replace(change, key=named, joins=joins, quota=quota)
 
     async def _meant(self, call: Call, message: pb.Message) -> Head | None:
         """The task that a message is for: one that the caller sees, or one of the conversation that it joins with it.
@@ -292,16 +297,18 @@ class Sending:
             appended = await self._log.append(replace(change, claim=session), written)
         except Repeated:
             raise
-        except Refused as refused:
-            if refused.reason == ENDED:
-                raise TaskEnded from refused
-            if refused.reason == EXISTS:
-                raise _AliasTaken from refused
-            if crowded := refusal(refused):
-                raise crowded from refused
-            if refused.reason == RUNNING:
-                raise UnsupportedOperation("this agent takes no message while it works on the task") from refused
-            raise TaskNotFound from refused
+        except Overrun as overrun:
+            raise refused(overrun) from overrun
+        except Refused as no:
+            if no.reason == ENDED:
+                raise TaskEnded from no
+            if no.reason == EXISTS:
+                raise _AliasTaken from no
+            if crowded := refusal(no):
+                raise crowded from no
+            if no.reason == RUNNING:
+                raise UnsupportedOperation("this agent takes no message while it works on the task") from no
+            raise TaskNotFound from no
         return Sent(appended.head, appended.events, started[0], change.create is not None)
 
 

@@ -39,6 +39,7 @@ from dragoman.core.log import (
 )
 from dragoman.core.names import AGENT_ID, resolve
 from dragoman.ports import Bus, Signal, Snapshot, Store
+from dragoman.runtime.admission import Admission
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers, Subscriber
@@ -69,6 +70,7 @@ class TaskService:
         limits: Limits,
         isolation: Isolation,
         webhooks: Webhooks,
+        admission: Admission,
         *,
         new_key: Callable[[], bytes] = new_task_key,
         new_context: Callable[[], str] = new_context_id,
@@ -81,7 +83,11 @@ class TaskService:
         self._dispatch = dispatch
         self._limits = limits
         self._isolation = isolation
-        self._sending = Sending(store, log, followers, dispatch, agents, limits, webhooks, new_key, new_context)
+        self.admission = admission
+        """What callers may take up; the bindings count requests and connections with it."""
+        self._sending = Sending(
+            store, log, followers, dispatch, agents, limits, webhooks, admission, new_key, new_context
+        )
         self._webhooks = webhooks
         self.agents = agents
         """The agents of this server, by id."""
@@ -133,11 +139,18 @@ class TaskService:
         history = _history_length(request.configuration)
         limit = self._limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
-        sent = await self._sending.store(call, request)
-        if message := await reply(sent):
+        if request.configuration.return_immediately:
+            sent = await self._sending.store(call, request)
+            message = await reply(sent)
+            shown = None
+        else:
+            with self.admission.open(call.caller.identity):
+                sent = await self._sending.store(call, request)
+                message = await reply(sent)
+                waits = message is None and (sent.head.running or sent.head.ready)
+                shown = await self._turn_of(sent, deadline, history) if waits else None
+        if message is not None:
             return frames.frame(2, message.SerializeToString())
-        waits = not request.configuration.return_immediately and (sent.head.running or sent.head.ready)
-        shown = await self._turn_of(sent, deadline, history) if waits else None
         return frames.frame(1, shown or (await self._snapshot(sent.head.ref, history)).task)
 
     async def _turn_of(self, sent: Sent, deadline: float, history: int | None) -> bytes | None:
@@ -164,6 +177,7 @@ class TaskService:
         self._check_streaming(call)
         history = _history_length(request.configuration)
         async with AsyncExitStack() as stack:
+            stack.enter_context(self.admission.open(call.caller.identity))
             sent, subscriber = await self._sending.follow(stack, call, request)
             if message := await reply(sent):
                 yield Event(0, frames.frame(2, message.SerializeToString()))
@@ -276,13 +290,19 @@ class TaskService:
         """The Task as it is, then what happens to it until it ends (1.0 §3.1.6). Listening starts before reading."""
         self._check_streaming(call)
         head = await self._find(call.caller, request.id)
-        async with self._followers.subscribe(head.ref) as subscriber:
+        with self.admission.open(call.caller.identity):
+            async with aclosing(self._follow(call, head.ref)) as events:
+                async for event in events:
+                    yield event
+
+    async def _follow(self, call: Call, ref: TaskRef) -> AsyncGenerator[Event, None]:
+        async with self._followers.subscribe(ref) as subscriber:
             if call.after:
-                async with aclosing(self._resume(subscriber, call, head.ref)) as events:
+                async with aclosing(self._resume(subscriber, call, ref)) as events:
                     async for event in events:
                         yield event
                 return
-            snapshot = await self._snapshot(head.ref, None)
+            snapshot = await self._snapshot(ref, None)
             ended = states.is_terminal(snapshot.head.state)
             if ended and not call.shows_finished:
                 raise UnsupportedOperation("the task has ended; read it with GetTask")

@@ -1,0 +1,130 @@
+"""How the values of settings are written, as text or in TOML, and what they are read as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic_settings import NoDecode
+
+from dragoman.core import isolation, issuers, quotas
+from dragoman.core.addresses import Allowed, parse_allowed
+from dragoman.core.ages import parse_age
+from dragoman.core.isolation import Isolation
+from dragoman.core.issuers import Issuer
+from dragoman.core.retention import Rules, parse_ages
+from dragoman.core.targets import parse_port
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads HOST:PORT, with an IPv6 host in brackets. Raises ValueError, naming the form."""
+        host, colon, port = text.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        bracketed = bare != host
+        if not (colon and bare and port.isascii() and port.isdigit()) or (":" in bare) != bracketed:
+            raise ValueError(f'"{text}" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080')
+        if int(port) > 65535:
+            raise ValueError(f'"{text}": a port is 0 (any free one) to 65535')
+        return cls(bare, int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def _address(value: object) -> object:
+    return Address.parse(value) if isinstance(value, str) else value
+
+
+def _networks(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(ip_network(item.strip(), strict=False) for item in value.split(",") if item.strip())
+
+
+def _parts(value: object) -> object:
+    """The items of a list that may be written with commas."""
+    if isinstance(value, str | int):
+        return [item.strip() for item in str(value).split(",") if item.strip()]
+    return value
+
+
+def _allowed(value: object) -> object:
+    value = _parts(value)
+    if not isinstance(value, Sequence):
+        return value
+    return tuple(parse_allowed(item) if isinstance(item, str) else item for item in value)
+
+
+def _ports(value: object) -> object:
+    value = _parts(value)
+    return frozenset(parse_port(str(item)) for item in value) if isinstance(value, Iterable) else value
+
+
+def _names(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(item.strip().rstrip("/") for item in value.split(",") if item.strip())
+
+
+def _age(value: object) -> object:
+    return parse_age(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else value
+
+
+def _rules(value: object) -> object:
+    """A TOML table of states, with tables of agents in it; or `completed=30d,echo.completed=1d`."""
+    if isinstance(value, str):
+        table: dict[str, Any] = {}
+        for item in filter(None, map(str.strip, value.split(","))):
+            name, equals, age = item.partition("=")
+            agent, _, state = name.strip().rpartition(".")
+            if not equals:
+                raise ValueError(f'"{item}" is not STATE=AGE or AGENT.STATE=AGE, such as completed=30d')
+            (table.setdefault(agent, {}) if agent else table)[state] = age.strip()
+        value = table
+    if not isinstance(value, Mapping):
+        return value
+    agents = {name: parse_ages(said) for name, said in value.items() if isinstance(said, Mapping)}
+    return Rules(parse_ages({name: said for name, said in value.items() if name not in agents}), particular=agents)
+
+
+def _isolation(value: object) -> object:
+    return isolation.parse(value) if isinstance(value, str | Mapping) else value
+
+
+def _agent_limits(value: object) -> object:
+    return quotas.parse(value) if isinstance(value, str | Mapping) else value
+
+
+Limit = Annotated[int | None, Field(ge=0)]
+AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_agent_limits)]
+Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
+Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(issuers.read)]
+Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]
+Retention = Annotated[Rules, NoDecode, BeforeValidator(_rules)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+AllowList = Annotated[tuple[Allowed, ...], NoDecode, BeforeValidator(_allowed)]
+Ports = Annotated[frozenset[int], NoDecode, BeforeValidator(_ports)]
+Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
