@@ -7,6 +7,7 @@ import hmac
 import json
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from jwt.utils import base64url_encode
@@ -25,6 +26,7 @@ from tests.security.provider import (
 
 from dragoman.core.errors import PermissionDenied, Unauthenticated, Unavailable
 from dragoman.core.issuers import Issuer
+from dragoman.security import tokens
 from dragoman.security.keysets import KeySet
 from dragoman.security.tokens import TokenCheck
 
@@ -170,6 +172,40 @@ async def test_a_token_ends_at_its_end_give_or_take_what_clocks_differ(world: Wo
     world.now += 2
     with pytest.raises(Unauthenticated, match="has expired"):
         await world.check.identify(text)
+
+
+async def test_a_signature_is_checked_once_for_each_key_and_all_else_each_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    really = tokens._verify
+
+    def verify(text: str, key: Any, algorithm: str) -> None:
+        checked.append(text)
+        really(text, key, algorithm)
+
+    monkeypatch.setattr(tokens, "_verify", verify)
+    text = token(claims(world.now))
+    for _ in range(3):
+        await world.check.identify(text)
+    assert checked == [text]
+    with pytest.raises(Unauthenticated, match="signature"):
+        await world.check.identify(WRONG_SIGNATURE)
+    # The same key, fetched again, is looked at as another would be.
+    world.sets[0]._keys = None
+    world.sets[0]._tried = None
+    await world.check.identify(text)
+    assert checked == [text, WRONG_SIGNATURE, text]
+    world.now += 4000
+    with pytest.raises(Unauthenticated, match="has expired"):
+        await world.check.identify(text)
+
+
+async def test_only_so_many_tokens_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "KEPT", 2)
+    for number in range(5):
+        await world.check.identify(token(claims(sub=f"caller {number}")))
+    assert len(world.check._verified) == 2
 
 
 async def test_each_issuer_speaks_for_its_own_callers(world: World) -> None:
