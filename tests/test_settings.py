@@ -176,6 +176,7 @@ def test_addresses_that_strangers_reach_are_allowed_where_callers_say_who_they_a
             {"token": "short", "http": "0.0.0.0:80"},
             r"--http .* could guess the token; .* at least 16",
         ),
+        ({"token": "dgm_aaaaaaaaaaaa_b"}, r"--token \(command line\): is an API key, with which a client says"),
         ({"token": "not ascii: é"}, r"--token \(command line\): must be printable ASCII"),
         ({"public_agents": "echo"}, r"--public-agents \(command line\): means nothing where nobody is asked"),
         ({"private_pages": "true"}, r"--private-pages \(command line\): means nothing where nobody is asked"),

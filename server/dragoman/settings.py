@@ -31,6 +31,7 @@ from pydantic_settings import (
 )
 
 from dragoman.bindings.serving import CONNECTIONS
+from dragoman.core import apikeys
 from dragoman.core.isolation import Isolation
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
@@ -224,6 +225,8 @@ class Settings(BaseSettings):
         text = value.get_secret_value()
         if text != text.strip() or not text.isascii() or not text.isprintable():
             raise ValueError("must be printable ASCII without blanks around it, to fit into a header")
+        if text.startswith(apikeys.PREFIX):
+            raise ValueError("is an API key, with which a client says who it is; a server's own is made up by you")
         return value
 
     @field_validator("public_agents")
