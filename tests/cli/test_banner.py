@@ -1,12 +1,19 @@
-"""The part of the printed curl line."""
+"""Who may call, as it is printed, and the part of the printed curl line."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from dragoman.cli.banner import sample_part
+from dragoman.cli import serving
+from dragoman.cli.banner import callers, sample_part
 from dragoman.core.card import AgentSpec, Skill
 from dragoman.core.messages import media_type_of
+from dragoman.settings import Settings, load
 from dragoman.wire.protojson import Codec, JsonDialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -25,3 +32,48 @@ def test_an_example_of_the_agent_is_the_best_text() -> None:
 def test_an_agent_without_text_gets_what_it_takes(mode: str) -> None:
     part = Codec(pb.Part, JsonDialect("1.0")).decode(sample_part(agent(mode)))
     assert media_type_of(part) == mode
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({}, "nobody is asked who they are; only this machine can call"),
+        (
+            {"insecure": True, "http": "0.0.0.0:0"},
+            "nobody is asked who they are; other machines can call (--insecure)",
+        ),
+        ({"api_keys": True, "http": "0.0.0.0:0"}, "show API keys"),
+        (
+            {"api_keys": True, "token": "t", "issuers": ["https://a.example audience=x"], "public_agents": "a,b"},
+            "show API keys, tokens of https://a.example, the bearer token; nothing for a, b",
+        ),
+    ],
+)
+def test_the_banner_says_who_may_call(said: dict[str, Any], shown: str) -> None:
+    assert callers(load(said)) == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"api_keys": True}, False),
+        ({"api_keys": True, "http": "0.0.0.0:0"}, True),
+        ({"api_keys": True, "http": "0.0.0.0:0", "trusted_proxies": "10.0.0.0/8"}, False),
+        ({"insecure": True, "http": "0.0.0.0:0"}, False),
+    ],
+)
+def test_credentials_in_clear_text_are_told(
+    said: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "banner", lambda app, settings: "")
+    app: Any = SimpleNamespace(certificates=None)
+    settings: Settings = load(said)
+    serving._announce(app, settings)
+    assert ("credentials reach this server in clear text" in caplog.text) is told

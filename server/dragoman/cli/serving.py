@@ -130,6 +130,8 @@ class _Signals:
 
 def _announce(app: App, settings: Settings) -> None:
     """Tells people by a banner on stdout, and machines by one log line."""
+    if settings.asks and app.certificates is None and not settings.is_loopback and not settings.trusted_proxies:
+        log.warning("credentials reach this server in clear text; encrypt with --tls-cert, or by a proxy before it")
     if settings.log_format == "text":
         print(banner(app, settings), flush=True)
         return
