@@ -63,6 +63,17 @@ def rows_by_table(path: Path) -> dict[str, int]:
     return {name: query(path, f'SELECT count(*) FROM "{name}"')[0][0] for name in tables}
 
 
+async def test_a_log_whose_task_went_before_it_is_not_there_and_not_a_cut_one(store: SqliteStore, path: Path) -> None:
+    head = await finished(store)
+    connection = sqlite3.connect(path)
+    with connection:  # what the first commit of an erasure leaves, until the next ones have taken the rest
+        connection.execute("DELETE FROM tasks WHERE task = ?", (head.ref.key,))
+    connection.close()
+    assert query(path, "SELECT count(*) FROM log") != [(0,)]
+    assert await store.events(head.ref, head.last) == await store.events(head.ref, 0) == []
+    assert await store.oldest(head.ref) == 0
+
+
 async def test_no_table_holds_anything_of_an_erased_principal(store: SqliteStore, path: Path) -> None:
     await finished(store)
     before = rows_by_table(path)

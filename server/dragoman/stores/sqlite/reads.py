@@ -38,7 +38,10 @@ EVENTS_FROM: Final = """
 SELECT max(first) FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3
     AND EXISTS (SELECT 1 FROM tasks WHERE owner = ?1 AND task = ?2)
 """
-OLDEST: Final = "SELECT min(first) FROM log WHERE owner = ? AND task = ?"
+OLDEST: Final = """
+SELECT min(first) FROM log WHERE owner = ?1 AND task = ?2
+    AND EXISTS (SELECT 1 FROM tasks WHERE owner = ?1 AND task = ?2)
+"""
 EVENTS: Final = "SELECT first, count, ends, data FROM log WHERE owner = ? AND task = ? AND first >= ? ORDER BY first"
 MESSAGES: Final = """
 SELECT number, role, data, envelope, sender FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
