@@ -64,7 +64,7 @@ def rows_by_table(path: Path) -> dict[str, int]:
 
 
 async def test_a_log_whose_task_went_before_it_is_not_there_and_not_a_cut_one(store: SqliteStore, path: Path) -> None:
-    head = await finished(store)
+    head = (await finished(store)).head
     connection = sqlite3.connect(path)
     with connection:  # what the first commit of an erasure leaves, until the next ones have taken the rest
         connection.execute("DELETE FROM tasks WHERE task = ?", (head.ref.key,))

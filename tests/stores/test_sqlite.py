@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import sqlite3
@@ -13,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from dragoman.core import states
-from dragoman.core.names import key_of
-from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
+from dragoman.core.names import Owner, key_of
+from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads, waiting
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
@@ -223,6 +224,20 @@ async def test_an_append_costs_the_same_whatever_the_task_holds(store: SqliteSto
         costs.append(steps - begin)
         await store.append(by_runner(claimed, *[artifact("out", "filling", append=True) for _ in range(3000)]))
     assert max(costs) <= min(costs) * 1.1
+
+
+async def test_who_is_next_costs_the_same_however_many_wait(store: SqliteStore, tmp_path: Path) -> None:
+    costs = []
+    for more in (20, 2000):
+        owners = [Owner("default", name) for name in ("alice", "alice", "bob", "carol")]
+        await asyncio.gather(*(store.append(created(new_ref(owners[n % 4]))) for n in range(more)))
+        connection, steps = sqlite3.connect(tmp_path / "tasks.db"), itertools.count()
+        connection.set_progress_handler(lambda steps=steps: next(steps) < 0, 1)  # type: ignore[misc]  # it goes on
+        heads = waiting.waiting(connection, ["echo"], 2, "alice")
+        connection.close()
+        assert [head.principal for head in heads] == ["bob", "carol"]
+        costs.append(next(steps))
+    assert costs[1] <= costs[0] * 1.1
 
 
 # Crashes -----------------------------------------------------------------------------------------------------------

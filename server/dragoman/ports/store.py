@@ -145,8 +145,9 @@ class Store(Protocol):
         """The last sequence of each of these tasks that still exists, by key."""
         ...
 
-    async def waiting(self, agents: Collection[str], limit: int) -> list[Head]:
-        """Tasks that are ready for a worker, oldest first."""
+    async def waiting(self, agents: Collection[str], limit: int, after: str = "") -> list[Head]:
+        """Tasks that are ready for a worker, in the order in which to take them: one of each principal in turn,
+        beginning behind the principal `after`; of each the oldest first."""
         ...
 
     @property

@@ -1,7 +1,8 @@
 """Who runs what in this process: slots, claims, jobs, signals.
 
 A task is claimed by the append that makes it ready when a slot is free; otherwise it waits in the store, which
-is the queue. A slot that frees itself takes the next one from there, and the bus tells idle processes of new ones.
+is the queue. A slot that frees itself takes the next one from there, of each principal in turn, and the bus tells
+idle processes of new ones. Nobody is served past those who wait.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class Dispatch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = 0
         self._starved = False
+        """Tasks may wait in the store."""
         self._refilling = False
+        self._served = ""
+        """The principal whose task was taken last."""
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -72,8 +76,8 @@ class Dispatch:
         """Listens for jobs and signals, and takes up what waits in the store."""
         self._registrations.push_async_callback(await self._bus.work(self._agents, self._offered))
         self._registrations.push_async_callback(await self._bus.obey(self._signalled))
-        self._starved = True
-        self._refill()
+        self._starved = self._refilling = True
+        await self._take_waiting()
 
     @property
     def running(self) -> int:
@@ -100,13 +104,17 @@ class Dispatch:
     # Claims -----------------------------------------------------------------------------------------------------
 
     def reserve(self) -> int:
-        """A slot for a task about to be written: the session to claim it for, or 0 when all are taken.
+        """A slot for a task about to be written: the session to claim it for, or 0 when it has to wait its turn.
 
         Each reservation is ended by `settle`. Raises Unavailable while draining.
         """
         if self._draining:
             raise Unavailable("the server is shutting down and takes no new messages")
-        if len(self._runs) + self._reserved >= self._slots:
+        # Who comes now does not pass those who wait.
+        return 0 if self._starved or self._refilling else self._slot()
+
+    def _slot(self) -> int:
+        if self.free <= 0:
             return 0
         self._reserved += 1
         return self._session
@@ -151,6 +159,7 @@ class Dispatch:
             coalesce=self._coalesce,
         )
         self._runs[head.ref] = run
+        self._served = head.principal
         self._idle.clear()
         if message is None:
             run.resume(self._spawn)
@@ -196,19 +205,19 @@ class Dispatch:
         try:
             while self._starved and self.free > 0 and not self._draining:
                 self._starved = False
-                heads = await self._store.waiting(self._agents, self.free)
-                for head in heads:
-                    await self._claim(head)
+                heads = await self._store.waiting(self._agents, self.free, self._served)
+                if heads:
                     self._starved = True
+                    await asyncio.gather(*map(self._claim, heads))
         except Exception:
             log.exception("could not take waiting tasks; the next job tries again")
         finally:
             self._refilling = False
 
     async def _claim(self, head: Head) -> None:
-        if self.free <= 0 or self._draining:
+        session = 0 if self._draining else self._slot()
+        if not session:
             return
-        session = self.reserve()
         change = Append(task=head.ref, guard=Ready(), claim=session)
         with suppress(Refused):  # another worker was first, or it was canceled
             await self._log.append(change, lambda appended: self._claimed(session, appended))

@@ -285,6 +285,9 @@ class Sending:
     async def _commit(self, change: Append) -> Sent:
         """Writes a message and begins the run it claimed, whether or not the caller is still there to hear of it."""
         session = self._dispatch.reserve()
+        if change.create is not None and not session:
+            # A task that has to wait is shown: who sent it may follow it, and nobody is held for a Message.
+            change = replace(change, create=replace(change.create, visible=True))
         inbound = change.message if change.create else None
         fresh = change.create is not None and change.create.fresh_context
         first = StoredMessage(1, USER, inbound.message, inbound.envelope, inbound.sender) if inbound else None

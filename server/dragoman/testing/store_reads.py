@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from dragoman.core import states
 from dragoman.core.fold import fold
-from dragoman.core.log import Appended
+from dragoman.core.log import Appended, Inbound, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports import Store
@@ -22,6 +23,7 @@ from dragoman.testing.changes import (
     created,
     finished,
     follow_up,
+    message,
     new_ref,
     running,
     status,
@@ -217,6 +219,34 @@ class StoreReads:
         assert [head.ref for head in await store.waiting([AGENT], 10)] == [refs[0], refs[2]]
         assert [head.ref for head in await store.waiting([AGENT, "other"], 2)] == refs[:2]
         assert await store.waiting([], 10) == []
+
+    async def test_principals_take_turns_and_each_has_its_oldest_first(self, store: Store, clock: Clock) -> None:
+        async def put(principal: str, agent: str = AGENT, scope: str = "default") -> TaskRef:
+            clock.now += 1
+            return (await store.append(created(new_ref(Owner(scope, principal)), agent=agent))).head.ref
+
+        a = [await put("a"), await put("a", "other"), await put("a"), await put("a")]
+        b = [await put("b"), await put("b", scope="projects/p")]
+        c = [await put("c", "other")]
+
+        async def order(limit: int, after: str = "", agents: Sequence[str] = (AGENT, "other")) -> list[TaskRef]:
+            return [head.ref for head in await store.waiting(agents, limit, after)]
+
+        assert await order(10) == [a[0], b[0], c[0], a[1], b[1], a[2], a[3]]
+        assert await order(2) == [a[0], b[0]]
+        assert await order(3, "a") == [b[0], c[0], a[0]]
+        assert await order(10, "b") == [c[0], a[0], b[0], a[1], b[1], a[2], a[3]]
+        assert await order(2, "c") == [a[0], b[0]]
+        assert await order(2, "bb") == [c[0], a[0]]
+        assert await order(10, "a", [AGENT]) == [b[0], a[0], b[1], a[2], a[3]]
+
+    async def test_who_makes_a_task_under_a_shared_owner_has_its_own_turn(self, store: Store, clock: Clock) -> None:
+        everyone, refs = Owner("default", "shared:scope"), []
+        for sender in ("a", "a", "b"):
+            clock.now += 1
+            change = replace(created(new_ref(everyone)), message=Inbound(message("hello"), sender=sender))
+            refs.append((await store.append(change)).head.ref)
+        assert [head.ref for head in await store.waiting([AGENT], 2, "a")] == [refs[2], refs[0]]
 
     async def test_versions_tell_how_far_tasks_are(self, store: Store) -> None:
         done, other = await finished(store), await running(store)

@@ -46,10 +46,6 @@ EVENTS: Final = "SELECT first, count, ends, data FROM log WHERE owner = ? AND ta
 MESSAGES: Final = """
 SELECT number, role, data, envelope, sender FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
 """
-WAITING: Final = """
-SELECT o.scope, o.principal, t.task, {columns}
-FROM tasks t JOIN owners o USING (owner) WHERE ready AND agent IN ({agents}) ORDER BY created LIMIT ?
-"""
 ORPHANS: Final = """
 SELECT o.scope, o.principal, t.task, {columns}
 FROM tasks t JOIN owners o USING (owner)
@@ -269,12 +265,6 @@ def versions(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[b
         if row := connection.execute(sql, (known[ref.owner], ref.key)).fetchone():
             found[ref.key] = row[0]
     return found
-
-
-def waiting(connection: sqlite3.Connection, agents: Iterable[str], limit: int) -> list[Head]:
-    names = list(agents)
-    sql = WAITING.format(columns=_COLUMNS, agents=", ".join("?" * len(names)))
-    return _heads(connection.execute(sql, (*names, limit)))
 
 
 def orphans(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[Head]:

@@ -18,7 +18,7 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.sqlite import backup, blobs, joining, reads, sessions
+from dragoman.stores.sqlite import backup, blobs, joining, reads, sessions, waiting
 from dragoman.stores.sqlite.apikeys import SqliteApiKeys
 from dragoman.stores.sqlite.blobs import Files
 from dragoman.stores.sqlite.checkpoint import Checkpointer
@@ -120,8 +120,8 @@ class SqliteStore:
     async def versions(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         return await self._read(reads.versions, tasks)
 
-    async def waiting(self, agents: Collection[str], limit: int) -> list[Head]:
-        return await self._read(reads.waiting, agents, limit)
+    async def waiting(self, agents: Collection[str], limit: int, after: str = "") -> list[Head]:
+        return await self._read(waiting.waiting, agents, limit, after)
 
     async def orphans(self, session: int, limit: int) -> list[Head]:
         return await self._read(reads.orphans, session, self._clock(), limit)
