@@ -102,12 +102,17 @@ async def drive(asks: list[Ask], meter: Meter, kind: str, warm_up: float, second
     meter.begin()
     await asyncio.sleep(seconds)
     latest = time.perf_counter() + LONGEST
-    while meter.count < ENOUGH * len(asks) and not meter.wrong and time.perf_counter() < latest:
+    while (
+        meter.count < ENOUGH * len(asks) and time.perf_counter() < latest and not any(map(asyncio.Task.done, callers))
+    ):
         await asyncio.sleep(seconds)
     measured = meter.end(kind)
-    _, late = await asyncio.wait(callers, timeout=PATIENCE)
+    done, late = await asyncio.wait(callers, timeout=PATIENCE)
+    meter.wrong += [repr(error) for task in done if (error := task.exception()) is not None]
     if late:
         meter.wrong.append(f"{len(late)} of {len(asks)} callers got no answer in {PATIENCE:.0f} s")
+        for task in late:
+            task.cancel()
     if meter.wrong:
         raise Wrong(f"{len(meter.wrong)} wrong answers, such as: {meter.wrong[0]}")
     return measured

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.answers import ID, TICKS
 from bench.asking import FORMS, Form
@@ -31,15 +31,13 @@ async def measure(job: Job) -> Measured:
     task = await _task(job, form, lines[0])
     audience = Audience(job.callers)
     wire = form.subscribe(_text(job), task)
-    following = [
-        asyncio.create_task(line.follow(wire, audience.listener(number))) for number, line in enumerate(lines[1:])
-    ]
+    following = asyncio.gather(*(line.follow(wire, audience.listener(number)) for number, line in enumerate(lines[1:])))
     try:
-        await asyncio.wait_for(audience.complete.wait(), PATIENCE)
+        await audience.complete(following)
         await asyncio.sleep(SETTLE)
         server, load = cpu(job.pid), time.process_time()
         Path(job.go).touch()
-        await asyncio.wait_for(asyncio.gather(*following), PATIENCE)
+        await asyncio.wait_for(following, PATIENCE)
         server, load = cpu(job.pid) - server, time.process_time() - load
     except TimeoutError:
         raise Wrong(f"{job.callers} subscribers got {sum(audience.got)} events in {PATIENCE:.0f} s") from None
@@ -62,8 +60,17 @@ class Audience:
         self.got = [0] * size
         self.first = 0.0
         self.last = 0.0
-        self.complete = asyncio.Event()
         self._absent = set(range(size))
+        self._complete = asyncio.Event()
+
+    async def complete(self, following: asyncio.Future[Any]) -> None:
+        """Returns once everybody is there. Raises TimeoutError, and what `following` raises before."""
+        present = asyncio.ensure_future(self._complete.wait())
+        await asyncio.wait((present, following), timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            await following
+        if not present.done():
+            raise TimeoutError
 
     def listener(self, number: int) -> Callable[[int], None]:
         """What is told of the events of one subscriber."""
@@ -72,7 +79,7 @@ class Audience:
             if self._absent:
                 self._absent.discard(number)
                 if not self._absent:
-                    self.complete.set()
+                    self._complete.set()
             if count:
                 self.last = time.perf_counter()
                 self.first = self.first or self.last

@@ -167,6 +167,17 @@ async def test_one_wrong_answer_spoils_the_measurement() -> None:
         await drive(asks, meter, "send", 0.0, 0.01)
 
 
+async def test_an_answer_that_cannot_be_read_is_wrong_too() -> None:
+    meter = Meter(0)
+
+    async def ask() -> None:
+        await asyncio.sleep(0)
+        orjson.loads(b"<html>")
+
+    with pytest.raises(Wrong, match="JSONDecodeError"):
+        await drive([ask], meter, "send", 0.0, 0.001)
+
+
 async def test_what_was_answered_before_the_clock_ran_is_not_counted() -> None:
     meter = Meter(0)
     begun = 0
