@@ -39,7 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.2 if short else 1.0, help="of each measurement")
     parser.add_argument("--only", metavar="SECTIONS", default="", help="grpc-send,rest,stream,memory,...; all else")
     parser.add_argument("--servers", metavar="NAMES", default="", help=f"only these: {', '.join(CONTESTANTS)}")
-    parser.add_argument("--huge", action="store_true", help="ListTasks also at a million tasks: some six minutes more")
+    parser.add_argument("--huge", action="store_true", help="ListTasks also at a million tasks: some five minutes more")
     parser.add_argument("--own-load", action="store_true", help="neither wrk nor h2load, though they are there")
     parser.add_argument("--report", metavar="ROWS", type=Path, nargs="+", help="measure nothing, report these files")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md whatever was measured")
