@@ -45,6 +45,10 @@ class Frame(NamedTuple):
     file: str
 
     @property
+    def text(self) -> str:
+        return f"{self.name} ({self.file})"
+
+    @property
     def part(self) -> str:
         """The room of ours, or the library."""
         path = self.file.split("site-packages/")[-1]
@@ -85,11 +89,12 @@ def looks(raw: str) -> Iterator[Look]:
 
 
 class Costs(NamedTuple):
-    """Microseconds of CPU a send: by thread, by thread and part, by function (itself alone)."""
+    """Microseconds of CPU a send: by thread, by thread and part, by function alone and with what it calls."""
 
     threads: dict[str, float]
     parts: dict[tuple[str, str], float]
     functions: dict[str, float]
+    whole: dict[str, float]
 
 
 def shared_out(spent: dict[str, float], found: list[Look], sends: int) -> Costs:
@@ -106,12 +111,15 @@ def shared_out(spent: dict[str, float], found: list[Look], sends: int) -> Costs:
         threads[names.get(int(number), f"{comm}, native")] += seconds / sends * 1e6
     parts: defaultdict[tuple[str, str], float] = defaultdict(float)
     functions: defaultdict[str, float] = defaultdict(float)
+    whole: defaultdict[str, float] = defaultdict(float)
     for look in found:
         us = seconds_of.get(look.tid, 0.0) / sends * 1e6 * look.count / seen[look.tid]
         parts[look.thread, look.part] += us
         if look.frames and not look.waits:
-            functions["{0.name} ({0.file})".format(look.frames[-1])] += us
-    return Costs(dict(threads), dict(parts), dict(functions))
+            functions[look.frames[-1].text] += us
+            for text in {frame.text for frame in look.frames if frame.part.startswith("dragoman/")}:
+                whole[text] += us
+    return Costs(dict(threads), dict(parts), dict(functions), dict(whole))
 
 
 def measure(binding: str, callers: int, seconds: float) -> tuple[Costs, float, Counter[str]]:
@@ -148,16 +156,18 @@ def _looked_at(server: Running, loader: Loader, job: Job) -> str:
 
 def report(costs: Costs, rate: float, seen: Counter[str]) -> str:
     """The tables."""
-    whole = sum(costs.threads.values())
-    threads = [(name, f"{us:.1f}", f"{us / whole:.0%}", str(seen[name] or "")) for name, us in _largest(costs.threads)]
+    total = sum(costs.threads.values())
+    threads = [(name, f"{us:.1f}", f"{us / total:.0%}", str(seen[name] or "")) for name, us in _largest(costs.threads)]
     parts = [(thread, part, f"{us:.1f}") for (thread, part), us in _largest(costs.parts)]
     functions = [(name, f"{us:.1f}") for name, us in _largest(costs.functions)[:TOP]]
+    whole = [(name, f"{us:.1f}") for name, us in _largest(costs.whole)[:TOP]]
     return "\n\n".join(
         [
-            f"{rate:,.0f} sends/s, {whole:.0f} µs of CPU a send",
+            f"{rate:,.0f} sends/s, {total:.0f} µs of CPU a send",
             table([("thread", "µs a send", "share", "looks"), *threads]),
             table([("thread", "part", "µs a send"), *parts]),
             table([("function, without what it calls", "µs a send"), *functions]),
+            table([("function of ours, with what it calls", "µs a send"), *whole]),
         ]
     )
 

@@ -53,6 +53,8 @@ def test_each_thread_shares_out_its_own_seconds() -> None:
     assert costs.parts["dragoman-writer", "dragoman/stores"] == pytest.approx(200)
     assert sum(costs.parts.values()) == pytest.approx(650)  # a thread that nobody looked at has no parts
     assert costs.functions["varint (dragoman/core/frames.py)"] == pytest.approx(120)
+    assert costs.functions["Run.drive (dragoman/runtime/run.py)"] == pytest.approx(60)
+    assert costs.whole["Run.drive (dragoman/runtime/run.py)"] == pytest.approx(180)
 
 
 def test_a_library_is_named_by_its_package() -> None:
