@@ -40,7 +40,7 @@ ARTIFACT: Final = ArtifactChange("output", frames.text(1, "output"), PART)
 def lives(completed: int) -> Iterator[tuple[Append, Append]]:
     """For each task: how it begins, claimed, and how it ends."""
     for number in range(completed + completed // FAILED):
-        ref = TaskRef(OWNER, new_key(BEGIN + number, number.to_bytes(10)))
+        ref = TaskRef(OWNER, new_key((BEGIN + number) * 1_000_000, number.to_bytes(8)))
         new = NewTask(ROOT, id_of(ref.key), f"context-{number % 997}", dialect="1.0")
         begun = Append(task=ref, guard=New(), create=new, message=Inbound(MESSAGE), claim=SESSION)
         state = states.FAILED if number % (FAILED + 1) == FAILED else states.COMPLETED

@@ -256,12 +256,14 @@ async def test_a_task_does_not_undo_what_another_wrote_of_their_conversation(tmp
         if turn.text == "slow":
             turn.status("waiting")  # which does not write: nothing has changed yet
             turn.context.state["more"] = 1
+            here.at("read").set()
             await here.at("go").wait()
         return "done"
 
     async with world(tmp_path, races) as here:
         first = await here.send("first")
         slow = await here.start("slow", context_id=first.context_id)
+        await here.at("read").wait()
         fast = await here.send("fast", context_id=first.context_id)
         here.at("go").set()
         ended = await here.ended(slow.id)

@@ -259,7 +259,7 @@ async def write(store):
 def names_ref():
     import os
     from dragoman.core.log import TaskRef
-    return TaskRef(names.Owner("default", "anonymous"), names.new_key(1, os.urandom(10)))
+    return TaskRef(names.Owner("default", "anonymous"), names.new_key(1, os.urandom(8)))
 
 async def main():
     store = open_store(Path(sys.argv[1]))

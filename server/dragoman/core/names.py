@@ -78,10 +78,12 @@ def check_agent_id(agent: str) -> None:
         raise ValueError(f'agent id "{agent}" is taken by a route of the server; set id= to choose another')
 
 
-def new_key(now_ms: int, entropy: bytes) -> bytes:
-    """A task key: 48 bits of milliseconds, then 74 of the 10 bytes of `entropy`, laid out as UUID version 7."""
-    body = bytearray(now_ms.to_bytes(6, "big") + entropy)
-    body[6] = 0x70 | body[6] & 0x0F
+def new_key(now_ns: int, entropy: bytes) -> bytes:
+    """A task key, laid out as UUID version 7: the time in nanoseconds since the epoch as 48 bits of milliseconds and 12
+    of their fraction (RFC 9562 §6.2, method 3), then 62 of the first 8 bytes of `entropy`."""
+    milliseconds, rest = divmod(now_ns, 1_000_000)
+    body = bytearray(milliseconds.to_bytes(6, "big") + ((rest << 12) // 1_000_000 | 0x7000).to_bytes(2, "big"))
+    body += entropy[:8]
     body[8] = 0x80 | body[8] & 0x3F
     return bytes(body)
 

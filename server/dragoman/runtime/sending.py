@@ -88,7 +88,7 @@ _NO_TASK: Final = Head(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0)
 
 def new_task_key() -> bytes:
     """A fresh task key of this moment."""
-    return new_key(time.time_ns() // 1_000_000, ENTROPY.take()[:10])
+    return new_key(time.time_ns(), ENTROPY.take())
 
 
 def new_context_id() -> str:

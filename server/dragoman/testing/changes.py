@@ -37,7 +37,7 @@ def message(text: str, role: int = pb.ROLE_USER) -> bytes:
 
 def new_ref(owner: Owner = OWNER) -> TaskRef:
     """A task that no store has yet; later ones sort after earlier ones."""
-    return TaskRef(owner, new_key(next(_count), bytes(10)))
+    return TaskRef(owner, new_key(next(_count) * 1_000_000, bytes(8)))
 
 
 def created(
