@@ -43,12 +43,12 @@ class _Take(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
+        with self.server.news:  # before the answer, after which the next one may come in another thread
+            self.server.events.append(int(self.headers["Dragoman-Event"].rpartition(".")[2]))
+            self.server.news.notify_all()
         self.send_response(self.server.status)
         self.send_header("Content-Length", "0")
         self.end_headers()
-        with self.server.news:
-            self.server.events.append(int(self.headers["Dragoman-Event"].rpartition(".")[2]))
-            self.server.news.notify_all()
 
     def log_message(self, *_: Any) -> None:
         """Says nothing."""
