@@ -60,3 +60,12 @@ def test_what_a_stranger_sent_stays_on_one_line_and_is_short(caplog: pytest.LogC
     assert line.getMessage() == "a caller was refused: a??b"
     assert line.__dict__["kid"] == "x?level=ERROR?[31m"
     assert line.__dict__["issuer"] == "i" * LONGEST
+
+
+def test_what_is_no_request_takes_room_from_the_same_lines(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    for _ in range(1000):
+        world.refusals.unreadable("LineTooLong", peer="192.0.2.1")
+    world.refuse()
+    assert len(caplog.records) == BURST
+    assert caplog.records[0].getMessage() == "what came is no HTTP that can be read: LineTooLong"

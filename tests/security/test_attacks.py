@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -198,6 +199,40 @@ async def test_good_credentials_are_let_in_by_the_same_roads(app: App, keys: Key
     }
     found = {name: (await DOORS[road](app, headers)).status for name, headers in good.items()}
     assert found == dict.fromkeys(good, 200)
+
+
+NO_HTTP: dict[str, tuple[bytes, int]] = {
+    "a header over every limit": (b"GET /tasks HTTP/1.1\r\nAuthorization: Bearer %b\r\n\r\n", 431),
+    "a name over every limit": (b"GET /tasks HTTP/1.1\r\nBearer%b: x\r\n\r\n", 431),
+    "a line over every limit": (b"GET /tasks?access_token=%b HTTP/1.1\r\n\r\n", 414),
+    "a header without a name": (b"GET /tasks HTTP/1.1\r\nBearer SECRET-%.8b\r\n\r\n", 400),
+    "a header with a null": (b"GET /tasks HTTP/1.1\r\nAuthorization: Bearer SECRET-%.8b\x00\r\n\r\n", 400),
+    "no method": (b"Authorization: Bearer SECRET-%.8b\r\n\r\n", 400),
+}
+
+
+@pytest.mark.parametrize("what", NO_HTTP)
+async def test_what_is_no_http_at_all_is_not_repeated_either(
+    app: App, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    form, status = NO_HTTP[what]
+    reader, writer = await asyncio.open_connection(app.http.host, app.http.port)
+    writer.write(form % (b"SECRET-" * 10_000))
+    said = await reader.read()
+    writer.close()
+    assert said.split(b" ", 2)[1] == b"%d" % status, said[:200]
+    assert b"SECRET" not in said
+    lines = written(caplog)
+    assert not [line for line in lines if "SECRET" in line or line.count("Traceback")]
+    assert len([line for line in lines if "what came is no HTTP" in line]) == 1
+
+
+async def test_metadata_over_every_limit_never_get_to_us(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = await DOORS["gRPC 1.0"](app, bearer("SECRET-" * 10_000))
+    assert said.status == 500
+    assert not [line for line in written(caplog) if "SECRET" in line]
 
 
 async def test_operators_verbs_are_for_operators(app: App, keys: Keys) -> None:

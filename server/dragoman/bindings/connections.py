@@ -16,7 +16,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Never
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
+from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.serving import Patience
 from dragoman.core.errors import Unavailable
 
@@ -78,13 +80,15 @@ class Connections(web.Server):
         bodies: int,
         patience: Patience,
         clock: Callable[[], float] | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
-        """`limit`: open connections. `bodies`: bytes of bodies that are coming in."""
+        """`limit`: open connections. `bodies`: bytes of bodies that are coming in. `refusals` hears of what is no HTTP."""
         # A handler whose client is gone is cancelled: it would only wait and write to nobody.
         super().__init__(self._serve, handler_cancellation=True)
         self._site = handler
         self._limit = limit
         self.patience = patience
+        self.refusals = refusals or Refusals()
         self.clock = clock or asyncio.get_running_loop().time
         self.bodies = Budget(bodies)
         self.open: set[Connection] = set()
@@ -179,6 +183,28 @@ class Connection(web.RequestHandler):
             self._began = self._connections.clock()
         self._received += len(data)
         super().data_received(data)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answers what is no HTTP in words of our own: aiohttp logs a trace and sends back what came, and that may hold
+        credentials."""
+        if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
+            return super().handle_error(request, status, exc, message)
+        self._connections.refusals.unreadable(type(exc).__name__, peer=request.remote or "")
+        if isinstance(exc, LineTooLong):
+            is_field = FIELD in exc.args
+            status = 431 if is_field else 414
+            text = f"a header has at most {FIELD} bytes" if is_field else f"a request line has at most {LINE} bytes"
+        else:
+            status, text = 400, f"this is no HTTP/1.1 that can be read: {type(exc).__name__}"
+        response = web.Response(status=status, text=f"{text}\n")
+        response.force_close()
+        return response
 
     def begin(self, request: web.BaseRequest) -> None:
         """The head of a request is complete."""

@@ -50,7 +50,13 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
     """
     streams = Streams()
     site = _Site(service, cards, options, streams)
-    server = Connections(site.handle, limit=options.connections, bodies=options.bodies, patience=options.patience)
+    server = Connections(
+        site.handle,
+        limit=options.connections,
+        bodies=options.bodies,
+        patience=options.patience,
+        refusals=options.refusals,
+    )
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
     watching = asyncio.create_task(server.watch(), name="http-connections")

@@ -35,8 +35,17 @@ class Refusals:
 
     def tell(self, error: BaseException, *, peer: str, method: str) -> None:
         """Writes a line if this is the refusal of a caller, and there is room for one."""
-        if not isinstance(error, Unauthenticated | PermissionDenied):
-            return
+        if isinstance(error, Unauthenticated | PermissionDenied):
+            # Who shows nothing may only have looked; wrong credentials are somebody's mistake, or an attempt.
+            level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
+            fields = {"peer": peer, "method": method, **error.about}
+            self._say(level, f"a caller was refused: {error.message}", fields)
+
+    def unreadable(self, reason: str, *, peer: str) -> None:
+        """The same for what is no request at all, and may hold credentials in the wrong place."""
+        self._say(logging.INFO, f"what came is no HTTP that can be read: {reason}", {"peer": peer})
+
+    def _say(self, level: int, text: str, fields: dict[str, str]) -> None:
         now = self._clock()
         self._room = min(self._room + (now - self._at) * RATE / 60, BURST)
         self._at = now
@@ -45,11 +54,10 @@ class Refusals:
             return
         self._room -= 1
         silent, self._silent = self._silent, 0
-        fields = {"peer": peer, "method": method, **error.about, **({"others": silent} if silent else {})}
-        # Who shows nothing may only have looked; wrong credentials are somebody's mistake, or an attempt.
-        level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
-        shown = {name: _clean(value) if isinstance(value, str) else value for name, value in fields.items()}
-        _log.log(level, "a caller was refused: %s", _clean(error.message), extra=shown)
+        shown: dict[str, str | int] = {name: _clean(value) for name, value in fields.items()}
+        if silent:
+            shown["others"] = silent
+        _log.log(level, "%s", _clean(text), extra=shown)
 
 
 def _clean(text: str) -> str:
