@@ -155,3 +155,11 @@ def test_every_command_says_who_it_is_from(run: Run) -> None:
 
 def test_the_server_says_who_may_call(asking: Server) -> None:
     assert asking.told["callers"] == "show API keys"
+
+
+def test_a_store_is_opened_whoever_a_client_is(tmp_path: Path) -> None:
+    """DRAGOMAN_TOKEN and DRAGOMAN_GRPC mean something else to a server."""
+    environment = clean_environment() | {"DRAGOMAN_TOKEN": "dgm_of_a_client", "DRAGOMAN_GRPC": "grpcs://there:443"}
+    made = CliRunner().invoke(cli, ("keys", "create", "x", "--store", f"sqlite:///{tmp_path}/t.db"), env=environment)
+    assert made.exit_code == 0, made.stderr
+    assert KEY.fullmatch(made.stdout.strip())

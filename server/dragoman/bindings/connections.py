@@ -82,7 +82,7 @@ class Connections(web.Server):
         clock: Callable[[], float] | None = None,
         refusals: Refusals | None = None,
     ) -> None:
-        """`limit`: open connections. `bodies`: bytes of bodies that are coming in. `refusals` hears of what is no HTTP."""
+        """`limit`: open connections. `bodies`: bytes of bodies coming in. `refusals` hears of what is no HTTP."""
         # A handler whose client is gone is cancelled: it would only wait and write to nobody.
         super().__init__(self._serve, handler_cancellation=True)
         self._site = handler

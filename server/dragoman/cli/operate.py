@@ -18,7 +18,7 @@ import typer
 
 from dragoman.cli import talk
 from dragoman.cli.render import json_line
-from dragoman.cli.tasks import State
+from dragoman.cli.tasks import LOCAL, State
 from dragoman.client.operations import Operator
 from dragoman.core.ages import parse_age
 from dragoman.core.errors import A2AError
@@ -171,7 +171,8 @@ def settings_of(store: str) -> Settings:
     """Settings that say nothing but this store. Raises SettingsError."""
     from dragoman.settings import load
 
-    return load({"store": store})
+    # Variables that say whom a client calls, and as whom, are settings of a server, too, and mean something else there.
+    return load({"store": store, "grpc": LOCAL, "token": ""})
 
 
 def _progress(done: int, total: int) -> None:
