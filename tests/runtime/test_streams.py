@@ -268,3 +268,15 @@ async def test_the_rest_of_a_finished_task_waits_for_no_round(tmp_path: Path, mo
         events = await collect(here.runtime.service.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id)))
     assert [event.sequence for event in events] == list(range(2, 2 + len(events)))
     assert events
+
+
+async def test_an_agent_that_does_not_stream_refuses_streams_and_nothing_else(tmp_path: Path) -> None:
+    async def plain(turn: Turn) -> str:
+        return turn.text
+
+    async with world(tmp_path, plain, streaming=False) as here:
+        task = await here.send()
+        for stream in (here.stream(), here.follow(task.id)):
+            with pytest.raises(UnsupportedOperation, match="does not stream"):
+                await collect(stream)
+        assert (await here.list()).total_size == 1

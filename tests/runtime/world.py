@@ -104,7 +104,7 @@ class World:
         return await self.get(task_id)
 
 
-ABOUT = ("keep", "direct", "cancelable", "while_working", "on_crash", "idle_limit", "time_limit", "id")
+ABOUT = ("keep", "direct", "streaming", "cancelable", "while_working", "on_crash", "idle_limit", "time_limit", "id")
 
 
 @asynccontextmanager

@@ -91,6 +91,7 @@ def spec_of(
         state_transition_history=state_transition_history,
         extended_skills=_skills(extended_skills, "extended_skills", beside=shown),
         default=default,
+        streaming=streaming,
         direct=direct,
         cancelable=cancelable,
         while_working=while_working,
