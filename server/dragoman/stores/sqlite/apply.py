@@ -20,6 +20,9 @@ from dragoman.stores.sqlite.folding import Growth
 from dragoman.stores.sqlite.rows import Pending, Statement
 from dragoman.stores.sqlite.standing import Counters
 
+OWNERS: Final = 16_384
+"""Owners whose number is remembered."""
+
 HEAD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
     " session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal"
@@ -209,6 +212,8 @@ class Transaction:
             row = self._connection.execute(query, values).fetchone()
             if row is None:
                 return -1
+            if len(self._owners) >= OWNERS:  # callers make scopes up
+                self._owners.clear()
             number = self._owners[owner] = row[0]
         return number
 

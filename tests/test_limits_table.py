@@ -1,0 +1,87 @@
+"""docs/limits.md says what the code does: every value in its tables, and every limit there is."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin
+
+import pytest
+from pydantic import ByteSize
+
+from dragoman.core import limits
+from dragoman.core.quotas import BY_AGENT, DEFAULTS
+from dragoman.settings import Settings
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "limits.md"
+UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
+
+
+class Row(NamedTuple):
+    """One line of a table: what is limited, to how much, and where that is said."""
+
+    what: str
+    value: int
+    where: str
+
+
+def rows() -> Iterator[Row]:
+    for line in PAGE.read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if line.startswith("|") and (found := re.fullmatch(r"([\d,]+) ?(KiB|MiB)?", cells[1])):
+            number = int(found[1].replace(",", "")) * UNITS[found[2] or ""]
+            where = re.search(r"`([^`]+)`", cells[2])
+            assert where is not None, line
+            yield Row(cells[0], number, where[1].split()[0])
+
+
+TABLE: Final = list(rows())
+
+
+def value_of(where: str) -> Any:
+    """What the code says there: the default of an option, or a constant."""
+    if where.startswith("--"):
+        name = where.removeprefix("--").replace("-", "_")
+        return DEFAULTS[name] if name in DEFAULTS else Settings.model_fields[name].default
+    module, _, name = where.rpartition(".")
+    value = getattr(importlib.import_module(f"dragoman.{module}"), name)
+    return int(re.findall(r"\d+", value.pattern)[-1]) if isinstance(value, re.Pattern) else value
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.where)
+def test_what_the_page_says_is_what_the_code_does(row: Row) -> None:
+    assert value_of(row.where) == row.value
+
+
+def test_no_limit_is_said_twice() -> None:
+    assert len({row.where for row in TABLE}) == len(TABLE)
+
+
+def numbers(annotation: Any) -> bool:
+    """Whether a setting is a number."""
+    if get_origin(annotation) in (Union, UnionType):
+        return any(numbers(one) for one in get_args(annotation))
+    return isinstance(annotation, type) and issubclass(annotation, int | float | ByteSize) and annotation is not bool
+
+
+def test_every_setting_that_is_a_number_is_on_the_page() -> None:
+    kept = {name for name in Settings.model_fields if name.startswith("retain_")}  # operations.md has those
+    named = {name for name, field in Settings.model_fields.items() if numbers(field.annotation)} - kept
+    assert {row.where.removeprefix("--").replace("-", "_") for row in TABLE if row.where.startswith("--")} == named
+    assert set(DEFAULTS) <= named
+
+
+def test_every_limit_of_requests_is_on_the_page() -> None:
+    values = {name for name, value in vars(limits).items() if name.isupper() and isinstance(value, int)}
+    said = {row.where.rpartition(".")[2] for row in TABLE if row.where.startswith("core.limits.")}
+    assert values == said | {"MESSAGE_BYTES"}  # which is the default of a setting
+    assert Settings.model_fields["message_bytes"].default == limits.MESSAGE_BYTES
+
+
+def test_what_may_be_said_of_one_agent_is_on_the_page() -> None:
+    text = PAGE.read_text("utf-8")
+    for name in BY_AGENT:
+        assert f"`--agent-limits ID.{name.replace('_', '-')}=N`" in text
