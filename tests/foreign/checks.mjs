@@ -1,6 +1,7 @@
 // What checks.py is for Python: one line for each check and each operation of the table, and an exit status.
 
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { parseArgs } from "node:util";
 
 const LIMIT = 30_000;
@@ -50,10 +51,36 @@ async function failure(body, given) {
     await Promise.race([body(...given), late]);
     return "";
   } catch (error) {
-    const at = /check\.mjs:\d+/.exec(error.stack)?.[0] ?? "";
+    const at = /(check|bare)\.mjs:\d+/.exec(error.stack)?.[0] ?? "";
     return `${error.name}: ${error.message} ${error.stderr ?? ""} (${at})`.replaceAll("\n", " ");
   } finally {
     clearTimeout(timer);
+  }
+}
+
+/** A receiver of push notifications that takes everything: `url`, and `until` it has heard such a body. */
+export async function hook(body) {
+  const letters = [];
+  const waiting = [];
+  const server = createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    response.end();
+    letters.push({ headers: request.headers, body: JSON.parse(Buffer.concat(chunks).toString("utf8")) });
+    for (const look of waiting) look();
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const until = (last) =>
+    new Promise((resolve) => {
+      const look = () => letters.some(({ body }) => last(body)) && resolve(letters);
+      waiting.push(look);
+      look();
+    });
+  try {
+    return await body({ url: `http://127.0.0.1:${server.address().port}/hook`, until });
+  } finally {
+    server.closeAllConnections();
+    server.close();
   }
 }
 

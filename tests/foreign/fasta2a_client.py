@@ -44,6 +44,14 @@ async def stream(
                 yield answer
 
 
+def check_letters(letters: list[tuple[dict[str, str], Any]], token: str = "t0ken") -> None:
+    """What receivers are sent with the body."""
+    for headers, _ in letters:
+        assert headers["content-type"] == "application/json"
+        assert headers.get("x-a2a-notification-token", token) == token
+        assert headers["dragoman-event"]
+
+
 async def until(get: Callable[[], Awaitable[Any]], state: str) -> None:
     """Asks for a task until it has a state. The limit of the check ends it when it never has."""
     while True:

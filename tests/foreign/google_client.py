@@ -6,19 +6,20 @@ Static discovery, anonymous credentials, and our server as the endpoint: everyth
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from checks import Checks
 from google.auth.credentials import AnonymousCredentials
 from googleapiclient.discovery import build
 from googleapiclient.errors import HttpError
+from hook import hook
 
 check = Checks("google-api-python-client")
 
-AGENT = (
-    "projects/p/locations/global/collections/default_collection/engines/e"
-    "/assistants/default_assistant/agents/playground"
-)
+ASSISTANT = "projects/p/locations/global/collections/default_collection/engines/e/assistants/default_assistant"
+AGENT = f"{ASSISTANT}/agents/playground"
+BARE = f"{ASSISTANT}/agents/bare"
 
 
 def agents(http: str) -> Any:
@@ -33,7 +34,8 @@ def agents(http: str) -> Any:
 class Caller:
     """The resources of one agent. `root` has `message()` and `tasks()`, `card` the card."""
 
-    def __init__(self, http: str, root: Any, card: Any) -> None:
+    def __init__(self, http: str, root: Any, card: Any, agent: str = AGENT) -> None:
+        self.agent = agent
         self.http = http
         self.root = root
         self.card = card
@@ -43,19 +45,31 @@ class Caller:
 
     def send(self, text: str, blocking: bool = True, **message: Any) -> dict[str, Any]:
         body = {**self.body(text, **message), "configuration": {"blocking": blocking}}
-        return self.root.message().send(tenant=AGENT, body=body).execute()
+        return self.root.message().send(tenant=self.agent, body=body).execute()
 
     def stream(self, text: str) -> list[dict[str, Any]]:
-        return self.root.message().stream(tenant=AGENT, body=self.body(text)).execute()
+        return self.root.message().stream(tenant=self.agent, body=self.body(text)).execute()
 
     def get(self, task: str, **parameters: Any) -> dict[str, Any]:
-        return self.root.tasks().get(tenant=AGENT, name=f"tasks/{task}", **parameters).execute()
+        return self.root.tasks().get(tenant=self.agent, name=f"tasks/{task}", **parameters).execute()
 
     def cancel(self, task: str) -> dict[str, Any]:
-        return self.root.tasks().cancel(tenant=AGENT, name=f"tasks/{task}", body={}).execute()
+        return self.root.tasks().cancel(tenant=self.agent, name=f"tasks/{task}", body={}).execute()
+
+    def push(self, task: str, url: str) -> dict[str, Any]:
+        """Registers a webhook. Google's rule has the collection inside of the parent."""
+        body = {"pushNotificationConfig": {"url": url, "token": "t0ken"}}
+        configs = self.root.tasks().pushNotificationConfigs()
+        return configs.create(
+            tenant=self.agent, parent=f"tasks/{task}/pushNotificationConfigs", configId="c", body=body
+        ).execute()
+
+    def listed(self, task: str) -> list[dict[str, Any]]:
+        configs = self.root.tasks().pushNotificationConfigs()
+        return configs.list(tenant=self.agent, parent=f"tasks/{task}").execute()["configs"]
 
     def subscribe(self, task: str) -> list[dict[str, Any]]:
-        return self.root.tasks().subscribe(tenant=AGENT, name=f"tasks/{task}").execute()
+        return self.root.tasks().subscribe(tenant=self.agent, name=f"tasks/{task}").execute()
 
 
 def chunks(events: list[dict[str, Any]]) -> list[str]:
@@ -125,6 +139,42 @@ def it_subscribes_to_a_finished_task(caller: Caller) -> None:
     assert [list(event) for event in events] == [["task"]]
 
 
+@check.of("push configs")
+def it_keeps_lists_and_deletes_webhooks(caller: Caller) -> None:
+    task = caller.send("ask")["task"]["id"]
+    configs, name = caller.root.tasks().pushNotificationConfigs(), f"tasks/{task}/pushNotificationConfigs/c"
+    shown = caller.push(task, "https://one.example/hook")
+    assert (shown["name"], shown["pushNotificationConfig"]["url"]) == (name, "https://one.example/hook")
+    assert "token" not in shown["pushNotificationConfig"]
+    assert configs.get(tenant=AGENT, name=name).execute() == shown
+    assert caller.listed(task) == [shown]
+    for _ in range(2):
+        assert configs.delete(tenant=AGENT, name=name).execute() == {}
+    assert caller.listed(task) == []
+
+
+@check.of("push")
+def it_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+    with hook() as there:
+        body = caller.body("echo hello")
+        body["configuration"] = {"blocking": True, "pushNotification": {"id": "c", "url": there.url, "token": "t0ken"}}
+        task = caller.root.message().send(tenant=AGENT, body=body).execute()["task"]
+        letters = there.wait(lambda told: told["status"]["state"] == "TASK_STATE_COMPLETED")
+        assert {told["id"] for _, told in letters} == {task["id"]}
+        assert letters[-1][1]["artifacts"][0]["parts"] == [{"text": "hello"}]
+        assert {headers["x-a2a-notification-token"] for headers, _ in letters} == {"t0ken"}
+
+
+@check.of("push")
+def it_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+    with hook() as there:
+        task = caller.send("ask")["task"]["id"]
+        caller.push(task, there.url)
+        caller.send("blue", taskId=task)
+        letters = there.wait(lambda told: told["status"]["state"] == "TASK_STATE_COMPLETED")
+        assert [told["status"]["state"] for _, told in letters] == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+
+
 @check.of("errors")
 def it_understands_our_errors(caller: Caller) -> None:
     for call in (caller.get, caller.cancel, caller.subscribe):
@@ -135,3 +185,43 @@ def it_understands_our_errors(caller: Caller) -> None:
         assert found.resp.status == 404
         assert found.reason == "Task not found"
         assert found.error_details[0]["reason"] == "TASK_NOT_FOUND"
+
+
+bare = Checks("google-api-python-client")
+
+
+@bare.of("refusals")
+def what_needs_no_capability_works(caller: Caller) -> None:
+    assert caller.send("hello")["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+@bare.of("refusals")
+def streams_are_an_unsupported_operation(caller: Caller) -> None:
+    task = caller.send("hello")["task"]["id"]
+    for call in (lambda: caller.stream("hello"), lambda: caller.subscribe(task)):
+        assert reason(call) == "UNSUPPORTED_OPERATION"
+
+
+@bare.of("refusals")
+def webhooks_are_not_supported(caller: Caller) -> None:
+    task = caller.send("hello")["task"]["id"]
+    configs, name = caller.root.tasks().pushNotificationConfigs(), f"tasks/{task}/pushNotificationConfigs/c"
+    body = caller.body("hello")
+    body["configuration"] = {"blocking": True, "pushNotification": {"url": "https://one.example/hook"}}
+    for call in (
+        lambda: caller.push(task, "https://one.example/hook"),
+        lambda: caller.listed(task),
+        configs.get(tenant=caller.agent, name=name).execute,
+        configs.delete(tenant=caller.agent, name=name).execute,
+        caller.root.message().send(tenant=caller.agent, body=body).execute,
+    ):
+        assert reason(call) == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+
+
+def reason(call: Callable[[], Any]) -> str:
+    """The reason of the error that a call fails with."""
+    try:
+        answer = call()
+    except HttpError as error:
+        return str(error.error_details[0]["reason"])
+    raise AssertionError(f"no error, but {answer!r}")

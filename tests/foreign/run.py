@@ -3,8 +3,9 @@
 Every folder beside this file with a `requirements.txt` (Python) or a `package.json` (Node) is a client. Its
 `check.py` or `check.mjs` is given `--http URL --grpc HOST:PORT --project FOLDER`, prints `ok  SENTENCE` or
 `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 only if all were
-ok. Environments are kept in `.foreign/` under the hash of what they were made from. Names as arguments run only
-those clients.
+ok. `bare.py` or `bare.mjs`, where there is one, is run likewise against a server that offers no capability at all
+(bare_agents.py). Environments are kept in `.foreign/` under the hash of what they were made from. Names as arguments
+run only those clients.
 
 A run of all clients writes docs/clients.md, unless one of them broke off: its rows would be incomplete.
 """
@@ -32,6 +33,8 @@ from tools.environments import CACHE, ROOT, Environment, NotMade
 
 HERE = Path(__file__).resolve().parent
 TABLE = ROOT / "docs" / "clients.md"
+BARE = (str(HERE / "bare_agents.py"), "--no-push")
+"""What makes a server of which no card declares any capability."""
 START_LIMIT = 30
 CLIENT_LIMIT = 180
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
@@ -56,6 +59,12 @@ class Client:
     def environment(self) -> Environment:
         names = ("package.json", "package-lock.json") if self.is_node else ("requirements.txt",)
         return Environment(self.name, tuple(path for name in names if (path := self.folder / name).exists()))
+
+    @property
+    def scripts(self) -> list[str]:
+        """What it runs: `check`, and `bare` where it has something to try on a server that offers next to nothing."""
+        ending = "mjs" if self.is_node else "py"
+        return [f"{name}.{ending}" for name in ("check", "bare") if (self.folder / f"{name}.{ending}").exists()]
 
 
 @dataclass
@@ -93,11 +102,11 @@ def make(client: Client) -> None:
 
 
 @contextmanager
-def server() -> Iterator[dict[str, str]]:
-    """The playground on free ports, with a store of its own. Gives its addresses."""
+def server(*arguments: str) -> Iterator[dict[str, str]]:
+    """The playground, or what the arguments say, on free ports, with a store of its own. Gives its addresses."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            *(sys.executable, "-m", "dragoman", "serve", "--log-format", "json"),
+            *(sys.executable, "-m", "dragoman", "serve", *arguments, "--log-format", "json"),
             *("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", f"sqlite:///{folder}/tasks.db"),
         ]
         log = Path(folder, "log")
@@ -120,16 +129,15 @@ def addresses(log: Path, process: subprocess.Popen[bytes]) -> dict[str, str]:
     sys.exit(f"the server did not start:\n{log.read_text('utf-8')}")
 
 
-def check(client: Client, told: dict[str, str]) -> Outcome:
-    """Runs one client against the server."""
+def check(client: Client, told: dict[str, str], script: str) -> Outcome:
+    """Runs one script of a client against the server."""
     folder = client.environment.folder
     if client.is_node:
         # Where its node_modules are.
         shutil.copy(HERE / "checks.mjs", folder)
-        script = shutil.copy(client.folder / "check.mjs", folder)
-        command = ["node", script]
+        command = ["node", str(shutil.copy(client.folder / script, folder))]
     else:
-        command = [str(client.environment.python), str(client.folder / "check.py")]
+        command = [str(client.environment.python), str(client.folder / script)]
     command += ["--http", told["http"], "--grpc", told["grpc"], "--project", str(ROOT)]
     began = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -174,13 +182,15 @@ def main() -> int:
         list(pool.map(make, chosen))
     outcomes = []
     for client in chosen:
-        with server() as told:
-            outcome = check(client, told)
-        outcomes.append(outcome)
-        line = f"{client.name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
-        print(line, flush=True)
-        if outcome.failed or arguments.verbose:
-            print("\n".join(line for line in outcome.output.splitlines() if not QUIET.match(line)), flush=True)
+        for script in client.scripts:
+            with server(*(BARE if script.startswith("bare") else ())) as told:
+                outcome = check(client, told, script)
+            outcomes.append(outcome)
+            name = f"{client.name} {script.partition('.')[0].removeprefix('check')}".rstrip()
+            line = f"{name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
+            print(line, flush=True)
+            if outcome.failed or arguments.verbose:
+                print("\n".join(line for line in outcome.output.splitlines() if not QUIET.match(line)), flush=True)
     if not arguments.clients:
         write(outcomes)
     passed, failed = (sum(getattr(one, name) for one in outcomes) for name in ("passed", "failed"))

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 OPERATIONS = (
-    "send", "non-blocking send", "stream", "get", "list", "cancel", "subscribe", "follow-up", "card", "errors",
+    "send", "non-blocking send", "stream", "get", "list", "cancel", "subscribe", "follow-up", "push configs", "push",
+    "card", "errors", "refusals",
 )  # fmt: skip
 
 HEAD = """\
@@ -14,9 +15,13 @@ HEAD = """\
 
 `make foreign` runs each of these published clients, in an environment of its own, against a real server, and writes
 this table from what they print. *yes*: every check of the operation passed; *FAILED*: one did not; —: the client has
-no such operation. *errors* means that the client raised the exception it has for what was wrong. The client classes
-of fasta2a have methods for sending, streaming and getting only; what the package has merely types for was sent with
-these types through the client's connection. [How the checks look, and what was found out](../tests/foreign/README.md)
+no such operation. *push configs* are the operations on webhooks that the client has; *push* means that a receiver was
+told in words that the client's own types read. *errors* means that the client raised the exception it has for what was
+wrong. *refusals* come from a second run, against a server whose cards declare nothing (`--no-push`, an agent with
+`streaming=False`, no extended card) and an agent that requires an extension: each capability that is asked for all the
+same is refused with the error that the specification has for it. The client classes of fasta2a have methods for
+sending, streaming and getting only; what the package has merely types for was sent with these types through the
+client's connection. [How the checks look, and what was found out](../tests/foreign/README.md)
 """
 
 

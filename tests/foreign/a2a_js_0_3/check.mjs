@@ -1,9 +1,9 @@
-// @a2a-js/sdk 0.3: every operation of its client over JSON-RPC, HTTP+JSON and gRPC; no push, no extended card.
+// @a2a-js/sdk 0.3: every operation of its client over JSON-RPC, HTTP+JSON and gRPC; no extended card.
 
 import assert from "node:assert/strict";
 import * as sdk from "@a2a-js/sdk/client";
 import { GrpcTransportFactory } from "@a2a-js/sdk/client/grpc";
-import { Checks, finish, where } from "./checks.mjs";
+import { Checks, finish, hook, where } from "./checks.mjs";
 
 const check = new Checks("@a2a-js/sdk");
 const older = new Checks("@a2a-js/sdk");
@@ -194,6 +194,71 @@ check.add("bad messages are told apart", ["errors"], async (caller) => {
   const odd = caller.send([{ kind: "file", file }]);
   // Over gRPC it has no exception for this one.
   await (caller.transport === "GRPC" ? assert.rejects(odd) : refused(sdk.ContentTypeNotSupportedError, odd));
+});
+
+const webhook = (taskId, url) => ({
+  taskId,
+  pushNotificationConfig: { id: "c", url, token: "t0ken", authentication: { schemes: ["Bearer"], credentials: "s3cret" } },
+});
+
+check.add("a webhook is kept, replaced, listed and deleted", ["push configs"], async ({ client }) => {
+  const { id } = await client.sendMessage(request("ask"));
+  const one = { id, pushNotificationConfigId: "c" };
+  for (const url of ["https://one.example/hook", "https://two.example/hook"])
+    for (const { taskId, pushNotificationConfig: config } of [
+      await client.setTaskPushNotificationConfig(webhook(id, url)),
+      await client.getTaskPushNotificationConfig(one),
+    ]) {
+      assert.deepEqual([taskId, config.id, config.url], [id, "c", url]);
+      assert.deepEqual(config.authentication.schemes, ["Bearer"]);
+      // Nobody gets secrets back.
+      assert.ok(!config.token && !config.authentication.credentials);
+    }
+  const listed = async () => (await client.listTaskPushNotificationConfig({ id })).length;
+  assert.equal(await listed(), 1);
+  for (let times = 0; times < 2; times++) await client.deleteTaskPushNotificationConfig(one);
+  assert.equal(await listed(), 0);
+});
+
+check.add("a webhook that cannot be is refused", ["push configs", "errors"], async ({ client }) => {
+  const { id } = await client.sendMessage(request("ask"));
+  const unknown = webhook("no-such-task", "https://one.example/hook");
+  await refused(sdk.TaskNotFoundError, client.setTaskPushNotificationConfig(unknown));
+  const none = { id, pushNotificationConfigId: "none" };
+  await refused(sdk.TaskNotFoundError, client.getTaskPushNotificationConfig(none));
+  await assert.rejects(client.setTaskPushNotificationConfig(webhook(id, "http://169.254.169.254/latest")));
+});
+
+check.add("a receiver is told the task as its state changes", ["push"], ({ client }) =>
+  hook(async ({ url, until: heard }) => {
+    const { pushNotificationConfig } = webhook("", url);
+    const task = await client.sendMessage(request("echo hello", {}, { pushNotificationConfig, blocking: true }));
+    const letters = await heard((body) => body.status.state === "completed");
+    for (const { headers, body } of letters) {
+      assert.deepEqual([body.kind, body.id], ["task", task.id]);
+      assert.equal(headers["x-a2a-notification-token"], "t0ken");
+      assert.equal(headers.authorization, "Bearer s3cret");
+    }
+    assert.equal(texts(letters.at(-1).body), "hello");
+  }),
+);
+
+check.add("a receiver is told what comes after it was registered", ["push"], ({ client }) =>
+  hook(async ({ url, until: heard }) => {
+    const { id } = await client.sendMessage(request("ask"));
+    await client.setTaskPushNotificationConfig(webhook(id, url));
+    await client.sendMessage(request("blue", { taskId: id }));
+    const letters = await heard((body) => body.status.state === "completed");
+    assert.deepEqual(letters.map(({ body }) => body.status.state), ["working", "completed"]);
+  }),
+);
+
+older.add("it registers a webhook", ["push configs"], async (client) => {
+  const { result } = await client.sendMessage(request("ask"));
+  const set = await client.setTaskPushNotificationConfig(webhook(result.id, "https://one.example/hook"));
+  assert.equal(set.result.pushNotificationConfig.url, "https://one.example/hook");
+  const got = await client.getTaskPushNotificationConfig({ id: result.id });
+  assert.deepEqual(got.result, set.result);
 });
 
 // The class before transports could be chosen: JSON-RPC to the card's `url`, and answers as they came.

@@ -1,14 +1,23 @@
 // @a2a-js/sdk 1.x: every operation of its client over JSON-RPC, HTTP+JSON and gRPC, in 1.0 and its 0.3 compat layer.
 
 import assert from "node:assert/strict";
-import { CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageRequest, TaskState } from "@a2a-js/sdk";
+import {
+  CancelTaskRequest,
+  GetTaskRequest,
+  ListTasksRequest,
+  SendMessageRequest,
+  StreamResponse,
+  TaskPushNotificationConfig,
+  TaskState,
+} from "@a2a-js/sdk";
 import * as sdk from "@a2a-js/sdk/client";
 import { GrpcTransportFactory } from "@a2a-js/sdk/client/grpc";
 import * as errors from "@a2a-js/sdk/errors";
-import { Checks, finish, where } from "./checks.mjs";
+import { Checks, finish, hook, where } from "./checks.mjs";
 
 const check = new Checks("@a2a-js/sdk");
 const v1Only = new Checks("@a2a-js/sdk");
+const compatOnly = new Checks("@a2a-js/sdk");
 
 const text = (said) => ({ text: said });
 const chunk = (number) => `chunk-${number} `;
@@ -208,6 +217,81 @@ v1Only.add("a finished task takes nothing more", ["errors"], async (caller) => {
   await refused(errors.UnsupportedOperationError, caller.follow(task.id));
 });
 
+const webhook = (taskId, url, id = "c") =>
+  TaskPushNotificationConfig.fromJSON({
+    taskId,
+    id,
+    url,
+    token: "t0ken",
+    authentication: { scheme: "Bearer", credentials: "s3cret" },
+  });
+
+check.add("a webhook is kept, replaced, listed and deleted", ["push configs"], async (caller) => {
+  const { client } = caller;
+  const taskId = (await caller.send("ask")).id;
+  for (const url of ["https://one.example/hook", "https://two.example/hook"])
+    for (const shown of [
+      await client.createTaskPushNotificationConfig(webhook(taskId, url)),
+      await client.getTaskPushNotificationConfig({ tenant: "", taskId, id: "c" }),
+    ]) {
+      assert.deepEqual([shown.taskId, shown.id, shown.url], [taskId, "c", url]);
+      assert.equal(shown.authentication.scheme, "Bearer");
+      // Nobody gets secrets back.
+      assert.deepEqual([shown.token, shown.authentication.credentials], ["", ""]);
+    }
+  const asked = { tenant: "", taskId, pageSize: 0, pageToken: "" };
+  const listed = async () => (await client.listTaskPushNotificationConfig(asked)).configs.map(({ id }) => id);
+  assert.deepEqual(await listed(), ["c"]);
+  for (let times = 0; times < 2; times++)
+    await client.deleteTaskPushNotificationConfig({ tenant: "", taskId, id: "c" });
+  assert.deepEqual(await listed(), []);
+});
+
+check.add("a webhook that cannot be is refused", ["push configs", "errors"], async (caller) => {
+  const { client } = caller;
+  const taskId = (await caller.send("ask")).id;
+  const url = "https://one.example/hook";
+  await refused(errors.TaskNotFoundError, client.createTaskPushNotificationConfig(webhook("no-such-task", url)));
+  await refused(errors.TaskNotFoundError, client.getTaskPushNotificationConfig({ tenant: "", taskId, id: "none" }));
+  const inside = webhook(taskId, "http://169.254.169.254/latest");
+  await refused(errors.RequestMalformedError, client.createTaskPushNotificationConfig(inside));
+});
+
+v1Only.add("a receiver is told every event of the stream", ["push"], (caller) =>
+  hook(async ({ url, until: heard }) => {
+    const taskPushNotificationConfig = TaskPushNotificationConfig.toJSON(webhook("", url));
+    const sent = await caller.client.sendMessage(caller.request("stream 3 5", {}, { taskPushNotificationConfig }));
+    const letters = await heard((body) => body.statusUpdate?.status.state === "TASK_STATE_COMPLETED");
+    const told = letters.map(({ body }) => StreamResponse.fromJSON(body).payload);
+    assert.deepEqual([told[0].$case, told[0].value.id], ["task", sent.id]);
+    assert.deepEqual(chunks(told), until(3));
+    for (const { headers } of letters) {
+      assert.equal(headers.authorization, "Bearer s3cret");
+      assert.equal(headers["x-a2a-notification-token"], "t0ken");
+    }
+  }),
+);
+
+compatOnly.add("a receiver is told the task as its state changes", ["push"], (caller) =>
+  hook(async ({ url, until: heard }) => {
+    const taskPushNotificationConfig = TaskPushNotificationConfig.toJSON(webhook("", url));
+    const sent = await caller.client.sendMessage(caller.request("echo hello", {}, { taskPushNotificationConfig }));
+    const letters = await heard((body) => body.status.state === "completed");
+    for (const { body } of letters) assert.deepEqual([body.kind, body.id], ["task", sent.id]);
+    assert.equal(letters.at(-1).body.artifacts[0].parts[0].text, "hello");
+  }),
+);
+
+check.add("a receiver is told what comes after it was registered", ["push"], (caller) =>
+  hook(async ({ url, until: heard }) => {
+    const { id } = await caller.send("ask");
+    await caller.client.createTaskPushNotificationConfig(webhook(id, url));
+    await caller.send("blue", { taskId: id });
+    const letters = await heard((body) => /completed/i.test((body.statusUpdate ?? body).status?.state));
+    assert.match((letters[0].body.statusUpdate ?? letters[0].body).status.state, /working/i);
+  }),
+);
+
 const legacyCompat = { enabled: true };
 const transports = [
   new sdk.JsonRpcTransportFactory({ legacyCompat }),
@@ -222,7 +306,7 @@ const old = {
 };
 
 let good = true;
-for (const [title, shown, checks] of [["1.0", card, [check, v1Only]], ["0.3 compat", old, [check]]]) {
+for (const [title, shown, checks] of [["1.0", card, [check, v1Only]], ["0.3 compat", old, [check, compatOnly]]]) {
   for (const transport of transports) {
     const factory = new sdk.ClientFactory({ transports: [transport], cardResolver });
     const caller = new Caller(await factory.createFromAgentCard(shown), cardResolver);

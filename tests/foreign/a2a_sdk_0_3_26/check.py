@@ -1,9 +1,11 @@
-"""a2a-sdk 0.3.26: every operation of its client over gRPC, HTTP+JSON and JSON-RPC; no push, no extended card."""
+"""a2a-sdk 0.3.26: every operation of its client over gRPC, HTTP+JSON and JSON-RPC; no extended card."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,18 @@ import httpx
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import (
+    AgentCard,
     DataPart,
+    GetTaskPushNotificationConfigParams,
     Message,
-    MessageSendConfiguration,
     Part,
+    PushNotificationAuthenticationInfo,
+    PushNotificationConfig,
     Role,
     Task,
     TaskArtifactUpdateEvent,
     TaskIdParams,
+    TaskPushNotificationConfig,
     TaskQueryParams,
     TaskState,
     TextPart,
@@ -29,6 +35,7 @@ from a2a.types import (
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from checks import Checks, arguments, finish, raises
 from descriptors import check_recorded
+from hook import Hook, hook
 
 check = Checks("a2a-sdk")
 proto_only = Checks("a2a-sdk")
@@ -41,7 +48,15 @@ REFUSED = (grpc.aio.AioRpcError, A2AClientHTTPError, A2AClientJSONRPCError)
 class Caller:
     """The SDK's client, streaming, blocking and polling, on one transport."""
 
-    def __init__(self, streaming: Client, blocking: Client, polling: Client) -> None:
+    def __init__(
+        self,
+        streaming: Client,
+        blocking: Client,
+        polling: Client,
+        pushed: Callable[[PushNotificationConfig], Client],
+    ) -> None:
+        """`pushed` makes a client that sends a webhook along: the one way in which this SDK does."""
+        self.pushed = pushed
         self.streaming = streaming
         self.blocking = blocking
         self.polling = polling
@@ -52,8 +67,8 @@ class Caller:
     async def send(self, text: str = "hello", **fields: Any) -> Any:
         return await self.ask(message(text, **fields))
 
-    async def ask(self, asked: Message, configuration: MessageSendConfiguration | None = None) -> Any:
-        sending = self.blocking.send_message(asked, configuration=configuration)
+    async def ask(self, asked: Message, webhook: PushNotificationConfig | None = None) -> Any:
+        sending = (self.pushed(webhook) if webhook else self.blocking).send_message(asked)
         answer = [event async for event in sending][-1]
         return answer if isinstance(answer, Message) else answer[0]
 
@@ -208,6 +223,79 @@ async def the_card_is_read_through_the_transport(caller: Caller) -> None:
     assert (await caller.blocking.get_card()).name == "Playground"
 
 
+@check.of("push configs")
+async def a_webhook_is_kept_and_replaced(caller: Caller) -> None:
+    task = (await caller.send("ask")).id
+    for url in ("https://one.example/hook", "https://two.example/hook"):
+        for shown in (
+            await caller.blocking.set_task_callback(webhook(task, url)),
+            await caller.blocking.get_task_callback(asked(task, "c")),
+        ):
+            config = shown.push_notification_config
+            assert (shown.task_id, config.id, config.url) == (task, "c", url)
+            assert config.authentication.schemes == ["Bearer"]
+            assert not config.token, "nobody gets secrets back"
+            assert not config.authentication.credentials
+
+
+@check.of("push configs")
+async def who_names_no_webhook_is_given_the_one_there_is(caller: Caller) -> None:
+    task = (await caller.send("ask")).id
+    await caller.blocking.set_task_callback(webhook(task, "https://one.example/hook"))
+    shown = await caller.blocking.get_task_callback(GetTaskPushNotificationConfigParams(id=task))
+    assert shown.push_notification_config.url == "https://one.example/hook"
+
+
+@check.of("push configs", "errors")
+async def a_webhook_that_cannot_be_is_refused(caller: Caller) -> None:
+    task = (await caller.send("ask")).id
+    for call in (
+        caller.blocking.set_task_callback(webhook("no-such-task", "https://one.example/hook")),
+        caller.blocking.set_task_callback(webhook(task, "http://169.254.169.254/latest")),
+        caller.blocking.get_task_callback(asked(task, "no-such-config")),
+    ):
+        await raises(REFUSED, call)  # type: ignore[arg-type]
+
+
+@check.of("push")
+async def a_receiver_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+    with hook() as there:
+        task = await caller.ask(message("echo hello"), config(there))
+        letters = await there.until(lambda body: body["status"]["state"] == "completed")
+        told = [Task.model_validate(body) for _, body in letters]
+        assert {one.id for one in told} == {task.id}
+        assert (told[0].status.state, texts(told[-1])) == (TaskState.submitted, "hello")
+        for headers, _ in letters:
+            assert headers["x-a2a-notification-token"] == "t0ken"
+            assert headers["authorization"] == "Bearer s3cret"
+
+
+@check.of("push")
+async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+    with hook() as there:
+        task = await caller.send("ask")
+        await caller.blocking.set_task_callback(
+            TaskPushNotificationConfig(task_id=task.id, push_notification_config=config(there))
+        )
+        await caller.send("blue", task_id=task.id)
+        letters = await there.until(lambda body: body["status"]["state"] == "completed")
+        assert [body["status"]["state"] for _, body in letters] == ["working", "completed"]
+
+
+def config(there: Hook) -> PushNotificationConfig:
+    return webhook("", there.url).push_notification_config
+
+
+def webhook(task: str, url: str) -> TaskPushNotificationConfig:
+    authentication = PushNotificationAuthenticationInfo(schemes=["Bearer"], credentials="s3cret")
+    inner = PushNotificationConfig(id="c", url=url, token="t0ken", authentication=authentication)
+    return TaskPushNotificationConfig(task_id=task, push_notification_config=inner)
+
+
+def asked(task: str, name: str) -> GetTaskPushNotificationConfigParams:
+    return GetTaskPushNotificationConfigParams(id=task, push_notification_config_id=name)
+
+
 @jsonrpc_only.of("errors")
 async def errors_have_their_codes(caller: Caller) -> None:
     done = await caller.send("hello")
@@ -241,29 +329,37 @@ def our_protos_equal_its_descriptors() -> None:
     check_recorded()
 
 
+def callers(web: httpx.AsyncClient, card: AgentCard) -> Iterator[tuple[TransportProtocol, Caller]]:
+    """A caller for each transport."""
+
+    def client(transport: TransportProtocol, streaming: bool, polling: bool, *pushed: PushNotificationConfig) -> Client:
+        config = ClientConfig(
+            streaming=streaming,
+            polling=polling,
+            httpx_client=web,
+            grpc_channel_factory=grpc.aio.insecure_channel,
+            supported_transports=[transport],
+            use_client_preference=True,
+            push_notification_configs=list(pushed),
+        )
+        return ClientFactory(config).create(card)
+
+    for transport in (TransportProtocol.grpc, TransportProtocol.http_json, TransportProtocol.jsonrpc):
+        clients = [client(transport, *how) for how in ((True, False), (False, False), (False, True))]
+        yield transport, Caller(*clients, partial(client, transport, False, False))
+
+
 async def main() -> bool:
     where = arguments()
     good = await protos.run("descriptors")
     async with httpx.AsyncClient(timeout=30) as web:
         card = await A2ACardResolver(web, where.http).get_agent_card()
-        for transport in (TransportProtocol.grpc, TransportProtocol.http_json, TransportProtocol.jsonrpc):
-            clients = [
-                ClientFactory(
-                    ClientConfig(
-                        streaming=streaming,
-                        polling=polling,
-                        httpx_client=web,
-                        grpc_channel_factory=grpc.aio.insecure_channel,
-                        supported_transports=[transport],
-                        use_client_preference=True,
-                    )
-                ).create(card)
-                for streaming, polling in ((True, False), (False, False), (False, True))
-            ]
+        for transport, caller in callers(web, card):
             own = jsonrpc_only if transport == TransportProtocol.jsonrpc else proto_only
             for some in (check, own):
-                good &= await some.run(transport.value, Caller(*clients))
+                good &= await some.run(transport.value, caller)
     return good
 
 
-finish(asyncio.run(main()))
+if __name__ == "__main__":
+    finish(asyncio.run(main()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import grpc
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.client.auth import AuthInterceptor, CredentialService
+from a2a.compat.v0_3.types import Task as OldTask
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
 from checks import Checks, arguments, command, finish, raises, serving
 from descriptors import check_recorded
+from google.protobuf.json_format import ParseDict
+from hook import hook
 
 check = Checks("a2a-sdk")
 v1_only = Checks("a2a-sdk")
+compat_only = Checks("a2a-sdk")
+lists = Checks("a2a-sdk")
+
+URL = "https://one.example/hook"
 
 STATES = pb.TaskState
 
@@ -229,18 +237,107 @@ async def bad_messages_are_told_apart(caller: Caller) -> None:
     await raises(errors.ContentTypeNotSupportedError, caller.ask(odd))
 
 
-@v1_only
-async def push_and_the_extended_card_are_off(caller: Caller) -> None:
-    client, task = caller.blocking, (await caller.send("hello")).task.id
-    off = errors.PushNotificationNotSupportedError
-    config = pb.TaskPushNotificationConfig(task_id=task, id="c", url="http://127.0.0.1:1/")
-    await raises(off, client.create_task_push_notification_config(config))
+@check.of("push configs")
+async def a_webhook_is_kept_and_replaced(caller: Caller) -> None:
+    client, task = caller.blocking, (await caller.send("ask")).task.id
     one = pb.GetTaskPushNotificationConfigRequest(task_id=task, id="c")
-    await raises(off, client.get_task_push_notification_config(one))
+    for url in ("https://one.example/hook", "https://two.example/hook"):
+        config = webhook(task, url)
+        for shown in (
+            await client.create_task_push_notification_config(config),
+            await client.get_task_push_notification_config(one),
+        ):
+            assert (shown.task_id, shown.id, shown.url) == (task, "c", url)
+            assert shown.authentication.scheme == "Bearer"
+            assert not shown.token, "nobody gets secrets back"
+            assert not shown.authentication.credentials
+
+
+@lists.of("push configs")
+async def webhooks_are_listed_and_deleted(caller: Caller) -> None:
+    client, task = caller.blocking, (await caller.send("ask")).task.id
     some = pb.ListTaskPushNotificationConfigsRequest(task_id=task)
-    await raises(off, client.list_task_push_notification_configs(some))
-    gone = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id="c")
-    await raises(off, client.delete_task_push_notification_config(gone))
+    assert not (await client.list_task_push_notification_configs(some)).configs
+    for name in ("a", "b"):
+        await client.create_task_push_notification_config(webhook(task, "https://one.example/hook", name))
+    listed = (await client.list_task_push_notification_configs(some)).configs
+    assert sorted(config.id for config in listed) == ["a", "b"]
+    gone = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id="a")
+    for _ in range(2):
+        await client.delete_task_push_notification_config(gone)
+    assert [config.id for config in (await client.list_task_push_notification_configs(some)).configs] == ["b"]
+
+
+@check.of("push configs", "errors")
+async def a_webhook_that_cannot_be_is_refused(caller: Caller) -> None:
+    client, task = caller.blocking, (await caller.send("ask")).task.id
+    await raises(errors.TaskNotFoundError, client.create_task_push_notification_config(webhook("no-such-task", URL)))
+    missing = pb.GetTaskPushNotificationConfigRequest(task_id=task, id="no-such-config")
+    await raises(errors.TaskNotFoundError, client.get_task_push_notification_config(missing))
+
+
+@v1_only.of("push configs", "errors")
+async def a_webhook_in_the_server_s_own_network_is_refused(caller: Caller) -> None:
+    task = (await caller.send("ask")).task.id
+    inside = webhook(task, "http://169.254.169.254/latest")
+    await raises(errors.InvalidParamsError, caller.blocking.create_task_push_notification_config(inside), "url: ")
+
+
+@v1_only.of("push")
+async def a_receiver_is_told_every_event_of_the_stream(caller: Caller) -> None:
+    with hook() as there:
+        asked = request("stream 3 5")
+        asked.configuration.task_push_notification_config.CopyFrom(webhook("", there.url))
+        task = (await caller.ask(asked)).task
+        letters = await there.until(lambda body: "COMPLETED" in str(body))
+        told = [ParseDict(body, pb.StreamResponse()) for _, body in letters]
+        assert told[0].task.id == task.id
+        chunks = [one.artifact_update.artifact.parts[0].text for one in told if one.HasField("artifact_update")]
+        assert chunks == [f"chunk-{number} " for number in range(1, 4)]
+        assert told[-1].status_update.status.state == STATES.Value("TASK_STATE_COMPLETED")
+        check_headers(letters)
+
+
+@compat_only.of("push")
+async def a_receiver_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+    with hook() as there:
+        asked = request("echo hello")
+        asked.configuration.task_push_notification_config.CopyFrom(webhook("", there.url))
+        task = (await caller.ask(asked)).task
+        letters = await there.until(lambda body: body["status"]["state"] == "completed")
+        told = [OldTask.model_validate(body) for _, body in letters]
+        assert {one.id for one in told} == {task.id}
+        assert [one.status.state.value for one in told][:: len(told) - 1] == ["submitted", "completed"]
+        check_headers(letters)
+
+
+@check.of("push")
+async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+    with hook() as there:
+        task = (await caller.send("ask")).task
+        await caller.blocking.create_task_push_notification_config(webhook(task.id, there.url))
+        await caller.send("blue", task_id=task.id)
+        letters = await there.until(lambda body: "completed" in str(body).lower())
+        assert task.id in str(letters[0])
+        check_headers(letters)
+
+
+def webhook(task: str, url: str, name: str = "c") -> pb.TaskPushNotificationConfig:
+    authentication = pb.AuthenticationInfo(scheme="Bearer", credentials="s3cret")
+    return pb.TaskPushNotificationConfig(task_id=task, id=name, url=url, token="t0ken", authentication=authentication)
+
+
+def check_headers(letters: list[Any]) -> None:
+    for headers, _ in letters:
+        assert headers["authorization"] == "Bearer s3cret"
+        assert headers["x-a2a-notification-token"] == "t0ken"
+        assert headers["content-type"] == "application/json"
+    assert len({headers["dragoman-event"] for headers, _ in letters}) == len(letters)
+
+
+@v1_only
+async def the_extended_card_is_off(caller: Caller) -> None:
+    client = caller.blocking
     # The SDK looks at the card first and does not ask where nothing is declared.
     card = await client.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
     assert card.name == "Playground"
@@ -340,28 +437,38 @@ def our_protos_equal_its_descriptors() -> None:
     check_recorded()
 
 
+def callers(web: httpx.AsyncClient, resolver: A2ACardResolver, card: pb.AgentCard) -> Iterator[tuple[str, str, Caller]]:
+    """The generation, the transport, and a caller for it."""
+    for title, shown in (("1.0", card), ("0.3 compat", of_old(card))):
+        for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
+            clients = [
+                ClientFactory(
+                    ClientConfig(
+                        streaming=streaming,
+                        httpx_client=web,
+                        grpc_channel_factory=grpc.aio.insecure_channel,
+                        supported_protocol_bindings=[transport],
+                    )
+                ).create(shown)
+                for streaming in (True, False)
+            ]
+            yield title, transport, Caller(resolver, *clients)
+
+
 async def main() -> bool:
     where = arguments()
     good = await protos.run("descriptors")
     async with httpx.AsyncClient(timeout=30) as web:
         resolver = A2ACardResolver(web, where.http)
-        card = await resolver.get_agent_card()
-        for title, shown, checks in (("1.0", card, (check, v1_only)), ("0.3 compat", of_old(card), (check,))):
-            for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
-                clients = [
-                    ClientFactory(
-                        ClientConfig(
-                            streaming=streaming,
-                            httpx_client=web,
-                            grpc_channel_factory=grpc.aio.insecure_channel,
-                            supported_protocol_bindings=[transport],
-                        )
-                    ).create(shown)
-                    for streaming in (True, False)
-                ]
-                for some in checks:
-                    good &= await some.run(f"{title} over {transport}", Caller(resolver, *clients))
+        for title, transport, caller in callers(web, resolver, await resolver.get_agent_card()):
+            own = [v1_only] if title == "1.0" else [compat_only]
+            # Its 0.3 client over HTTP+JSON has neither.
+            if (title, transport) != ("0.3 compat", "HTTP+JSON"):
+                own.append(lists)
+            for some in (check, *own):
+                good &= await some.run(f"{title} over {transport}", caller)
     return good & await behind_a_door(where.project)
 
 
-finish(asyncio.run(main()))
+if __name__ == "__main__":
+    finish(asyncio.run(main()))

@@ -10,17 +10,25 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+from fasta2a import schema
 from fasta2a.client import A2AClient, send_task_response_ta
 from fasta2a.schema import CancelTaskResponse, SendTaskStreamingRequest, SendTaskStreamingResponse, a2a_request_ta
 from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from checks import Checks, arguments, finish
-from fasta2a_client import call, stream, until
+from fasta2a_client import call, check_letters, stream, until
+from hook import hook
 
 check = Checks("fasta2a")
 
 canceled_ta = TypeAdapter(CancelTaskResponse)
+told_ta = TypeAdapter(schema.Task)
+
+PUSH: dict[str, TypeAdapter[Any]] = {
+    "set": TypeAdapter(schema.SetTaskPushNotificationResponse),
+    "get": TypeAdapter(schema.GetTaskPushNotificationResponse),
+}
 streaming_request_ta = TypeAdapter(SendTaskStreamingRequest)
 streaming_response_ta = TypeAdapter(SendTaskStreamingResponse)
 
@@ -48,6 +56,12 @@ class Caller:
 
     async def cancel(self, task: str) -> Any:
         return await call(self.client, "tasks/cancel", {"id": task}, a2a_request_ta, canceled_ta)
+
+    async def push(self, verb: str, params: dict[str, Any]) -> Any:
+        """An operation on webhooks: its result."""
+        answers = PUSH[verb]
+        asked = await call(self.client, f"tasks/pushNotification/{verb}", params, a2a_request_ta, answers)
+        return asked["result"]
 
     async def stream(self, task: str, text: str) -> list[Any]:
         params = {"id": task, "message": message(text)}
@@ -176,6 +190,39 @@ async def a_resubscription_shows_the_rest(caller: Caller) -> None:
     assert (await sending)["result"]["status"]["state"] == "completed"
 
 
+@check.of("push configs")
+async def a_webhook_is_kept_and_replaced(caller: Caller) -> None:
+    task = (await caller.task("ask"))["id"]
+    for url in ("https://one.example/hook", "https://two.example/hook"):
+        params = {"id": task, "push_notification_config": {"url": url, "token": "t0ken"}}
+        shown = {"id": task, "push_notification_config": {"url": url}}
+        assert await caller.push("set", params) == shown
+        assert await caller.push("get", {"id": task}) == shown
+
+
+@check.of("push")
+async def a_receiver_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+    with hook() as there:
+        push = {"url": there.url, "token": "t0ken"}
+        params = {"id": str(uuid4()), "message": message("echo hello"), "push_notification": push}
+        await call(caller.client, "tasks/send", params, a2a_request_ta, send_task_response_ta)
+        letters = await there.until(lambda body: body["status"]["state"] == "completed")
+        told = [told_ta.validate_python(body) for _, body in letters]
+        assert {one["id"] for one in told} == {params["id"]}
+        assert (told[0]["status"]["state"], texts(told[-1])) == ("submitted", "hello")
+        check_letters(letters)
+
+
+@check.of("push")
+async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+    with hook() as there:
+        task = (await caller.task("ask"))["id"]
+        await caller.push("set", {"id": task, "push_notification_config": {"url": there.url}})
+        await caller.send_as(task, "blue")
+        letters = await there.until(lambda body: body["status"]["state"] == "completed")
+        assert [body["status"]["state"] for _, body in letters] == ["working", "completed"]
+
+
 @check.of("errors")
 async def an_unknown_task_is_not_found_in_so_many_words(caller: Caller) -> None:
     for answer in (await caller.get("no-such-task"), await caller.cancel("no-such-task")):
@@ -207,4 +254,5 @@ async def main() -> bool:
         return await check.run("JSONRPC", caller)
 
 
-finish(asyncio.run(main()))
+if __name__ == "__main__":
+    finish(asyncio.run(main()))

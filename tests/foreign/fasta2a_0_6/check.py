@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fasta2a import schema
 from fasta2a.client import A2AClient
 from fasta2a.schema import (
     CancelTaskResponse,
@@ -21,11 +22,21 @@ from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from checks import Checks, arguments, finish
-from fasta2a_client import call, stream
+from fasta2a_client import call, check_letters, stream
+from hook import hook
 
 check = Checks("fasta2a")
 
 canceled_ta = TypeAdapter(CancelTaskResponse)
+told_ta = TypeAdapter(schema.Task)
+
+PUSH: dict[str, tuple[str, Any]] = {
+    "set": ("tasks/pushNotification/set", schema.SetTaskPushNotificationResponse),
+    "get": ("tasks/pushNotification/get", schema.GetTaskPushNotificationResponse),
+    # It has no types for the answers to these two.
+    "list": ("tasks/pushNotificationConfig/list", dict[str, Any]),
+    "delete": ("tasks/pushNotificationConfig/delete", dict[str, Any]),
+}
 
 
 class Caller:
@@ -50,6 +61,11 @@ class Caller:
 
     async def cancel(self, task: str) -> Any:
         return await call(self.client, "tasks/cancel", {"id": task}, a2a_request_ta, canceled_ta)
+
+    async def push(self, verb: str, params: dict[str, Any]) -> Any:
+        """An operation on webhooks: its result."""
+        method, answers = PUSH[verb]
+        return (await call(self.client, method, params, a2a_request_ta, TypeAdapter(answers)))["result"]
 
     async def stream(self, text: str, **fields: Any) -> list[Any]:
         params = {"message": message(text, **fields)}
@@ -166,6 +182,47 @@ async def an_unknown_task_is_not_found_in_so_many_words(caller: Caller) -> None:
         assert (answer["error"]["code"], answer["error"]["message"]) == (-32001, "Task not found")
 
 
+@check.of("push configs")
+async def a_webhook_is_kept_listed_and_deleted(caller: Caller) -> None:
+    task = (await caller.result("ask"))["id"]
+    shown = await caller.push("set", {"id": task, "push_notification_config": webhook("https://one.example/hook")})
+    assert shown["id"] == task
+    kept = {"id": "c", "url": "https://one.example/hook", "authentication": {"schemes": ["Bearer"]}}
+    assert shown["push_notification_config"] == kept
+    assert (await caller.push("get", {"id": task}))["push_notification_config"] == kept
+    (listed,) = await caller.push("list", {"id": task})
+    assert listed["pushNotificationConfig"]["id"] == "c"
+    for _ in range(2):
+        assert await caller.push("delete", {"id": task, "push_notification_config_id": "c"}) is None
+    assert await caller.push("list", {"id": task}) == []
+
+
+@check.of("push")
+async def a_receiver_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+    with hook() as there:
+        configuration = {"accepted_output_modes": [], "push_notification_config": webhook(there.url)}
+        answer = await caller.client.send_message(message("echo hello"), configuration=configuration)
+        letters = await there.until(lambda body: body["status"]["state"] == "completed")
+        told = [told_ta.validate_python(body) for _, body in letters]
+        assert {one["id"] for one in told} == {answer["result"]["id"]}
+        assert (told[0]["status"]["state"], texts(told[-1])) == ("submitted", "hello")
+        check_letters(letters)
+
+
+@check.of("push")
+async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+    with hook() as there:
+        task = (await caller.result("ask"))["id"]
+        await caller.push("set", {"id": task, "push_notification_config": webhook(there.url)})
+        await caller.result("blue", task_id=task)
+        letters = await there.until(lambda body: body["status"]["state"] == "completed")
+        assert [body["kind"] for _, body in letters] == ["task", "task"]
+
+
+def webhook(url: str) -> dict[str, Any]:
+    return {"id": "c", "url": url, "authentication": {"schemes": ["Bearer"], "credentials": "s3cret"}}
+
+
 @check.of("errors")
 async def a_task_that_has_ended_is_not_canceled_in_so_many_words(caller: Caller) -> None:
     task = (await caller.result("hello"))["id"]
@@ -203,4 +260,5 @@ async def main() -> bool:
         return await check.run("JSONRPC", caller)
 
 
-finish(asyncio.run(main()))
+if __name__ == "__main__":
+    finish(asyncio.run(main()))

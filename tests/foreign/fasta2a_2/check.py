@@ -9,18 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fasta2a import schema
 from fasta2a.client import A2AClient
-from fasta2a.schema import CancelTaskResponse, ListTasksResponse, a2a_request_ta, stream_message_response_ta
+from fasta2a.schema import (
+    CancelTaskResponse,
+    ListTasksResponse,
+    StreamResponse,
+    a2a_request_ta,
+    stream_message_response_ta,
+)
 from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from checks import Checks, arguments, finish
-from fasta2a_client import call, stream
+from fasta2a_client import call, check_letters, stream
+from hook import hook
 
 check = Checks("fasta2a")
 
 canceled_ta = TypeAdapter(CancelTaskResponse)
 listed_ta = TypeAdapter(ListTasksResponse)
+told_ta = TypeAdapter(StreamResponse)
+
+PUSH: dict[str, tuple[str, Any]] = {
+    "set": ("tasks/pushNotification/set", schema.SetTaskPushNotificationResponse),
+    "get": ("tasks/pushNotification/get", schema.GetTaskPushNotificationResponse),
+    "list": ("tasks/pushNotificationConfig/list", schema.ListTaskPushNotificationConfigResponse),
+    "delete": ("tasks/pushNotificationConfig/delete", schema.DeleteTaskPushNotificationConfigResponse),
+}
 
 
 class Caller:
@@ -52,6 +68,11 @@ class Caller:
 
     async def cancel(self, task: str) -> Any:
         return await call(self.client, "tasks/cancel", {"id": task}, a2a_request_ta, canceled_ta)
+
+    async def push(self, verb: str, params: dict[str, Any]) -> Any:
+        """An operation on webhooks: its result."""
+        method, answers = PUSH[verb]
+        return (await call(self.client, method, params, a2a_request_ta, TypeAdapter(answers)))["result"]
 
     async def resubscribe(self, task: str) -> list[Any]:
         asks, answers = a2a_request_ta, stream_message_response_ta
@@ -178,6 +199,48 @@ async def pages_of_tasks_follow_their_tokens(caller: Caller) -> None:
     assert (await caller.list(context_id="paged by fasta2a", status="failed"))["tasks"] == []
 
 
+@check.of("push configs")
+async def a_webhook_is_kept_listed_and_deleted(caller: Caller) -> None:
+    task = (await caller.task("ask"))["id"]
+    shown = await caller.push("set", {"task_id": task, **webhook("https://one.example/hook")})
+    kept = {"id": "c", "task_id": task, "url": "https://one.example/hook"}
+    assert shown == {**kept, "authentication": {"scheme": "Bearer", "credentials": ""}}
+    assert await caller.push("get", {"task_id": task, "id": "c"}) == shown
+    assert (await caller.push("list", {"task_id": task}))["configs"] == [shown]
+    for _ in range(2):
+        assert await caller.push("delete", {"task_id": task, "id": "c"}) is None
+    assert (await caller.push("list", {"task_id": task}))["configs"] == []
+
+
+@check.of("push")
+async def a_receiver_is_told_every_event_of_the_stream(caller: Caller) -> None:
+    with hook() as there:
+        configuration = {"accepted_output_modes": [], "task_push_notification_config": webhook(there.url)}
+        answer = await caller.client.send_message(message("stream 3 5"), configuration=configuration)
+        letters = await there.until(lambda body: "completed" in str(body))
+        told = [told_ta.validate_python(body) for _, body in letters]
+        assert told[0]["task"]["id"] == answer["result"]["task"]["id"]
+        chunks = [one["artifact_update"]["artifact"]["parts"][0]["text"] for one in told if "artifact_update" in one]
+        assert chunks == [f"chunk-{number} " for number in range(1, 4)]
+        assert told[-1]["status_update"]["status"]["state"] == "completed"
+        check_letters(letters)
+
+
+@check.of("push")
+async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+    with hook() as there:
+        task = (await caller.task("ask"))["id"]
+        await caller.push("set", {"task_id": task, **webhook(there.url)})
+        await caller.task("blue", task_id=task)
+        letters = await there.until(lambda body: "completed" in str(body))
+        assert told_ta.validate_python(letters[0][1])["status_update"]["status"]["state"] == "working"
+
+
+def webhook(url: str) -> dict[str, Any]:
+    authentication = {"scheme": "Bearer", "credentials": "s3cret"}
+    return {"id": "c", "url": url, "token": "t0ken", "authentication": authentication}
+
+
 @check.of("errors")
 async def an_unknown_task_is_not_found_in_so_many_words(caller: Caller) -> None:
     for answer in (await caller.get("no-such-task"), await caller.cancel("no-such-task")):
@@ -225,4 +288,5 @@ async def main() -> bool:
         return await check.run("JSONRPC", Caller(where.http, A2AClient(where.http, web), named))
 
 
-finish(asyncio.run(main()))
+if __name__ == "__main__":
+    finish(asyncio.run(main()))
