@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -106,7 +105,7 @@ class Guard:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
-            headers={"User-Agent": f"Dragoman/{version('dragoman')}", "Accept-Encoding": "identity"},
+            headers={"User-Agent": "Dragoman", "Accept-Encoding": "identity"},
             skip_auto_headers=("Content-Type",),
             timeout=aiohttp.ClientTimeout(
                 self._patience.total, self._patience.connect, self._patience.read, self._patience.connect
