@@ -30,8 +30,10 @@ TASKS: Final[dict[str, list[str]]] = json.loads(os.environ.get("FUZZ_TASKS", "{}
 """Ids of the tasks that they made, in this order: for callers without a scope, and for those of RESOURCE."""
 
 COMMANDS: Final = ("ask", "auth", "fail", "reject", "reply yes", "file", "data", "stream 3", "stream x", "sleep 0.01")
-REFUSED: Final = ("PUSH_NOTIFICATION_NOT_SUPPORTED", "UNSUPPORTED_OPERATION")
+REFUSED: Final = ("UNSUPPORTED_OPERATION",)
 """What 0.3 answers with 501, as its official server does."""
+NOBODY: Final = "http://127.0.0.1:9/"
+"""Where webhooks are: nothing listens there, and no stranger is called."""
 
 TRACES: Final = ("Traceback (most recent call last)", 'File "/', "site-packages")
 
@@ -45,6 +47,7 @@ def _choice(case: Case[Any]) -> int:
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
     """Turns half of the requests to something that is there."""
     choice = _choice(case)
+    _call_nobody(case.body, aimed=choice % 2 == 0)
     if choice % 2:
         return
     names = case.path_parameters
@@ -59,6 +62,14 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
         names["task"] = tasks[choice // 64 % len(tasks)]
     if choice % 3 == 0:
         _command(case.body, COMMANDS[choice // 6 % len(COMMANDS)])
+
+
+def _call_nobody(body: Any, *, aimed: bool) -> None:
+    """Puts NOBODY in the place of every webhook that could be called, and of any other if it is `aimed`."""
+    for value in body.values() if isinstance(body, dict) else body if isinstance(body, list) else ():
+        _call_nobody(value, aimed=aimed)
+    if isinstance(body, dict) and isinstance(body.get("url"), str) and (aimed or "://" in body["url"]):
+        body["url"] = NOBODY
 
 
 def _command(body: Any, text: str) -> None:
