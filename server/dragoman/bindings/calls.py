@@ -1,8 +1,8 @@
 """JSON-RPC without a transport: which row a call means, and what answers it. HTTP and WebSocket both stand on it.
 
 The method's name says the dialect, but for a few names that several dialects share. There the message's own shape
-decides, and where the call holds no message, the dialect in which its task was made; a version that the caller names
-goes before both.
+decides. A call that holds no message is of the dialect that its address belongs to, else of the version that it names,
+else of the dialect in which its task was made.
 """
 
 from __future__ import annotations

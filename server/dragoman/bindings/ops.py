@@ -45,10 +45,7 @@ class Operations:
     def handler(self, refuse: Refuse) -> grpc.GenericRpcHandler:
         """What grpc calls."""
 
-        def unary(name: str, request: type[Message]) -> grpc.RpcMethodHandler[bytes, bytes]:
-            operations: dict[str, Operation] = {"ListAgents": self.list_agents, "Explain": self.explain}
-            operation = operations[name]
-
+        def unary(name: str, request: type[Message], operation: Operation) -> grpc.RpcMethodHandler[bytes, bytes]:
             async def call(data: bytes, context: Context) -> bytes:
                 access = Access(f"{SERVICE.full_name}/{name}", "ops")
                 try:
@@ -62,8 +59,8 @@ class Operations:
             return grpc.unary_unary_rpc_method_handler(call)
 
         handlers = {
-            "ListAgents": unary("ListAgents", ops.ListAgentsRequest),
-            "Explain": unary("Explain", ops.ExplainRequest),
+            "ListAgents": unary("ListAgents", ops.ListAgentsRequest, self.list_agents),
+            "Explain": unary("Explain", ops.ExplainRequest, self.explain),
         }
         return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
 
