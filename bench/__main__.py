@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bench import document, machine, memory, report, rounds, size, stored
+from bench import document, hooked, machine, memory, report, rounds, size, stored
 from bench.loader import Loader
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
-from bench.sections import LIST, MEMORY, SIZE, chosen
+from bench.sections import HOOKED, LIST, MEMORY, SIZE, chosen
 from bench.servers import CONTESTANTS, KEPT, LOAD_CORE, OURS, pin
 from tools.environments import NotMade
 
@@ -94,6 +94,8 @@ def measure(asked: argparse.Namespace) -> tuple[Writer, bool]:
                 size.measure(run)
             if MEMORY in asked.alone:
                 memory.measure(run)
+            if HOOKED in asked.alone:
+                hooked.measure(run)
         except KeyboardInterrupt:
             run.say("interrupted; what was measured is kept")
             return writer, False

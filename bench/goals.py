@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from bench.hooked import DOWN, NONE
 from bench.rows import Key, Rows
-from bench.sections import LIST, MEMORY, SIZE, SPELLED, START, TIMED, Section, commit_before
+from bench.sections import HOOKED, LIST, MEMORY, SIZE, SPELLED, START, TIMED, Section, commit_before
 from bench.servers import OURS, limit_of
 from bench.size import LARGE, SMALL, appending_case
 from bench.spread import Spread, figure
@@ -90,6 +91,11 @@ def held(case: str, per: float) -> Find:
     return lambda rows: Spread.of(row["value"] / per for (row,) in rows.together(key))
 
 
+def receiver_down(rows: Rows) -> Spread | None:
+    """A stream whose receiver is down over one without a webhook."""
+    return rows.ratio(Key(HOOKED, DOWN, OURS), Key(HOOKED, NONE, OURS))
+
+
 def started(rows: Rows) -> Spread | None:
     """Seconds to listening."""
     return rows.spread(Key(START, "to listening", OURS))
@@ -125,4 +131,5 @@ def goals() -> Iterator[Goal]:
     yield Goal("memory, idle gRPC stream", held("idle stream", 1e3), 60, 30, most=True, unit="KB")
     yield Goal("memory, waiting task", held("waiting task", 1e3), 2, 0.5, most=True, unit="KB")
     yield Goal("memory, finished task", held("finished task", 1e3), NOTHING_KB, NOTHING_KB, most=True, unit="KB")
+    yield Goal("100 chunks on a stream, its receiver down, against no webhook", receiver_down, 1.2, 1.05, most=True)
     yield Goal("`dragoman serve` to listening", started, 1.0, 0.5, most=True, unit="s")

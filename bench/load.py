@@ -20,7 +20,7 @@ import uvloop
 
 from bench import listing, subscribers, tools
 from bench.answers import EVENTS, SENTENCES, TEXT
-from bench.asking import FORMS, Form
+from bench.asking import FORMS, Form, Wire
 from bench.job import Job, Measured
 from bench.lines import Line, Wrong, connect
 from bench.spent import cpu_by_thread
@@ -137,9 +137,8 @@ def sending(line: Line, form: Form, meter: Meter) -> Ask:
     return ask
 
 
-def streaming(line: Line, form: Form, meter: Meter) -> Ask:
-    """A streaming send of so many chunks, which count as they arrive."""
-    wire = form.stream(f"chunks {EVENTS}")
+def streaming(line: Line, wire: Wire, meter: Meter) -> Ask:
+    """A streaming send of EVENTS chunks, which count as they arrive."""
 
     async def ask() -> None:
         got = 0
@@ -214,7 +213,8 @@ async def streams(job: Job) -> Measured:
     """Streams, by our own client: wrk and h2load see a stream when it has ended, and not what is in it."""
     form, meter = FORMS[job.binding, job.whose], Meter(job.pid)
     lines = [await connect(job.binding, job.target, form) for _ in range(job.callers)]
-    asks = [streaming(line, form, meter) for line in lines]
+    wire = form.stream(f"chunks {EVENTS}")
+    asks = [streaming(line, wire, meter) for line in lines]
     return await drive(asks, meter, job.kind, job.seconds * WARM_UP, job.seconds)
 
 

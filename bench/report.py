@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from bench.answers import EVENTS
 from bench.goals import goals
+from bench.hooked import CASES, NONE, STREAMS
 from bench.rows import Key, Rows
-from bench.sections import DISK, LIST, MEMORY, SIZE, START, TIMED, Section
+from bench.sections import DISK, HOOKED, LIST, MEMORY, SIZE, START, TIMED, Section
 from bench.servers import CONTESTANTS, OURS
 from bench.spread import figure
 from bench.stored import STATES
@@ -26,7 +28,8 @@ def text(rows: Rows) -> str:
     """Everything, for the terminal and the document."""
     parts = [described(rows), goal_table(rows)]
     parts += [section_table(rows, section) for section in TIMED]
-    parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), remarks(rows)]
+    parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), hooked_table(rows)]
+    parts.append(remarks(rows))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -143,6 +146,21 @@ def memory_table(rows: Rows) -> str:
     lines = [("KB", *cases)]
     lines += [(name, *(_kilobytes(rows, Key(MEMORY, case, name)) for case in cases)) for name in servers]
     return f"### Resident memory, KB each\n\n{table(lines)}"
+
+
+def hooked_table(rows: Rows) -> str:
+    """Streams whose task has a webhook, beside those whose task has none."""
+    measured = [key for key in rows if key.section == HOOKED]
+    keys = [key for case in CASES for key in measured if key.case == case]
+    if not keys:
+        return ""
+    none = Key(HOOKED, NONE, OURS)
+    lines: list[tuple[str, ...]] = [("ms", "p50", "p99", "p50 against none", "calls")]
+    for key in keys:
+        found = (rows.spread(key), rows.spread(key, "p99"), rows.ratio(key, none), rows.spread(key, "letters"))
+        lines.append((key.case, *map(_cell, found)))
+    title = f"Streams of {EVENTS} chunks with a webhook, {STREAMS} at a time over REST"
+    return f"### {title}\n\n{table(lines)}"
 
 
 def remarks(rows: Rows) -> str:

@@ -63,9 +63,10 @@ TIMED: Final = tuple(
 LIST: Final = "list"
 SIZE: Final = "size"
 MEMORY: Final = "memory"
+HOOKED: Final = "push"
 START: Final = "start"
 DISK: Final = "disk"
-ALONE: Final = (LIST, SIZE, MEMORY)
+ALONE: Final = (LIST, SIZE, MEMORY, HOOKED)
 """What is measured after the rounds."""
 
 

@@ -12,7 +12,7 @@ from bench.asking import FORMS, Form, Wanted
 from bench.gate import Gate
 from bench.lines import Wrong
 from bench.load import Ask, Meter, drive, percentiles
-from bench.sections import TIMED, chosen
+from bench.sections import ALONE, TIMED, chosen
 from bench.servers import CONTESTANTS
 from google.protobuf import json_format
 
@@ -126,7 +126,7 @@ def test_sections_are_chosen_by_name_by_part_or_by_pattern() -> None:
     assert names("grpc-send") == ["grpc-send"]
     assert names("send") == ["grpc-send", "rest-send", "jsonrpc-send"]
     assert names("*-get", "memory") == ["grpc-get", "rest-get", "jsonrpc-get", "memory"]
-    assert len(names()) == len(TIMED) + 3
+    assert len(names()) == len(TIMED) + len(ALONE)
 
 
 def test_a_section_that_is_not_there_is_named_with_those_that_are() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from bench.goals import Goal, goals
+from bench.hooked import CASES, DOWN
 from bench.rows import Row, Rows
-from bench.sections import LIST, MEMORY, SIZE, START, TIMED, commit_before
+from bench.sections import HOOKED, LIST, MEMORY, SIZE, START, TIMED, commit_before
 from bench.servers import OURS
 from bench.size import SIZES, appending_case
 from bench.spread import Spread
@@ -27,6 +28,7 @@ def everything() -> list[Row]:
                 rows.append(row(section.name, section.case(callers), name, 500 if slow else 1000, **times))
     for tasks in (FEW, MANY, HUGE):
         rows += [row(LIST, case(tasks, page, state), OURS, 3.0) for page in (1, LAST) for state in STATES]
+    rows += [row(HOOKED, case, OURS, 21.0 if case == DOWN else 20.0, letters=8) for case in CASES]
     rows += [row(SIZE, appending_case(size), OURS, 200.0) for size in SIZES]
     rows += [
         row(MEMORY, name, OURS, held)
@@ -63,6 +65,7 @@ def test_figures_are_what_their_titles_say() -> None:
     assert figures["memory, idle server"] == 80
     assert figures["memory, idle gRPC stream"] == 45
     assert figures["memory, waiting task"] == 0.4
+    assert figures["100 chunks on a stream, its receiver down, against no webhook"] == 1.05
     assert figures["`dragoman serve` to listening"] == 0.7
 
 

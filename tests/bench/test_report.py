@@ -38,6 +38,13 @@ def test_a_section_has_a_rate_for_each_server_and_a_ratio_to_each_other_one() ->
     assert cells["dragoman: p50 / p99 ms"] == ["2.00 / 5.00"] * 3
 
 
+def test_streams_with_a_webhook_stand_beside_those_without() -> None:
+    table = lines(report.text(made()), "with a webhook, 4 at a time over REST")
+    assert table[0] == ["ms", "p50", "p99", "p50 against none", "calls"]
+    assert table[2] == ["no webhook", "20.0", "", "1.00", "8.00"]
+    assert table[3] == ["its receiver is down", "21.0", "", "1.05", "8.00"]
+
+
 def test_a_goal_that_was_missed_says_so() -> None:
     table = lines(report.text(made()), "What has to be reached")
     verdicts = {line[0]: line[-1] for line in table}
