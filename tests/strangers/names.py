@@ -56,12 +56,13 @@ def phantom(real: Names, agent: str) -> Names:
 
 
 def _like(name: str) -> str:
-    """Other letters and digits in the same places."""
+    """Other letters and digits in the same places, never the same ones."""
     return _UUID.sub(lambda _: str(uuid.uuid4()), name) if _UUID.search(name) else _other(name)
 
 
 def _other(name: str) -> str:
-    return "".join(secrets.choice("0123456789") if one.isdigit() else one for one in name)
+    others = {one: [digit for digit in "0123456789" if digit != one] for one in "0123456789"}
+    return "".join(secrets.choice(others[one]) if one in others else one for one in name)
 
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
