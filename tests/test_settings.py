@@ -107,7 +107,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ({"root": "No Such"}, '--root (command line): "No Such" is no agent id'),
         ({"blocking_wait": "nan"}, "--blocking-wait (command line): "),
         ({"push_first_wait": "0"}, '--push-first-wait (command line): "0" must be greater than 0'),
-        ({"push_give_up": "0s"}, '--push-give-up (command line): must be more than nothing: '),
+        ({"push_give_up": "0s"}, "--push-give-up (command line): must be more than nothing: "),
         (
             {"outbound_allow": "10.0.0.1/8"},
             '--outbound-allow (command line): "10.0.0.1/8" is not NETWORK, ADDRESS, HOST',
