@@ -66,7 +66,7 @@ def lines(config: ops.PushConfig) -> list[str]:
         f"delivered  {config.delivered} of {config.last} events" + _lag(config),
     ]
     if config.HasField("failing_since"):
-        said.append(f"failing    since {_when(config.failing_since)}, {config.failures} tries of the next event")
+        said.append(f"failing    since {_when(config.failing_since)}; tries of the next event: {config.failures}")
     if config.HasField("next_try"):
         said.append(f"next try   {_when(config.next_try)}")
     elif config.delivering:
