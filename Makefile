@@ -45,10 +45,13 @@ serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:
 
 # ---------------------------------------------------------------- tests
 
-test: $(ENV) ## our tests (ARGS="-k name" for some)
-	@python -m pytest -n 2 $(ARGS)
+# Whole matrices on real servers: `make coverage` runs them with all others, so that `make test` stays under three minutes.
+LONG = tests/strangers tests/overload tests/dialects/test_pairs.py
 
-coverage: $(ENV) ## our tests again, and which lines they reach; fails below the threshold
+test: $(ENV) ## our tests, but for the long ones (ARGS="-k name" for some)
+	@python -m pytest -n 2 $(LONG:%=--ignore=%) $(ARGS)
+
+coverage: $(ENV) ## all our tests, the long ones too, and which lines they reach; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term
 
 fuzz: $(ENV) ## made-up requests against a server, and more examples for properties (FUZZ_SECONDS=60)
