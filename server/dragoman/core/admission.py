@@ -13,8 +13,7 @@ A message that was accepted before, under the same idempotency key, is answered 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dragoman.core.log import OVER, Refused
 from dragoman.core.plan import Plan
@@ -35,8 +34,7 @@ class Overrun(Refused):
         self.retry_after = retry_after
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What a principal has: unfinished tasks, those of the agent in question, bytes that wait; and for how many
     milliseconds it has to wait until its next turn may begin."""
 
@@ -48,18 +46,16 @@ class Standing:
 
 def check(quota: Quota, standing: Standing, made: Plan) -> None:
     """Raises Overrun for a change that would take its sender over its quota."""
+    live, live_here, queued, wait = standing
     if made.before is None:
-        for limit, most, has in (
-            ("live_tasks", quota.live_tasks, standing.live),
-            ("live_tasks_per_agent", quota.live_tasks_per_agent, standing.live_here),
-        ):
-            if most and has >= most:
-                raise Overrun(limit, most, has, LATER)
-    more = sum(row.size for row in made.messages)
-    if quota.queued_bytes and standing.queued and standing.queued + more > quota.queued_bytes:
-        raise Overrun("queued_bytes", quota.queued_bytes, standing.queued, LATER)
-    if quota.starts_per_minute and standing.wait and starts(made):
-        raise Overrun("starts_per_minute", quota.starts_per_minute, quota.starts_per_minute, standing.wait / 1000)
+        if 0 < quota.live_tasks <= live:
+            raise Overrun("live_tasks", quota.live_tasks, live, LATER)
+        if 0 < quota.live_tasks_per_agent <= live_here:
+            raise Overrun("live_tasks_per_agent", quota.live_tasks_per_agent, live_here, LATER)
+    if quota.queued_bytes and queued and queued + sum([row.size for row in made.messages]) > quota.queued_bytes:
+        raise Overrun("queued_bytes", quota.queued_bytes, queued, LATER)
+    if quota.starts_per_minute and wait and starts(made):
+        raise Overrun("starts_per_minute", quota.starts_per_minute, quota.starts_per_minute, wait / 1000)
 
 
 def starts(made: Plan) -> bool:
