@@ -128,6 +128,9 @@ async def open_app(
         doorway = Doorway(settings.asks, frozenset(settings.public_agents))
         if absent := doorway.public - {agent.spec.id for agent in agents} - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
+        home, listening = "", asyncio.Event()
+        letters = PushLetters()
+        pushing = Pushing(outbound, letters, settings.push_patience, ready=listening) if settings.push else None
         try:
             runtime = await stack.enter_async_context(
                 open_runtime(
@@ -147,7 +150,7 @@ async def open_app(
                     quotas=settings.quotas,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
                     doorway=doorway,
-                    pushing=Pushing(outbound, PushLetters(), settings.push_patience) if settings.push else None,
+                    pushing=pushing,
                 )
             )
         except ValueError as error:
@@ -177,7 +180,7 @@ async def open_app(
             doorway=doorway,
             push=settings.push,
         )
-        store.blobs.served_at(lambda: cards.url(None))
+        store.blobs.served_at(lambda: home or cards.url(None))
         draining, refusals = asyncio.Event(), Refusals()
         over_grpc = Options(
             host=settings.grpc.host,
@@ -219,6 +222,8 @@ async def open_app(
             ),
         )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
+        home = cards.url(None)  # also in the last words, when nothing listens any more
+        listening.set()
         lock.tell(http=_url(at_http), grpc=str(at_grpc))
         public = settings.public_url or _url(at_http)
         yield App(at_http, at_grpc, public, settings.store_path, runtime, draining, certificates)

@@ -147,12 +147,14 @@ async def scene(
     clock: Clock | None = None,
     sizes: Sizes | None = None,
     hold: float = 0.02,
+    ready: asyncio.Event | None = None,
     **options: Any,
 ) -> AsyncIterator[Scene]:
     receivers, clock = receivers or Receivers(), clock or Clock()
     store = open_store(tmp_path / "tasks.db", clock=clock, sizes=sizes or Sizes())
     # A session that lasts for as long as a test lets time pass.
-    pushing = Pushing(outbound=receivers, letters=PushLetters(), patience=PATIENCE, dice=lambda: 1.0, hold=hold)
+    letters = PushLetters()
+    pushing = Pushing(receivers, letters, patience=PATIENCE, dice=lambda: 1.0, hold=hold, ready=ready)
     async with world(tmp_path, *functions, store=store, pushing=pushing, lease=10.0**6, **options) as told:
         yield Scene(told, receivers, clock)
 
@@ -529,6 +531,21 @@ async def test_what_was_not_delivered_when_a_process_ended_is_delivered_by_the_n
     async with scene(tmp_path, counter, receivers=receivers, clock=clock) as here:
         await here.until(task.id, PushState.DONE)
     assert receivers.taken(HOOK) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_nothing_is_told_before_the_server_listens(tmp_path: Path) -> None:
+    receivers, ready, listening = Receivers(), asyncio.Event(), []
+
+    async def take() -> Reply:
+        listening.append(ready.is_set())
+        return OK
+
+    receivers.answer(HOOK, then=take)
+    async with scene(tmp_path, counter, receivers=receivers, ready=ready) as here:
+        task = await here.send()
+        ready.set()
+        await here.until(task.id, PushState.DONE)
+    assert listening == [True] * 6
 
 
 async def test_a_process_that_stops_lets_its_call_be_answered_and_leaves_the_rest_to_others(tmp_path: Path) -> None:

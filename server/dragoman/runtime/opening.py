@@ -60,6 +60,8 @@ class Pushing:
     dice: Callable[[], float] = random.random
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     hold: float = HOLD
+    ready: asyncio.Event | None = None
+    """Set once the server listens: letters tell where."""
 
 
 @asynccontextmanager
@@ -166,7 +168,7 @@ def _courier(store: Store, followers: Followers, session: int, pushing: Pushing)
         turn=Turns(CALLS, CALLS_PER_HOST),
         hold=pushing.hold,
     )
-    return Courier(store, session, means)
+    return Courier(store, session, means, pushing.ready)
 
 
 def root_of(agents: Sequence[Agent]) -> str:

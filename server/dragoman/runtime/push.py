@@ -52,10 +52,14 @@ class Delivered:
 class Courier:
     """Delivers what is due of one store, in one process."""
 
-    def __init__(self, store: Store, session: int, means: Means, *, look: float = LOOK) -> None:
+    def __init__(
+        self, store: Store, session: int, means: Means, ready: asyncio.Event | None = None, *, look: float = LOOK
+    ) -> None:
+        """Delivers nothing before `ready` is set, if there is one."""
         self._store = store
         self._session = session
         self._means = means
+        self._ready = ready
         self._look = look
         self._carriers: dict[PushKey, Carrier] = {}
         self._tasks: dict[PushKey, asyncio.Task[None]] = {}
@@ -114,6 +118,8 @@ class Courier:
         self._running = None
 
     async def _run(self) -> None:
+        if self._ready is not None:
+            await self._ready.wait()
         clock = asyncio.get_running_loop().time
         next_look = clock()
         while True:
