@@ -39,6 +39,7 @@ from dragoman.runtime.upkeep import Upkeep
 from dragoman.security.certificates import CertificateFiles, Unfit
 from dragoman.security.opening import open_security
 from dragoman.security.outbound import Guard
+from dragoman.security.signing import LetterSigner
 from dragoman.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite import SchemaTooNew, Sizes, open_store
 from dragoman.stores.sqlite.backup import Damaged, Restored, backup, restore
@@ -129,7 +130,8 @@ async def open_app(
         if absent := doorway.public - {agent.spec.id for agent in agents} - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         home, listening = "", asyncio.Event()
-        letters = PushLetters()
+        signer = LetterSigner(store.secret("letters"), lambda: home)
+        letters = PushLetters(signer)
         pushing = Pushing(outbound, letters, settings.push_patience, ready=listening) if settings.push else None
         try:
             runtime = await stack.enter_async_context(
@@ -212,6 +214,7 @@ async def open_app(
             lossy_numbers=settings.lossy_numbers,
             openapi=openapi_files(),
             blobs=store.blobs,
+            keys=signer.keys if settings.push else None,
         )
         at_grpc = await _listen(
             stack,

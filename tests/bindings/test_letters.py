@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from tests.runtime.receiver import Stamp
 
 from dragoman.bindings.letters import PushLetters
-from dragoman.core.log import Event
+from dragoman.core.log import Event, TaskRef
+from dragoman.core.names import Owner
+from dragoman.core.push import Push
 from dragoman.core.webhook import PushConfig
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -24,44 +27,48 @@ TASK = pb.Task(
 UPDATE = pb.TaskStatusUpdateEvent(
     task_id="t-1", context_id="c-1", status=pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
 )
-letters = PushLetters()
+letters = PushLetters(Stamp())
+
+
+def push(config: PushConfig) -> Push:
+    return Push(task=TaskRef(Owner("p", "s"), b"t"), config=config, created=0, delivered=1, task_id="t-1")
 
 
 def event(**payload: Any) -> Event:
     return Event(2, pb.StreamResponse(**payload).SerializeToString(), cursor=CURSOR)
 
 
-def body(dialect: Dialect, **payload: Any) -> Any:
+async def body(dialect: Dialect, **payload: Any) -> Any:
     config = PushConfig(id="c", url="https://x", dialect=dialect.value)
-    return json.loads(letters.write(config, event(**payload)).body)
+    return json.loads((await letters.write(push(config), event(**payload))).body)
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_every_dialect_has_a_form(dialect: Dialect) -> None:
-    told = body(dialect, task=TASK) if letters.whole(dialect.value) else body(dialect, status_update=UPDATE)
+async def test_every_dialect_has_a_form(dialect: Dialect) -> None:
+    told = await body(dialect, task=TASK) if letters.whole(dialect.value) else await body(dialect, status_update=UPDATE)
     assert told
     assert letters.whole(dialect.value) == (dialect in (Dialect.V03, Dialect.V01, Dialect.GOOGLE))
 
 
-def test_1_0_is_told_what_a_stream_would_show() -> None:
-    assert body(Dialect.V1, status_update=UPDATE) == {
+async def test_1_0_is_told_what_a_stream_would_show() -> None:
+    assert await body(Dialect.V1, status_update=UPDATE) == {
         "statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_INPUT_REQUIRED"}}
     }
-    assert body(Dialect.V1, task=TASK)["task"]["status"] == {"state": "TASK_STATE_CANCELED"}
+    assert (await body(Dialect.V1, task=TASK))["task"]["status"] == {"state": "TASK_STATE_CANCELED"}
 
 
-def test_fasta2a_and_a2a_rust_are_told_so_in_their_words() -> None:
+async def test_fasta2a_and_a2a_rust_are_told_so_in_their_words() -> None:
     said = {"taskId": "t-1", "contextId": "c-1", "status": {"state": "input-required"}}
-    assert body(Dialect.FASTA2A, status_update=UPDATE) == {"statusUpdate": said}
-    assert body(Dialect.RUST, status_update=UPDATE) == {"statusUpdate": said}
-    (part,) = body(Dialect.RUST, task=TASK)["task"]["artifacts"][0]["parts"]
+    assert await body(Dialect.FASTA2A, status_update=UPDATE) == {"statusUpdate": said}
+    assert await body(Dialect.RUST, status_update=UPDATE) == {"statusUpdate": said}
+    (part,) = (await body(Dialect.RUST, task=TASK))["task"]["artifacts"][0]["parts"]
     assert part == {"type": "text", "text": "out"}
-    (part,) = body(Dialect.FASTA2A, task=TASK)["task"]["artifacts"][0]["parts"]
+    (part,) = (await body(Dialect.FASTA2A, task=TASK))["task"]["artifacts"][0]["parts"]
     assert part == {"text": "out"}
 
 
-def test_0_3_is_told_the_bare_task_with_its_kind() -> None:
-    told = body(Dialect.V03, task=TASK)
+async def test_0_3_is_told_the_bare_task_with_its_kind() -> None:
+    told = await body(Dialect.V03, task=TASK)
     assert (told["kind"], told["id"], told["contextId"], told["status"]) == (
         "task",
         "t-1",
@@ -72,14 +79,14 @@ def test_0_3_is_told_the_bare_task_with_its_kind() -> None:
     assert told["history"][0]["kind"] == "message"
 
 
-def test_google_is_told_the_task_of_its_package() -> None:
-    told = body(Dialect.GOOGLE, task=TASK)
+async def test_google_is_told_the_task_of_its_package() -> None:
+    told = await body(Dialect.GOOGLE, task=TASK)
     assert told["status"] == {"state": "TASK_STATE_CANCELLED"}
     assert told["history"][0]["content"] == [{"text": "hi"}]
 
 
-def test_0_1_is_told_the_task_with_session_and_index() -> None:
-    told = body(Dialect.V01, task=TASK)
+async def test_0_1_is_told_the_task_with_session_and_index() -> None:
+    told = await body(Dialect.V01, task=TASK)
     assert (told["id"], told["sessionId"], told["status"]) == ("t-1", "c-1", {"state": "canceled"})
     assert told["artifacts"] == [{"parts": [{"type": "text", "text": "out"}], "index": 0}]
 
@@ -87,35 +94,46 @@ def test_0_1_is_told_the_task_with_session_and_index() -> None:
 # Headers -----------------------------------------------------------------------------------------------------------
 
 
-def headers(dialect: Dialect = Dialect.V1, **config: str) -> dict[str, str]:
+async def headers(dialect: Dialect = Dialect.V1, **config: str) -> dict[str, str]:
     made = PushConfig(id="c", url="https://x", dialect=dialect.value, **config)
-    return dict(letters.write(made, event(task=TASK)).headers)
+    return dict((await letters.write(push(made), event(task=TASK))).headers)
 
 
-def test_a_letter_says_which_event_it_is_and_that_it_is_json() -> None:
-    assert headers() == {"Content-Type": "application/json", "Dragoman-Event": CURSOR}
+async def test_a_letter_says_which_event_it_is_that_it_is_json_and_that_it_is_ours() -> None:
+    size = len((await letters.write(push(PushConfig(id="c", url="https://x", dialect="1.0")), event(task=TASK))).body)
+    assert await headers() == {
+        "Content-Type": "application/json",
+        "Dragoman-Event": CURSOR,
+        "Dragoman-Signature": f"https://x t-1 {size}",
+    }
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_a_token_goes_into_the_header_that_the_dialect_has_for_it(dialect: Dialect) -> None:
+async def test_a_token_goes_into_the_header_that_the_dialect_has_for_it(dialect: Dialect) -> None:
     name = "a2a-notification-token" if dialect is Dialect.RUST else "X-A2A-Notification-Token"
-    assert headers(dialect, token="secret")[name] == "secret"
+    assert (await headers(dialect, token="secret"))[name] == "secret"
 
 
-def test_credentials_are_shown_under_their_scheme() -> None:
-    told = headers(scheme="Bearer", credentials="abc", token="t")
+async def test_credentials_are_shown_under_their_scheme() -> None:
+    told = await headers(scheme="Bearer", credentials="abc", token="t")
     assert told["Authorization"] == "Bearer abc"
     assert told["X-A2A-Notification-Token"] == "t"
 
 
-def test_a_scheme_without_credentials_proves_nothing() -> None:
-    assert "Authorization" not in headers(scheme="Bearer")
-    assert "Authorization" not in headers(credentials="abc")
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+async def test_who_asks_for_a_bearer_token_and_names_none_gets_the_signature(scheme: str) -> None:
+    told = await headers(scheme=scheme)
+    assert told["Authorization"] == f"{scheme} {told['Dragoman-Signature']}"
 
 
-def test_two_receivers_of_one_dialect_share_the_bytes() -> None:
+async def test_half_of_what_authorization_needs_proves_nothing() -> None:
+    assert "Authorization" not in await headers(scheme="Basic")
+    assert "Authorization" not in await headers(credentials="abc")
+
+
+async def test_two_receivers_of_one_dialect_share_the_bytes() -> None:
     one = event(task=TASK)
-    first = letters.write(PushConfig(id="a", url="https://x", dialect="1.0", token="a"), one)
-    second = letters.write(PushConfig(id="b", url="https://y", dialect="1.0"), one)
+    first = await letters.write(push(PushConfig(id="a", url="https://x", dialect="1.0", token="a")), one)
+    second = await letters.write(push(PushConfig(id="b", url="https://y", dialect="1.0")), one)
     assert first.body is second.body
     assert first.headers != second.headers

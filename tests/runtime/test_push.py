@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.receiver import OK, Post, Receivers, answered
+from tests.runtime.receiver import OK, Post, Receivers, Stamp, answered
 from tests.runtime.world import World, collect, kinds, request, world
 
 from dragoman.agents.declare import agent
@@ -153,7 +153,7 @@ async def scene(
     receivers, clock = receivers or Receivers(), clock or Clock()
     store = open_store(tmp_path / "tasks.db", clock=clock, sizes=sizes or Sizes())
     # A session that lasts for as long as a test lets time pass.
-    letters = PushLetters()
+    letters = PushLetters(Stamp())
     pushing = Pushing(receivers, letters, patience=PATIENCE, dice=lambda: 1.0, hold=hold, ready=ready)
     async with world(tmp_path, *functions, store=store, pushing=pushing, lease=10.0**6, **options) as told:
         yield Scene(told, receivers, clock)
@@ -573,7 +573,7 @@ async def test_a_process_that_stops_lets_its_call_be_answered_and_leaves_the_res
 async def test_of_two_processes_on_one_store_one_delivers(tmp_path: Path) -> None:
     receivers = Receivers()
     async with scene(tmp_path, counter, receivers=receivers) as here:
-        pushing = Pushing(outbound=receivers, letters=PushLetters(), patience=PATIENCE)
+        pushing = Pushing(outbound=receivers, letters=PushLetters(Stamp()), patience=PATIENCE)
         async with open_runtime(
             here.world.store, LocalBus(), [agent()(counter)], alone=False, pushing=pushing
         ) as second:

@@ -122,6 +122,7 @@ class _Site:
             ("/.well-known/agent.json", self._old_card),
             ("/{agent}/.well-known/agent-card.json", self._card),
             ("/{agent}/.well-known/agent.json", self._old_card),
+            ("/.well-known/jwks.json", self._keys),
             ("/agents", self._agents),
             ("/ws", self._ws),
             ("/{tenant}/ws", self._ws),
@@ -211,6 +212,13 @@ class _Site:
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._admit(request)
         return page.index(self._cards, cards.origin(request, self._cards))
+
+    async def _keys(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        """For everybody, whoever may call: receivers of letters have no credentials."""
+        if self._options.keys is None:
+            raise MethodNotFound("this server signs nothing: push notifications are off")
+        headers = {"Content-Type": rest.JSON, "Cache-Control": "public, max-age=3600"}
+        return web.Response(body=await self._options.keys(), headers=headers)
 
     async def _alive(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         return web.json_response({"status": "ok"}, headers=_NO_STORE)

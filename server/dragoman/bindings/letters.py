@@ -20,8 +20,8 @@ from typing import Final
 import orjson
 
 from dragoman.core.log import Event
-from dragoman.core.webhook import PushConfig
-from dragoman.ports import Letter
+from dragoman.core.push import Push
+from dragoman.ports import Letter, Signer
 from dragoman.wire import flat_json, protojson, v01_json, v03, v03_json
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -32,6 +32,9 @@ RUST_TOKEN: Final = "a2a-notification-token"
 
 EVENT: Final = "Dragoman-Event"
 """Which event it is: its cursor. A repeat has the same one, and a stream can be taken up after it."""
+
+SIGNATURE: Final = "Dragoman-Signature"
+"""That it comes from this server, as a JWT. Who asked for a bearer token and named none finds it there, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,9 @@ _FORMS: Final = {
 class PushLetters:
     """Implements `dragoman.ports.Letters`. Events that several receivers are told in one dialect are written once."""
 
+    def __init__(self, signer: Signer) -> None:
+        self._signer = signer
+
     def whole(self, dialect: str) -> bool:
         return _FORMS[Dialect(dialect)].whole
 
@@ -86,14 +92,18 @@ class PushLetters:
         form = _FORMS[Dialect(dialect)]
         return form.inline if inline else form.place
 
-    def write(self, config: PushConfig, event: Event) -> Letter:
+    async def write(self, push: Push, event: Event) -> Letter:
+        config = push.config
         form = _FORMS[Dialect(config.dialect)]
         body: bytes | None = event.forms.get(form)
         if body is None:
             body = event.forms[form] = form.body(pb.StreamResponse.FromString(event.data))
-        headers = {"Content-Type": "application/json", EVENT: event.cursor}
+        signature = await self._signer.sign(config.url, push.task_id, body)
+        headers = {"Content-Type": "application/json", EVENT: event.cursor, SIGNATURE: signature}
         if config.token:
             headers[form.token] = config.token
         if config.scheme and config.credentials:
             headers["Authorization"] = f"{config.scheme} {config.credentials}"
+        elif config.scheme.lower() == "bearer":
+            headers["Authorization"] = f"{config.scheme} {signature}"
         return Letter(headers, body)

@@ -116,7 +116,7 @@ class _Document:
         paths: dict[str, dict[str, Any]] = {}
         for (path, verb), (names, uses) in groups.items():
             paths.setdefault(path, {})[verb] = self._operation(names, uses)
-        paths |= site.paths(self._schemas, self._responses, self._root)
+        paths |= site.paths(self._schemas, self._responses, self._root, push=self._push)
         schemas = {**failures.SCHEMAS, **site.SCHEMAS, **self._schemas.found}
         return {
             "openapi": "3.1.0",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -111,5 +111,7 @@ class HttpOptions(Options):
     """Files to serve under `/openapi/`, by relative path."""
     blobs: Blobs | None = None
     """What `/blobs/` serves."""
+    keys: Callable[[], Awaitable[bytes]] | None = None
+    """What `/.well-known/jwks.json` serves, where letters are signed."""
     ready: Callable[[], bool] = _always
     """Further conditions for `/readyz`."""

@@ -16,16 +16,38 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 TAG: Final = "Server"
 JSON: Final = "application/json"
+_KEY: Final = {
+    **{"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig"},
+    "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+    "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM",
+    "kid": "cn-I_WNMClehiVp51i_0VpOENW1upEerA8sEam5hn-s",
+}
+"""The key of RFC 7517, A.1, by its thumbprint."""
+
 SCHEMAS: Final[dict[str, Schema]] = {
     "Health": {
         "type": "object",
         "required": ["status"],
         "properties": {"status": {"type": "string", "enum": ["ok", "draining", "not ready"]}},
-    }
+    },
+    "Keys": {
+        "type": "object",
+        "required": ["keys"],
+        "properties": {
+            "keys": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": sorted(_KEY),
+                    "properties": {name: {"type": "string"} for name in sorted(_KEY)},
+                },
+            }
+        },
+    },
 }
 
 
-def paths(schemas: Schemas, responses: Responses, root: str) -> dict[str, dict[str, Any]]:
+def paths(schemas: Schemas, responses: Responses, root: str, *, push: bool) -> dict[str, dict[str, Any]]:
     """The paths with their operations."""
     cards = [schemas.message(cast(Descriptor, message.DESCRIPTOR)) for message in (pb.AgentCard, v03_pb.AgentCard)]
     unknown = responses.refer("site", [(UNKNOWN_AGENT, Dialect.V1)])
@@ -50,6 +72,22 @@ def paths(schemas: Schemas, responses: Responses, root: str) -> dict[str, dict[s
                     "200": {"description": "The card.", "content": {JSON: answer}},
                     "304": {"description": "The caller has this card already."},
                     **(unknown if own else {}),
+                },
+            }
+        }
+    if push:
+        found["/.well-known/jwks.json"] = {
+            "get": {
+                "operationId": "keys",
+                "summary": "What signatures of push notifications are checked with",
+                "description": "A JWK Set (RFC 7517).",
+                "tags": [TAG],
+                "parameters": [],
+                "responses": {
+                    "200": {
+                        "description": "The keys.",
+                        "content": {JSON: {"schema": pointer("Keys"), "example": {"keys": [_KEY]}}},
+                    }
                 },
             }
         }

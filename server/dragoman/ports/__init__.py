@@ -8,7 +8,7 @@ from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Ending, Notes
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.bus import Bus, Job, Signal, Stop
 from dragoman.ports.outbound import Forbidden, Outbound, Reply, Unreachable
-from dragoman.ports.push import Letter, Letters, Pushes, PushKey
+from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
 from dragoman.ports.security import Authenticator
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
 
@@ -34,6 +34,7 @@ __all__ = [
     "Pushes",
     "Reply",
     "Signal",
+    "Signer",
     "Snapshot",
     "Stop",
     "Store",

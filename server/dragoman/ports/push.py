@@ -83,7 +83,19 @@ class Letters(Protocol):
         in a send that brings it along."""
         ...
 
-    def write(self, config: PushConfig, event: Event) -> Letter:
-        """The letter for an event; where `whole` holds, the event is a Task. Raises ValueError for what the dialect
-        cannot say."""
+    async def write(self, push: Push, event: Event) -> Letter:
+        """The signed letter for an event; where `whole` holds, the event is a Task. Raises ValueError for what the
+        dialect cannot say."""
+        ...
+
+
+class Signer(Protocol):
+    """Signs letters with a key that lasts as long as the store."""
+
+    async def sign(self, audience: str, task: str, body: bytes) -> str:
+        """A JWT that says that this server sends this body, of this task, to this URL, now."""
+        ...
+
+    async def keys(self) -> bytes:
+        """A JWK set as JSON: what such signatures are checked with."""
         ...

@@ -95,6 +95,10 @@ class Store(Protocol):
     @property
     def pushes(self) -> Pushes: ...
 
+    def secret(self, purpose: str) -> bytes:
+        """32 bytes that nobody else knows: the same as long as the store lasts, and others for each purpose."""
+        ...
+
     def append(self, change: Append) -> asyncio.Future[Appended]:
         """Writes one change, together with whatever else waits, in one commit (group commit).
 

@@ -162,7 +162,7 @@ class Carrier:
     async def _answer(self, event: Event) -> tuple[Reply | None, str]:
         """What the receiver answers to an event, or why there is no answer."""
         try:
-            letter = self._means.letters.write(self.push.config, event)
+            letter = await self._means.letters.write(self.push, event)
             return await self._means.outbound.post(self.push.config.url, letter.body, letter.headers), ""
         except (Forbidden, Unreachable) as error:
             return None, str(error)

@@ -168,6 +168,11 @@ class StoreSessions:
         assert await store.context(OWNER, "other", "c") == ContextState()
         assert await store.context(Owner("default", "stranger"), AGENT, "c") == ContextState()
 
+    async def test_a_store_has_secrets_of_its_own_one_for_each_purpose(self, store: Store) -> None:
+        assert len(store.secret("one")) == 32
+        assert store.secret("one") == store.secret("one")
+        assert store.secret("one") != store.secret("two")
+
     async def test_the_epoch_names_the_store(self, store: Store) -> None:
         assert len(store.epoch) == 8
         assert int(store.epoch, 16) >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import sqlite3
 import threading
@@ -71,7 +72,7 @@ class SqliteStore:
     """Implements `dragoman.ports.Store` on one SQLite file."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int], sizes: Sizes) -> None:
-        secret = blobs.secret(connection)
+        self._secret = secret = blobs.secret(connection)
         marker = blobs.marker(secret)
         self._path = path
         self._clock = clock
@@ -89,6 +90,9 @@ class SqliteStore:
         self._erasures = Erasures(self._read, self._writer, clock)
         self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low=True))
         self.pushes = Outbox(self._read, self._writer, clock)
+
+    def secret(self, purpose: str) -> bytes:
+        return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         return self._spill.append(change)
