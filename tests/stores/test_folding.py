@@ -225,8 +225,10 @@ async def test_no_append_waits_for_what_may_wait(store: SqliteStore) -> None:
     order: list[str] = []
     held = threading.Event()
     blocked = store._writer.submit(lambda connection: held.wait(10))
+    store._writer.flush()
     low = [store._writer.submit(lambda connection: order.append("low"), low=True) for _ in range(3)]
     appends = [store._writer.submit(lambda connection: order.append("append")) for _ in range(5)]
+    store._writer.flush()
     held.set()
     await asyncio.gather(blocked, *low, *appends)
     assert order == ["append"] * 5 + ["low"] * 3
@@ -240,8 +242,12 @@ async def test_what_may_wait_gets_a_turn_under_a_load_without_pause(
     order: list[str] = []
     held = threading.Event()
     blocked = store._writer.submit(lambda connection: held.wait(10))
+    store._writer.flush()
     low = store._writer.submit(lambda connection: order.append("low"), low=True)
-    appends = [store._writer.submit(lambda connection: order.append("append")) for _ in range(30)]
+    appends = []
+    for _ in range(30):
+        appends.append(store._writer.submit(lambda connection: order.append("append")))
+        store._writer.flush()
     held.set()
     await asyncio.gather(blocked, low, *appends)
     assert 0 < order.index("low") < 10

@@ -199,6 +199,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         await self._spill.close()
+        self._writer.flush()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:

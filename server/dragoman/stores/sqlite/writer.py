@@ -1,9 +1,9 @@
 """The one thread that writes: group commit.
 
-It takes whatever waits, applies it in one transaction, commits once and wakes all callers of the batch with one
-call into their loop. A change whose guard does not hold is refused alone. Should the database itself refuse an
-item (which no guard foresaw), the batch is rolled back and each item tried on its own, so that its neighbours
-never pay for it; nobody was told of the batch before.
+It takes whatever the loop has gathered for it, applies it in one transaction, commits once and wakes all callers
+of the batch with one call into their loop. A change whose guard does not hold is refused alone. Should the database
+itself refuse an item (which no guard foresaw), the batch is rolled back and each item tried on its own, so that its
+neighbours never pay for it; nobody was told of the batch before.
 
 Work that may wait (`low`) has a slot of its own: one piece at a time, each in its own transaction, while no change
 waits; after `PATIENCE` commits it gets one turn all the same.
@@ -28,13 +28,14 @@ from dragoman.core.names import Owner
 from dragoman.stores.sqlite.apply import Transaction
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.folding import Growth
+from dragoman.stores.sqlite.gathering import Gathering
 from dragoman.stores.sqlite.standing import Counters
 from dragoman.stores.sqlite.trouble import explain, outage
 
 log = logging.getLogger("dragoman.store")
 
 BATCH: Final = 512
-"""Most changes in one commit: bounds how long the first of them waits for the last."""
+"""Changes after which a commit takes no more: bounds how long the first of them waits for the last."""
 
 PATIENCE: Final = 64
 """Commits that waiting low work lets pass, so that a store without a pause is kept in order too."""
@@ -92,7 +93,8 @@ class Writer:
         self._growth = Growth()
         self.counters = Counters()
         """For jobs on this thread alone."""
-        self._queue: SimpleQueue[Waiting | Urgent | Nudge] = SimpleQueue()
+        self._queue: SimpleQueue[list[Waiting] | Urgent | Nudge] = SimpleQueue()
+        self._gathering = Gathering(self._hand_over, BATCH)
         self._urgent: deque[Urgent] = deque()
         self._low: deque[Waiting] = deque()
         self._passed = 0
@@ -112,8 +114,19 @@ class Writer:
             self._low.append(Waiting(job, future))
             self._queue.put(Nudge.LOW)
         else:
-            self._queue.put(Waiting(job, future))
+            self._gathering.add(Waiting(job, future))
         return future
+
+    def flush(self) -> None:
+        """Has the thread take what was submitted so far. To be called on the loop, before `close` elsewhere."""
+        self._gathering.flush()
+
+    def _hand_over(self, work: list[Waiting]) -> None:
+        if self._closed:
+            for item in work:
+                Done(item.future, error=RuntimeError("the store is closed")).deliver()
+        else:
+            self._queue.put(work)
 
     def first(self, job: Callable[[sqlite3.Connection], Any]) -> None:
         """Runs a write in the next commit, before whatever waits. Blocks. Raises what the write raised."""
@@ -140,10 +153,9 @@ class Writer:
     def _run(self) -> None:
         open_for_more = True
         while open_for_more:
-            batch = self._take()
+            work, open_for_more = self._take()
             self._serve_urgent()
-            open_for_more = Nudge.CLOSE not in batch
-            self._write([item for item in batch if isinstance(item, Waiting)])
+            self._write(work)
             self._passed += 1
             while open_for_more and self._low and (self._queue.empty() or self._passed > PATIENCE):
                 self._passed = 0
@@ -172,14 +184,21 @@ class Writer:
             self._deliver(self._commit(work))
             self._checkpointer.committed(self._connection)
 
-    def _take(self) -> list[Waiting | Urgent | Nudge]:
-        batch = [self._queue.get()]
+    def _take(self) -> tuple[list[Waiting], bool]:
+        """What waits, and whether there may be more."""
+        work: list[Waiting] = []
+        came = self._queue.get()
         try:
-            while len(batch) < BATCH:
-                batch.append(self._queue.get_nowait())
+            while True:
+                if came is Nudge.CLOSE:
+                    return work, False
+                if isinstance(came, list):
+                    work += came
+                if len(work) >= BATCH:
+                    return work, True
+                came = self._queue.get_nowait()
         except Empty:
-            pass
-        return batch
+            return work, True
 
     def _commit(self, batch: list[Waiting]) -> list[Done]:
         try:

@@ -1,0 +1,59 @@
+"""What a loop has to write, handed over in one piece when it has nothing else to do.
+
+A commit costs the same work for one change as for ten: system calls, two hand-overs between threads, the interpreter's
+lock taken back from a busy loop after each statement. Where requests come in one by one, as gRPC's do, a writer that
+takes the first change at once finds two or three of them; one that is given what a busy loop gathers finds ten to
+thirty (64 callers: 0.82 of the CPU of a send over gRPC, 0.86 over JSON). A loop with nothing to do hands over at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+HOLD: Final = 0.005
+"""Seconds that a change waits at most while the loop is busy."""
+
+IDLE: Final = 40e-6
+"""A turn of the loop that took fewer seconds did nothing."""
+
+TURNS: Final = 2
+"""Such turns, one after the other, before a loop counts as idle: what gRPC's thread has for it takes one to come."""
+
+T = TypeVar("T")
+
+
+class Gathering(Generic[T]):
+    """Gathers on the running loop. `hand_over` is called there, with all that was added, in its order."""
+
+    def __init__(self, hand_over: Callable[[list[T]], None], most: int) -> None:
+        """`most` items are handed over whatever the loop does."""
+        self._hand_over = hand_over
+        self._most = most
+        self._items: list[T] = []
+
+    def add(self, item: T) -> None:
+        if not self._items:
+            now = time.perf_counter()
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._look, loop, self._items, now, now + HOLD, 0)
+        self._items.append(item)
+
+    def flush(self) -> None:
+        """Hands over what there is, now."""
+        if self._items:
+            items, self._items = self._items, []
+            self._hand_over(items)
+
+    def _look(self, loop: asyncio.AbstractEventLoop, items: list[T], last: float, until: float, quiet: int) -> None:
+        """Once in each turn of the loop. `last` is when the turn began."""
+        if items is not self._items:  # flushed
+            return
+        now = time.perf_counter()
+        quiet = quiet + 1 if now - last < IDLE else 0
+        if quiet < TURNS and len(items) < self._most and now < until:
+            loop.call_soon(self._look, loop, items, now, until, quiet)
+        else:
+            self.flush()
