@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.core import states
 from dragoman.core.names import Owner, key_of
-from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads, waiting
+from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, checkpoint, open_store, reads, waiting
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
@@ -148,6 +148,29 @@ async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: P
     store._checkpointer.close()
     wal = tmp_path / "tasks.db-wal"
     assert wal.stat().st_size < 64 * 1024 * 1024
+
+
+async def test_the_write_ahead_log_begins_anew_in_the_room_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "COMMITS", 16)
+    monkeypatch.setattr(checkpoint, "FRAMES", 200)
+    store = open_store(tmp_path / "tasks.db")
+    wal = tmp_path / "tasks.db-wal"
+
+    def look() -> tuple[int, int]:
+        """How often the log began anew (in its header), and its size."""
+        return int.from_bytes(wal.read_bytes()[12:16], "big"), wal.stat().st_size
+
+    await running(store)
+    first = look()
+    found = [first]
+    while found[-1][0] < first[0] + 3:  # the pytest timeout ends what never comes
+        for _ in range(50):  # a writer without a pause: the checkpoint beside it never catches up
+            await store.append(created(new_ref()))
+        found.append(look())
+    assert [size for _, size in found] == sorted(size for _, size in found)
+    await store.close()
 
 
 async def test_the_file_grows_by_the_event_not_by_the_task(store: SqliteStore, tmp_path: Path) -> None:
