@@ -686,7 +686,8 @@ async def test_one_is_read_by_its_id_or_as_the_first(tmp_path: Path) -> None:
 async def test_a_stranger_sees_none_and_changes_none(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         task = await here.send()
-        stranger = Call(replace(here.call().caller, owner=replace(here.call().caller.owner, principal="eve")))
+        caller = here.call().caller
+        stranger = Call(replace(caller, owner=caller.owner._replace(principal="eve")))
         service = here.world.runtime.service
         for call in (
             service.create_push(stranger, pb.TaskPushNotificationConfig(task_id=task.id, url=OTHER)),

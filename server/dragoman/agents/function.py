@@ -20,6 +20,8 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Final, cast
@@ -76,14 +78,34 @@ async def take_turn(
 
 async def _result(function: AgentFunction, turn: Turn, thread: Thread) -> object:
     """What the function returned, after everything it yielded was put."""
+    match _kind(function):
+        case Kind.ASYNC_GENERATOR:
+            await _drain_async(cast("AsyncGenerator[object, None]", function(turn)), turn)
+            return None
+        case Kind.COROUTINE:
+            return await cast("Awaitable[object]", function(turn))
+        case Kind.GENERATOR:
+            return await thread.run(lambda: _drain(cast("Generator[object, None, object]", function(turn)), turn))
+        case Kind.PLAIN:
+            return await thread.run(lambda: function(turn))
+
+
+class Kind(Enum):
+    """How a function is called."""
+
+    ASYNC_GENERATOR = 1
+    COROUTINE = 2
+    GENERATOR = 3
+    PLAIN = 4
+
+
+@lru_cache(maxsize=1024)
+def _kind(function: AgentFunction) -> Kind:
     if inspect.isasyncgenfunction(function):
-        await _drain_async(cast("AsyncGenerator[object, None]", function(turn)), turn)
-        return None
+        return Kind.ASYNC_GENERATOR
     if inspect.iscoroutinefunction(function):
-        return await cast("Awaitable[object]", function(turn))
-    if inspect.isgeneratorfunction(function):
-        return await thread.run(lambda: _drain(cast("Generator[object, None, object]", function(turn)), turn))
-    return await thread.run(lambda: function(turn))
+        return Kind.COROUTINE
+    return Kind.GENERATOR if inspect.isgeneratorfunction(function) else Kind.PLAIN
 
 
 # Generators --------------------------------------------------------------------------------------------------------

@@ -52,6 +52,11 @@ async def _read(request: web.BaseRequest, limit: int) -> bytes:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
     budget = connections.budget(request) if not request.content.is_eof() else None
+    if budget is None and request.content.exception() is None:  # all of it is here
+        data = request.content.read_nowait()
+        if len(data) > limit:
+            raise _too_large(limit)
+        return data
     chunks: list[bytes] = []
     size = 0
     try:

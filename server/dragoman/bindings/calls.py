@@ -34,7 +34,7 @@ _log: Final = logging.getLogger("dragoman.bindings.jsonrpc")
 _BY_VERSION: Final = {"0.3": Dialect.V03, "0.2": Dialect.V03, "0.1": Dialect.V01}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Peer:
     """Who calls, and by which road: what the transport knows of a call."""
 
@@ -48,7 +48,8 @@ class Peer:
     """The cursor that the transport carries."""
     key: str = ""
     """The idempotency key that the transport carries."""
-    origin: Origin | None = None
+    origin: Callable[[], Origin | None] = lambda: None
+    """The address by which it reached us; few calls are about that."""
     lead: Dialect | None = None
     """The dialect that the address belongs to, if only one uses such addresses."""
 
@@ -94,7 +95,7 @@ class Calls:
         caller = callers.caller(self._service, peer.tenant or getattr(asked, "tenant", ""), peer.identity)
         access.about(caller, asked)
         if row.op.extended_card:
-            card = self._cards.extended(caller.agent, peer.origin, peer.identity, row.dialect)
+            card = self._cards.extended(caller.agent, peer.origin(), peer.identity, row.dialect)
             return Answer(row, card)
         assert row.op.call is not None
         operation = row.op.call(self._service)

@@ -38,7 +38,7 @@ async def peer_of(request: web.BaseRequest, variables: Mapping[str, str], known:
         extensions=extensions.asked(request.headers),
         after=request.headers.get("Last-Event-ID", ""),
         key=idempotency_key(request),
-        origin=cards.origin(request, known),
+        origin=lambda: cards.origin(request, known),
         lead=Dialect.RUST if request.rel_url.raw_path.startswith("/tenants/") else None,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from dragoman.core.names import Owner
 from dragoman.core.quotas import Quota
@@ -20,9 +20,11 @@ AGENT: Final = 2
 """Roles of a stored message: the numbers of `lf.a2a.v1.Role`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRef:
-    """Where a task is kept: its owner and its key of 16 bytes."""
+class TaskRef(NamedTuple):
+    """Where a task is kept: its owner and its key of 16 bytes.
+
+    A tuple, since it is looked up by at each step of a task: a dataclass's hash costs seven times as much.
+    """
 
     owner: Owner
     key: bytes
@@ -297,9 +299,13 @@ class Blob:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Append:
-    """One change of one task, written whole or not at all."""
+    """One change of one task, written whole or not at all.
+
+    Never changed once it is on its way. Not frozen: each making would cost 3 us more, and whoever prepares one would
+    make it several times.
+    """
 
     task: TaskRef
     guard: Guard

@@ -16,34 +16,39 @@ def check(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:
     message = request.message
     if not message.message_id:
         raise InvalidParams.field("message.messageId", "is required; any text that is unique to the sender")
-    for field, value in (
-        ("message.messageId", message.message_id),
-        ("message.contextId", message.context_id),
-        ("message.taskId", message.task_id),
-    ):
-        if len(value) > limits.ID_LENGTH:
-            raise InvalidParams.field(field, f"must be at most {limits.ID_LENGTH} characters")
+    _check_length("message.messageId", message.message_id)
+    _check_length("message.contextId", message.context_id)
+    _check_length("message.taskId", message.task_id)
     if message.role not in (pb.ROLE_USER, pb.ROLE_AGENT):
         raise InvalidParams.field("message.role", "must be ROLE_USER or ROLE_AGENT")
     if not message.parts:
         raise InvalidParams.field("message.parts", "must hold at least one part")
-    limits.check_value("metadata", request.metadata)
-    limits.check_value("message.metadata", message.metadata)
+    if request.HasField("metadata"):
+        limits.check_value("metadata", request.metadata)
+    if message.HasField("metadata"):
+        limits.check_value("message.metadata", message.metadata)
     if request.configuration.HasField("history_length") and request.configuration.history_length < 0:
         raise InvalidParams.field("configuration.historyLength", "must be 0 or more")
     for index, part in enumerate(message.parts):
-        _check_part(f"message.parts[{index}]", part, input_modes)
+        _check_part(index, part, input_modes)
 
 
-def _check_part(field: str, part: pb.Part, input_modes: Sequence[str]) -> None:
+def _check_length(field: str, value: str) -> None:
+    if len(value) > limits.ID_LENGTH:
+        raise InvalidParams.field(field, f"must be at most {limits.ID_LENGTH} characters")
+
+
+def _check_part(index: int, part: pb.Part, input_modes: Sequence[str]) -> None:
     content = part.WhichOneof("content")
     if content is None:
-        raise InvalidParams.field(field, "must have exactly one of text, raw, url, data")
-    limits.check_value(f"{field}.metadata", part.metadata)
+        raise InvalidParams.field(f"message.parts[{index}]", "must have exactly one of text, raw, url, data")
+    if part.HasField("metadata"):
+        limits.check_value(f"message.parts[{index}].metadata", part.metadata)
     if content == "data":
-        limits.check_value(f"{field}.data", part.data)
+        limits.check_value(f"message.parts[{index}].data", part.data)
     media_type = media_type_of(part)
-    if media_type and not any(_matches(media_type, mode) for mode in input_modes):
+    if media_type and media_type not in input_modes and not any(_matches(media_type, mode) for mode in input_modes):
+        field = f"message.parts[{index}]"
         raise ContentTypeNotSupported(
             f'{field}.mediaType: "{media_type}" is not accepted by this agent; use one of {", ".join(input_modes)}',
             metadata={"field": f"{field}.mediaType", "accepted": ", ".join(input_modes)},

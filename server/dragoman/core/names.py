@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dragoman.core.errors import AgentNotFound
 
@@ -37,8 +36,7 @@ RESERVED: Final = frozenset(
 """First path segments that are routes of ours or of the protocol: an agent of that name could not be reached."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """Whose a task is. Everything stored is keyed by it."""
 
     scope: str

@@ -40,7 +40,9 @@ class Batch:
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._home = threading.get_ident()
-        self._lock = threading.Condition()
+        self._lock = threading.RLock()
+        self._room: threading.Condition | None = None
+        """Where other threads wait for room; made for the first of them."""
         self._pending: list[Change] = []
         self._notes = NOTHING
         self._events = 0
@@ -81,8 +83,9 @@ class Batch:
                 else:
                     self._loop.call_soon_threadsafe(self._start)
             if threading.get_ident() != self._home:
+                self._room = self._room or threading.Condition(self._lock)
                 while self.full and self._error is None:
-                    self._lock.wait()
+                    self._room.wait()
         return Room(self)
 
     async def flush(self) -> None:
@@ -101,7 +104,8 @@ class Batch:
         """Refuses whatever is put from now on, and wakes all who wait."""
         with self._lock:
             self._error = self._error or error or TurnOver("the turn is over")
-            self._lock.notify_all()
+            if self._room is not None:
+                self._room.notify_all()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -157,7 +161,8 @@ class Batch:
             self._events -= events
             self._bytes -= size
             self._error = self._error or error
-            self._lock.notify_all()
+            if self._room is not None:
+                self._room.notify_all()
         self._wake()
         self._start()
 

@@ -34,15 +34,7 @@ from dragoman.runtime.batch import Batch, Change
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.deadlines import Deadlines
 from dragoman.runtime.log import Log
-from dragoman.runtime.notices import (
-    BROKEN,
-    DRAINED,
-    LOST,
-    OUTDATED,
-    OVERTAKEN,
-    again,
-    notice,
-)
+from dragoman.runtime.notices import BROKEN, DRAINED, LOST, OUTDATED, OVERTAKEN, again, notice
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.shown import Shown
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -58,6 +50,8 @@ HELD_FOR: Final = 2.0
 FENCED_AFTER: Final = 10.0
 """Seconds a cancelled agent has to stop before its task ends without it."""
 
+NO_MESSAGE: Final = pb.Message()
+"""In the place of a message that has not been read yet."""
 
 INSIST: Final = (0.5, 30.0)
 """Seconds between two tries to write the end of a turn: at first, and at most."""
@@ -65,6 +59,25 @@ INSIST: Final = (0.5, 30.0)
 
 class Run:
     """Drives one claimed task. Implements `dragoman.ports.Desk` for its agent."""
+
+    # What most runs never change stays here: an object of more than 30 attributes has a dictionary of its own kind,
+    # and is made in twice the time.
+    message: pb.Message = NO_MESSAGE
+    envelope: pb.SendMessageRequest = pb.SendMessageRequest()
+    asked: pb.Message | None = None
+    memory = b""
+    previous_artifacts: Sequence[pb.Artifact] = ()
+    references: Sequence[pb.Task] = ()
+    cancelled = False
+    stopping = False
+    refusal = ""
+    """Why the agent does not let itself be canceled; empty while it does."""
+    _context = ContextState()
+    _fresh_context = False
+    _task: asyncio.Task[None] | None = None
+    _ending = False
+    _reason = ""
+    _said_working = False
 
     def __init__(
         self,
@@ -81,7 +94,6 @@ class Run:
         """`first`: the events of the append that made the task and claimed it, for a task that is new."""
         assert head.running, "a run begins with a claim"
         self.head = head
-        self.cancelled = False
         loop = asyncio.get_running_loop()
         self.first: asyncio.Future[pb.Message | None] = loop.create_future()
         """Done when the task is seen (None), or with the Message that came instead of it."""
@@ -99,26 +111,11 @@ class Run:
         self._mail = asyncio.Event()
         self._history: list[pb.Message] = []
         self._touched: set[str] = set()
-        self._context = ContextState()
-        self._fresh_context = False
         self._taken = head.taken
-        self._task: asyncio.Task[None] | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self._ending = False
-        self._reason = ""
         self._deadlines = Deadlines(agent.spec, lambda: self.cancel("deadline"))
-        self._said_working = False
         self.principal = head.principal
-        self.message = pb.Message()
-        self.envelope = pb.SendMessageRequest()
-        self.asked: pb.Message | None = None
-        self.memory = b""
         self.attempt = head.attempt
-        self.previous_artifacts: Sequence[pb.Artifact] = ()
-        self.references: Sequence[pb.Task] = ()
-        self.stopping = False
-        self.refusal = ""
-        """Why the agent does not let itself be canceled; empty while it does."""
         if head.visible:
             self.first.set_result(None)
 
@@ -143,7 +140,7 @@ class Run:
         self._deadlines.start()
         try:
             while await self._end(await self._turn()):
-                self.message = pb.Message()
+                self.message = NO_MESSAGE
         except Refused as refused:
             log.info("run stopped: %s", refused.reason, extra=self._fields)
         except Exception:
@@ -240,7 +237,7 @@ class Run:
     async def _turn(self) -> Ending:
         """Runs the agent. A cancel that it obeys becomes CANCELED; one that it ignores is overtaken by its result."""
         try:
-            if not self.message.message_id:
+            if self.message is NO_MESSAGE:
                 await self._turn_to_next()
             if not self._fresh_context:
                 self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)

@@ -197,11 +197,12 @@ class Sending:
         else:
             change = self._create(call, await self._host(call.caller, message), message, envelope)
         if asked.HasField("task_push_notification_config"):
-            config = self._webhooks.inlined(asked.task_push_notification_config, message.task_id, call.dialect)
-            change = replace(change, push=config)
-        joins = owner if call.caller.joined and change.task.owner != owner else None
-        quota = self._admission.quota(call.caller.identity, call.caller.agent)
-        return replace(change, key=named, joins=joins, quota=quota)
+            change.push = self._webhooks.inlined(asked.task_push_notification_config, message.task_id, call.dialect)
+        if call.caller.joined and change.task.owner != owner:
+            change.joins = owner
+        change.key = named
+        change.quota = self._admission.quota(call.caller.identity, call.caller.agent)
+        return change
 
     async def _meant(self, call: Call, message: pb.Message) -> Head | None:
         """The task that a message is for: one that the caller sees, or one of the conversation that it joins with it.
@@ -284,10 +285,10 @@ class Sending:
 
     async def _commit(self, change: Append) -> Sent:
         """Writes a message and begins the run it claimed, whether or not the caller is still there to hear of it."""
-        session = self._dispatch.reserve()
+        session = change.claim = self._dispatch.reserve()
         if change.create is not None and not session:
             # A task that has to wait is shown: who sent it may follow it, and nobody is held for a Message.
-            change = replace(change, create=replace(change.create, visible=True))
+            change.create = replace(change.create, visible=True)
         inbound = change.message if change.create else None
         fresh = change.create is not None and change.create.fresh_context
         first = StoredMessage(1, USER, inbound.message, inbound.envelope, inbound.sender) if inbound else None
@@ -297,7 +298,7 @@ class Sending:
             started.append(self._dispatch.settle(session, appended, first, fresh_context=fresh))
 
         try:
-            appended = await self._log.append(replace(change, claim=session), written)
+            appended = await self._log.append(change, written)
         except Repeated:
             raise
         except Overrun as overrun:
