@@ -7,7 +7,7 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Ending, Notes, TurnOver
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.bus import Bus, Job, Signal, Stop
-from dragoman.ports.outbound import Forbidden, Outbound, Reply, Unreachable
+from dragoman.ports.outbound import Forbidden, NobodyThere, Outbound, Reply, Unreachable
 from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
 from dragoman.ports.security import Authenticator
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
@@ -28,6 +28,7 @@ __all__ = [
     "Letter",
     "Letters",
     "NOTHING",
+    "NobodyThere",
     "Notes",
     "Outbound",
     "PushKey",

@@ -15,6 +15,10 @@ class Unreachable(Exception):
     """No answer: no such host, refused, broken off, too slow or too long. The text says which."""
 
 
+class NobodyThere(Unreachable):
+    """No connection, or one that was closed without a word: it is the host that is missing, not a path of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a server answered. `headers` have lower-case names."""

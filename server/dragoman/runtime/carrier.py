@@ -18,10 +18,11 @@ from typing import Final
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.log import Cut, Event
 from dragoman.core.push import Attempt, Patience, Push, PushState, Settled, Verdict, asked_to_wait, reason
-from dragoman.ports import Forbidden, Letters, Outbound, Reply, Store, Unreachable
+from dragoman.ports import Forbidden, Letters, NobodyThere, Outbound, Reply, Store, Unreachable
 from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.ledger import Ledger
 from dragoman.runtime.past import Past, present
+from dragoman.runtime.resting import Rests
 
 log = logging.getLogger("dragoman.push")
 
@@ -47,6 +48,7 @@ class Means:
     now: Callable[[], datetime]
     turn: Callable[[str], AbstractAsyncContextManager[None]]
     """A turn to call a host: so many calls at a time, and so many for each host."""
+    rests: Rests
     hold: float = HOLD
 
 
@@ -125,11 +127,12 @@ class Carrier:
         except Cut:
             event = subscriber.mark(await present(self._means.store, self.push.task, self._at))
             subscriber.at = event.sequence
-        async with self._means.turn(self.push.config.host):
+        host = self.push.config.host
+        async with self._means.rests.call(host) as why, self._means.turn(host):
             if self._interrupted:  # waiting for a turn may have taken long
                 return True
             self._pending = None
-            return await self._post(event)
+            return await self._post(event, why)
 
     async def _next(self, subscriber: Subscriber) -> Event | None:
         """The next event; None when none comes for a while, or when there is something else to look at."""
@@ -142,10 +145,11 @@ class Carrier:
             self._scope = None
         return await subscriber.next()
 
-    async def _post(self, event: Event) -> bool:
+    async def _post(self, event: Event, why: str) -> bool:
+        """Posts an event, unless there is a reason why that would be in vain."""
         means, config = self._means, self.push.config
         began = means.clock()
-        reply, error = await self._answer(event)
+        reply, error = (None, why) if why else await self._answer(event)
         ms = round((means.clock() - began) * 1000)
         status = reply.status if reply else 0
         attempt = Attempt(sequence=event.sequence, status=status, error=error[:ERROR_LENGTH], ms=ms)
@@ -163,12 +167,17 @@ class Carrier:
         """What the receiver answers to an event, or why there is no answer."""
         try:
             letter = await self._means.letters.write(self.push, event)
-            return await self._means.outbound.post(self.push.config.url, letter.body, letter.headers), ""
+            reply = await self._means.outbound.post(self.push.config.url, letter.body, letter.headers)
+        except NobodyThere as error:
+            self._means.rests.in_vain(self.push.config.host, str(error))
+            return None, str(error)
         except (Forbidden, Unreachable) as error:
             return None, str(error)
         except ValueError as error:
             log.exception("an event cannot be said in the words of its receiver")
             return None, f"the event cannot be written: {error}"
+        self._means.rests.there(self.push.config.host)
+        return reply, ""
 
     async def _settle(
         self,

@@ -27,6 +27,7 @@ from dragoman.runtime.log import Log
 from dragoman.runtime.push import CALLS, CALLS_PER_HOST, Courier
 from dragoman.runtime.redelivery import Redelivery
 from dragoman.runtime.referring import Referring
+from dragoman.runtime.resting import Rests
 from dragoman.runtime.retention import Retention
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
@@ -166,6 +167,7 @@ def _courier(store: Store, followers: Followers, session: int, pushing: Pushing)
         clock=asyncio.get_running_loop().time,
         now=pushing.now,
         turn=Turns(CALLS, CALLS_PER_HOST),
+        rests=Rests(),
         hold=pushing.hold,
     )
     return Courier(store, session, means, pushing.ready)

@@ -35,6 +35,9 @@ HELD: Final = 4096
 HELD_PER_HOST: Final = 64
 """Pushes that are held at a time: what is past that stays in the store, and no slow host takes all of them."""
 
+QUIET: Final = 65_536
+"""Tasks that are known to need no nudge; past that all of them are looked at once more."""
+
 GRACE: Final = 5.0
 """Seconds that calls under way get to be answered when the server stops."""
 
@@ -61,6 +64,7 @@ class Courier:
         self._means = means
         self._ready = ready
         self._look = look
+        self._next_look = 0.0
         self._carriers: dict[PushKey, Carrier] = {}
         self._tasks: dict[PushKey, asyncio.Task[None]] = {}
         self._hosts: Counter[str] = Counter()
@@ -69,6 +73,7 @@ class Courier:
         self._wake = asyncio.Event()
         self._after = ""
         self._running: asyncio.Task[None] | None = None
+        means.rests.ended = self._somebody_there
         self._deaf: Stop | None = None
         self.counts = Delivered()
 
@@ -88,6 +93,11 @@ class Courier:
                 if task == ref:
                     carrier.doubt()
             self.nudge(ref)
+
+    def _somebody_there(self) -> None:
+        """A host rests no longer: what is due for it is begun now."""
+        self._next_look = 0.0
+        self._wake.set()
 
     def following(self, ref: TaskRef) -> int:
         """How many followers of a task here are carriers of ours."""
@@ -121,19 +131,18 @@ class Courier:
         if self._ready is not None:
             await self._ready.wait()
         clock = asyncio.get_running_loop().time
-        next_look = clock()
         while True:
             try:
                 await self._take_nudges()
-                if clock() >= next_look:
-                    next_look = clock() + self._look
+                if clock() >= self._next_look:
+                    self._next_look = clock() + self._look
                     await self.look()
             except Exception:
                 self.counts.failed += 1
                 log.exception("could not look for what is to be pushed")
                 await asyncio.sleep(self._look)
             try:
-                async with asyncio.timeout_at(next_look):
+                async with asyncio.timeout_at(self._next_look):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -150,9 +159,12 @@ class Courier:
         nudged, self._nudged = self._nudged, set()
         for ref in nudged:
             live = [push for push in await self._store.pushes.of(ref) if push.state is PushState.LIVE]
-            await self._begin(push for push in live if push.due)
+            # Hosts that rest are left to the looks, which try them in bulk.
+            await self._begin(push for push in live if push.due and push.config.host not in self._means.rests)
             # Those who are held hear of the next event as followers, and what is due later is found by a look.
             if all(push.due or (ref, push.config.id) in self._carriers for push in live):
+                if len(self._quiet) >= QUIET:
+                    self._quiet.clear()
                 self._quiet.add(ref)
 
     # Carriers ---------------------------------------------------------------------------------------------------

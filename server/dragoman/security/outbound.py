@@ -27,7 +27,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from dragoman.core.targets import Rules, Target, read
-from dragoman.ports import Forbidden, Reply, Unreachable
+from dragoman.ports import Forbidden, NobodyThere, Reply, Unreachable
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, for a port. Raises OSError when there are none."""
@@ -163,7 +163,8 @@ class Guard:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = self._explain(error)
             log.info("%s: %s", target.place, why, extra={"cause": repr(error)[:500]})
-            raise Unreachable(f"{target.place}: {why}") from None
+            missing = isinstance(error, _MISSING)
+            raise (NobodyThere if missing else Unreachable)(f"{target.place}: {why}") from None
         finally:
             _host.reset(token)
 
@@ -227,6 +228,14 @@ class Guard:
                 return "answered with what is no HTTP"
         return "broke off"
 
+
+_MISSING: Final = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientOSError,
+    aiohttp.ConnectionTimeoutError,
+    aiohttp.ServerDisconnectedError,
+)
+"""What goes wrong before anybody has said a word."""
 
 _REASONS: Final = {
     errno.ECONNREFUSED: "refused the connection",
