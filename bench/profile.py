@@ -1,6 +1,6 @@
-"""`python -m bench.profile`: where the microseconds of one send go, in our server under load.
+"""`python -m bench.profile`: where the microseconds of one send or GetTask go, in our server under load.
 
-Two passes. The first measures alone: CPU time of each thread, over the sends that it served. The second lets py-spy
+Two passes. The first measures alone: CPU time of each thread, over the answers that it gave. The second lets py-spy
 look at the stacks, whose shares then divide those microseconds. A look belongs to the part of the innermost frame; what
 has no frame of Python (uvloop, gRPC's C core, SQLite, system calls) belongs to the frame that called it, which for the
 loop and for gRPC is nobody: "no Python frame".
@@ -28,6 +28,7 @@ RATE: Final = 200
 """Looks a second. More and py-spy falls behind on the core that it shares with the load."""
 
 TOP: Final = 25
+KINDS: Final = ("send", "get")
 NO_FRAME: Final = "no Python frame"
 _LOOPS: Final = ("Runner.run (asyncio/runners.py", "Thread.run (threading.py", "_worker (concurrent/futures/thread.py")
 """Innermost frames of threads that are in no code of anybody's: the loop, and pools."""
@@ -89,7 +90,7 @@ def looks(raw: str) -> Iterator[Look]:
 
 
 class Costs(NamedTuple):
-    """Microseconds of CPU a send: by thread, by thread and part, by function alone and with what it calls."""
+    """Microseconds of CPU an answer: by thread, by thread and part, by function alone and with what it calls."""
 
     threads: dict[str, float]
     parts: dict[tuple[str, str], float]
@@ -97,7 +98,7 @@ class Costs(NamedTuple):
     whole: dict[str, float]
 
 
-def shared_out(spent: dict[str, float], found: list[Look], sends: int) -> Costs:
+def shared_out(spent: dict[str, float], found: list[Look], answers: int) -> Costs:
     """Divides each thread's seconds (by its number and name) among its looks."""
     names = {look.tid: look.thread for look in found}
     seen: Counter[int] = Counter()
@@ -108,12 +109,12 @@ def shared_out(spent: dict[str, float], found: list[Look], sends: int) -> Costs:
     for thread, seconds in spent.items():
         number, _, comm = thread.partition(" ")
         seconds_of[int(number)] = seconds
-        threads[names.get(int(number), f"{comm}, native")] += seconds / sends * 1e6
+        threads[names.get(int(number), f"{comm}, native")] += seconds / answers * 1e6
     parts: defaultdict[tuple[str, str], float] = defaultdict(float)
     functions: defaultdict[str, float] = defaultdict(float)
     whole: defaultdict[str, float] = defaultdict(float)
     for look in found:
-        us = seconds_of.get(look.tid, 0.0) / sends * 1e6 * look.count / seen[look.tid]
+        us = seconds_of.get(look.tid, 0.0) / answers * 1e6 * look.count / seen[look.tid]
         parts[look.thread, look.part] += us
         if look.frames and not look.waits:
             functions[look.frames[-1].text] += us
@@ -122,11 +123,11 @@ def shared_out(spent: dict[str, float], found: list[Look], sends: int) -> Costs:
     return Costs(dict(threads), dict(parts), dict(functions), dict(whole))
 
 
-def measure(binding: str, callers: int, seconds: float) -> tuple[Costs, float, Counter[str]]:
-    """Both passes: what a send costs, sends a second, and looks by thread. Raises LoadFailed."""
+def measure(kind: str, binding: str, callers: int, seconds: float) -> tuple[Costs, float, Counter[str]]:
+    """Both passes: what an answer costs, answers a second, and looks by thread. Raises LoadFailed."""
     with started(CONTESTANTS[OURS]) as server, Loader() as loader:
         job = Job(
-            kind="send", binding=binding, whose=OURS, pid=server.pid, target=server.target(binding), callers=callers,
+            kind=kind, binding=binding, whose=OURS, pid=server.pid, target=server.target(binding), callers=callers,
             seconds=seconds, tools=False,
         )  # fmt: skip
         loader.ask(replace(job, seconds=seconds / 3))  # a server that has just begun is another one
@@ -163,11 +164,11 @@ def report(costs: Costs, rate: float, seen: Counter[str]) -> str:
     whole = [(name, f"{us:.1f}") for name, us in _largest(costs.whole)[:TOP]]
     return "\n\n".join(
         [
-            f"{rate:,.0f} sends/s, {total:.0f} µs of CPU a send",
-            table([("thread", "µs a send", "share", "looks"), *threads]),
-            table([("thread", "part", "µs a send"), *parts]),
-            table([("function, without what it calls", "µs a send"), *functions]),
-            table([("function of ours, with what it calls", "µs a send"), *whole]),
+            f"{rate:,.0f} a second, {total:.0f} µs of CPU each",
+            table([("thread", "µs each", "share", "looks"), *threads]),
+            table([("thread", "part", "µs each"), *parts]),
+            table([("function, without what it calls", "µs each"), *functions]),
+            table([("function of ours, with what it calls", "µs each"), *whole]),
         ]
     )
 
@@ -178,11 +179,12 @@ def _largest(costs: dict[Name, float]) -> list[tuple[Name, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.profile", description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--kind", choices=KINDS, default="send")
     parser.add_argument("--binding", choices=EVERY, default="grpc")
     parser.add_argument("--callers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=10)
     asked = parser.parse_args()
-    print(report(*measure(asked.binding, asked.callers, asked.seconds)))
+    print(report(*measure(asked.kind, asked.binding, asked.callers, asked.seconds)))
 
 
 if __name__ == "__main__":
