@@ -24,6 +24,7 @@ from dragoman.core.errors import A2AError, MethodNotFound
 from dragoman.core.extensions import IDEMPOTENCY, RESUME, SERVER
 from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import Event
+from dragoman.core.shared import form
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, jsonrpc, parts
@@ -110,8 +111,10 @@ class Calls:
             extensions=tuple(peer.extensions),
         )
         if not row.op.streaming:
-            answer = row.op.answer.FromString(await operation(call, asked))
-            return Answer(row, orjson.dumps(row.write(answer)))
+            answer = await operation(call, asked)
+            return Answer(
+                row, form(answer, row.write, lambda: orjson.dumps(row.write(row.op.answer.FromString(answer))))
+            )
         write, turn, show = row.results(), row.turn, extensions.shown(call.extensions)
         events = operation(call, asked)
         return Answer(row, events=events, results=lambda event: write(show(event), turn and event.ends))

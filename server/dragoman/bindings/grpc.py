@@ -28,6 +28,7 @@ from dragoman.bindings.ops import Operations
 from dragoman.bindings.serving import Bound, Options
 from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller
+from dragoman.core.shared import form
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.keyring import Keyring
@@ -164,9 +165,11 @@ class _Method:
             if self._operation is None:
                 answer = self._card(call.caller).SerializeToString()
             else:
-                answer = await self._operation(call, asked)
-                if self._row.encode is not None:
-                    answer = self._row.message(answer).SerializeToString()
+                found = await self._operation(call, asked)
+                if self._row.encode is None:
+                    answer = bytes(found)  # gRPC takes nothing that is derived from bytes
+                else:
+                    answer = form(found, self._row.encode, lambda: self._row.message(found).SerializeToString())
         except Exception as error:
             await self._refuse(context, error, access)
         except asyncio.CancelledError:

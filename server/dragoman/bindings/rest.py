@@ -21,12 +21,13 @@ from dragoman.bindings.access import Access, task_of
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.forms import Forms
-from dragoman.bindings.methods import SEND, STREAM, Operation, Row
+from dragoman.bindings.methods import GET, SEND, STREAM, Operation, Row
 from dragoman.bindings.pages import request_id
 from dragoman.bindings.serving import HttpOptions
 from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import Event
+from dragoman.core.shared import Shared, form
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, httprule, protojson
@@ -132,7 +133,8 @@ class Route:
         if self._operation is None:
             return self._card(request, caller.agent, caller.identity)
         named_extensions = extensions.asked(request.headers)
-        rust = rust or (self.dialect is Dialect.V1 and await self._is_rust(named, sent, caller, asked))
+        reads = row.op is GET  # whose answer tells in which dialect its task was made
+        rust = rust or (not reads and await self._is_rust(named, sent, caller, asked))
         call = Call(
             caller,
             shows_finished=row.shows_finished,
@@ -144,10 +146,12 @@ class Route:
         headers = extensions.told(named_extensions, self._cards, caller.agent, self.dialect)
         if row.streaming:
             return await self._stream(request, call, asked, forms.RUST if rust else row.forms, headers)
-        answer = row.message(await self._operation(call, asked))
+        answer = await self._operation(call, asked)
+        rust = rust or (reads and await self._is_rust(named, sent, caller, asked, answer))
         codec = protojson.compile(row.response, flat_json.RUST) if rust else self._codec
         headers = {"Content-Type": self._media_type(request), **headers}
-        return web.Response(body=codec.encode(answer), headers=headers)
+        said = form(answer, codec, lambda: codec.encode(row.message(answer)))
+        return web.Response(body=said, headers=headers)
 
     def _card(self, request: web.BaseRequest, agent: str, identity: Identity) -> web.Response:
         origin = cards.origin(request, self._cards)
@@ -157,15 +161,19 @@ class Route:
         body = self._cards.extended(agent, origin, identity, self.dialect)
         return web.Response(body=body, headers={"Content-Type": JSON, "Cache-Control": "private, no-store"})
 
-    async def _is_rust(self, named: str, sent: object, caller: Caller, asked: Any) -> bool:
+    async def _is_rust(self, named: str, sent: object, caller: Caller, asked: Any, answer: bytes = b"") -> bool:
         """Whether a2a-rust 0.3 asks: by the shape of its message, by its own paths, or by the task it has made.
 
         Who names exactly 1.0 is another client of the same task; a2a-rust names the patch, or nothing.
         """
+        if self.dialect is not Dialect.V1:
+            return False
         if self.row.op in (SEND, STREAM):
             return bool(sent) and flat_json.is_rust(sent)
         if named == "1.0":
             return False
+        if isinstance(answer, Shared):
+            return answer.dialect == Dialect.RUST.value
         task_id = task_of(asked)
         return bool(task_id) and await self._service.made_in(caller, task_id) == Dialect.RUST.value
 

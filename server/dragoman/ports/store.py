@@ -126,6 +126,12 @@ class Store(Protocol):
         """The task as it is, with the last `history` messages (None: all). Reads only what it returns."""
         ...
 
+    async def get(
+        self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
+    ) -> Snapshot | None:
+        """`find` and `read` in one consistent look."""
+        ...
+
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         """Up to about `limit` events with sequences after `after`, in order (whole appends, so a few more).
 

@@ -215,8 +215,13 @@ class TaskService:
     async def get_task(self, call: Call, request: pb.GetTaskRequest) -> bytes:
         """A serialized Task, with the last `history_length` messages (absent: all; 1.0 §3.2.4)."""
         history = _history_length(request)
-        head = await self._find(call.caller, request.id)
-        return (await self._snapshot(head.ref, history)).task
+        if not request.id:
+            raise InvalidParams.field("id", "is required")
+        caller = call.caller
+        found = await self._store.get(caller.owner, caller.agent, request.id, joined=caller.joined, history=history)
+        if found is None:
+            raise TaskNotFound
+        return found.task
 
     async def list_tasks(self, call: Call, request: pb.ListTasksRequest) -> bytes:
         """A serialized ListTasksResponse (1.0 §3.1.4)."""

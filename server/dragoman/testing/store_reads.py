@@ -119,6 +119,19 @@ class StoreReads:
         task = await self.task(store, last, history)
         assert [one.parts[0].text for one in task.history] == (["hello", "1", "2", "3"] if left is None else left)
 
+    @pytest.mark.parametrize("history", [None, 0, 1])
+    async def test_what_a_client_gets_is_what_is_found_and_read(self, store: Store, history: int | None) -> None:
+        claimed = await running(store)
+        last = status(states.COMPLETED, "three")
+        for change in (status(states.WORKING, "one"), chunk("out", "two"), last):
+            await store.append(by_runner(claimed, change, end=change is last))
+            for _ in range(2):  # what was read a moment ago may be told from memory
+                got = await store.get(OWNER, AGENT, claimed.head.id, history=history)
+                assert got is not None
+                assert got.head == await store.find(OWNER, AGENT, claimed.head.id)
+                assert got == await store.read(claimed.head.ref, history=history)
+                assert pb.Task.FromString(got.task).status.state == got.head.state
+
     async def test_artifacts_may_be_left_out(self, store: Store) -> None:
         done = await finished(store, artifact("a", "x"))
         snapshot = await store.read(done.head.ref, artifacts=False)
@@ -138,14 +151,17 @@ class StoreReads:
         done = await finished(store)
         for owner in STRANGERS:
             assert await store.find(owner, AGENT, done.head.id) is None
+            assert await store.get(owner, AGENT, done.head.id) is None
             assert await store.page(Query(owner, AGENT)) == Page()
         assert await store.find(OWNER, "another", done.head.id) is None
+        assert await store.get(OWNER, "another", done.head.id) is None
         assert (await store.page(Query(OWNER, "another"))).total == 0
 
     async def test_an_id_that_is_none_of_ours_is_not_found(self, store: Store) -> None:
         head = (await finished(store)).head
         for wrong in ("", "1", head.id + "0", head.id.replace("-", ""), f"{{{head.id}}}"[:36]):
             assert await store.find(OWNER, AGENT, wrong) is None
+            assert await store.get(OWNER, AGENT, wrong) is None
 
     # Pages ------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from dragoman.core import links, references
 from dragoman.core.log import Event, TaskRef
+from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.core.references import EVENT, MESSAGE, RAW, TASK, URL, Reference, Tree
 from dragoman.ports import Conversation, Snapshot
@@ -66,6 +67,18 @@ class Inline:
         if found is None or self._marker not in found.task:
             return found
         return replace(found, task=self._restore(found.task, TASK, Room(self._limit)))
+
+    def get(
+        self,
+        connection: sqlite3.Connection,
+        owner: Owner,
+        agent: str,
+        task_id: str,
+        joined: bool,
+        history: int | None,
+    ) -> Snapshot | None:
+        head = reads.find(connection, owner, agent, task_id, joined)
+        return self.read(connection, head.ref, history, True) if head else None
 
     def events(self, connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int) -> list[Event]:
         """Fewer than `limit` when their blobs alone would be more than one answer holds."""

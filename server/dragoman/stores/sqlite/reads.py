@@ -7,7 +7,7 @@ A Task is the join of framed rows: identity, status, artifacts, history, metadat
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any, Final
 
@@ -119,22 +119,29 @@ def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, arti
     if number is None or row is None:
         return None
     head = head_of(ref, row)
-    return Snapshot(head, _task(connection, number, head, row[-2], history, artifacts))
+    return Snapshot(head, task_bytes(connection, number, head, row[-2], history, artifacts))
 
 
-def _task(
-    connection: sqlite3.Connection, owner: int, head: Head, metadata: bytes, history: int | None, artifacts: bool
+def task_bytes(
+    connection: sqlite3.Connection,
+    owner: int,
+    head: Head,
+    metadata: bytes,
+    history: int | None,
+    artifacts: bool,
+    take: Callable[[sqlite3.Cursor], Iterable[Any]] = iter,
 ) -> bytes:
+    """A serialized Task. `take` fetches the rows of artifacts and of messages, and may refuse to."""
     where = (owner, head.ref.key)
     said = b""
     if head.status_message:
         (said,) = connection.execute(MESSAGE, (*where, head.status_message)).fetchone()
     parts = [frames.text(1, head.id), frames.text(2, head.context), status_bytes(head, said)]
     if artifacts:
-        parts += _artifacts(connection.execute(ARTIFACTS, where))
+        parts += _artifacts(take(connection.execute(ARTIFACTS, where)))
     if history != 0:
         rows = connection.execute(HISTORY, (*where, head.status_message, -1 if history is None else history))
-        parts += [data for (data,) in rows][::-1]
+        parts += [data for (data,) in take(rows)][::-1]
     parts.append(frames.submessage(6, metadata))
     return b"".join(parts)
 
@@ -216,7 +223,7 @@ def page(connection: sqlite3.Connection, query: Query) -> Page:
     for row in rows[: query.size]:
         owner = query.owner if row[0] == number else owner_of(connection, row[0])
         head = head_of(TaskRef(owner, row[1]), row[2:])
-        tasks.append(_task(connection, row[0], head, row[-1], query.history, query.artifacts))
+        tasks.append(task_bytes(connection, row[0], head, row[-1], query.history, query.artifacts))
     more = head is not None and len(rows) > query.size
     return Page(tasks, total, sort_key(head) if head is not None and more else None)
 

@@ -26,6 +26,7 @@ from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.erasures import Erasures
 from dragoman.stores.sqlite.folding import Folder
 from dragoman.stores.sqlite.inline import Inline
+from dragoman.stores.sqlite.near import Away, Near
 from dragoman.stores.sqlite.outbox import Outbox
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.sizes import DEFAULT, Sizes
@@ -80,6 +81,7 @@ class SqliteStore:
         self._checkpointer = Checkpointer(lambda: connect(path), path)
         self._writer = Writer(connection, clock, self._checkpointer)
         self._local = threading.local()
+        self._near = Near(connect(path, readonly=True), marker)
         self._reading: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, "dragoman-reader", self._open_reader)
         self._files = Files(backup.blobs_of(path))
@@ -98,7 +100,10 @@ class SqliteStore:
         return self._spill.append(change)
 
     async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> Head | None:
-        return await self._read(reads.find, owner, agent, task_id, joined)
+        try:
+            return self._near.find(owner, agent, task_id)
+        except Away:
+            return await self._read(reads.find, owner, agent, task_id, joined)
 
     async def host(self, owner: Owner, context: str) -> Owner | None:
         return await self._read(joining.host, owner, context)
@@ -107,7 +112,18 @@ class SqliteStore:
         return await self._read(reads.locate, task_id)
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
-        return await self._read(self.blobs.read, task, history, artifacts)
+        try:
+            return self._near.read(task, history, artifacts)
+        except Away:
+            return await self._read(self.blobs.read, task, history, artifacts)
+
+    async def get(
+        self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
+    ) -> Snapshot | None:
+        try:
+            return self._near.get(owner, agent, task_id, history)
+        except Away:
+            return await self._read(self.blobs.get, owner, agent, task_id, joined, history)
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self._read(self.blobs.events, task, after, limit)
@@ -167,7 +183,12 @@ class SqliteStore:
         limit: int | None = None,
         gone: Callable[[list[Head]], None] | None = None,
     ) -> Receipt:
-        return await self._erasures.erase(selection, reason=reason, limit=limit, gone=gone)
+        def left(heads: list[Head]) -> None:
+            self._near.forget()
+            if gone is not None:
+                gone(heads)
+
+        return await self._erasures.erase(selection, reason=reason, limit=limit, gone=left)
 
     async def resume_erasures(self) -> list[Receipt]:
         return await self._erasures.resume()
@@ -206,6 +227,7 @@ class SqliteStore:
         self._readers.shutdown()
         while self._reading:
             self._reading.pop().close()
+        self._near.close()
         self._checkpointer.close()
         self._writer.close()
 
