@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import groupby
 from typing import Any
 
 import aiohttp
@@ -22,6 +23,7 @@ from dragoman.core.isolation import Isolation
 from dragoman.core.log import Event
 from dragoman.runtime.admission import Admission
 from dragoman.runtime.call import Call
+from dragoman.runtime.flow import Flow, Lots
 from dragoman.runtime.service import TaskService
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -93,17 +95,18 @@ class FakeService(TaskService):
             raise self.answer
         return self.answer.SerializeToString() if self.answer is not None else b""
 
-    async def _stream(self, name: str, call: Call, request: Any) -> AsyncGenerator[Event, None]:
+    async def _stream(self, name: str, call: Call, request: Any) -> Lots:
         self.asked.append((name, call, request))
         try:
-            for event in self.events:
-                if isinstance(event, asyncio.Event):
+            for together, lot in groupby(self.events, lambda one: isinstance(one, Event)):
+                if together:
+                    yield list(lot)
+                    continue
+                for event in lot:
+                    if isinstance(event, Exception):
+                        raise event
                     self.waiting.set()
                     await event.wait()
-                elif isinstance(event, Exception):
-                    raise event
-                else:
-                    yield event
         except (asyncio.CancelledError, GeneratorExit):
             self.left.set()
             raise
@@ -120,11 +123,11 @@ class FakeService(TaskService):
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         return await self._unary("cancel_task", call, request)
 
-    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
-        return self._stream("send_streaming_message", call, request)
+    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> Flow:
+        return Flow(self._stream("send_streaming_message", call, request))
 
-    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> AsyncGenerator[Event, None]:
-        return self._stream("subscribe_to_task", call, request)
+    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> Flow:
+        return Flow(self._stream("subscribe_to_task", call, request))
 
 
 def make_cards(**settings: Any) -> Cards:

@@ -8,7 +8,7 @@ else of the dialect in which its task was made.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +26,7 @@ from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import Event
 from dragoman.core.shared import form
 from dragoman.runtime.call import Call
+from dragoman.runtime.flow import Flow
 from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, jsonrpc, parts
 from dragoman.wire.dialects import Dialect
@@ -61,7 +62,7 @@ class Answer:
 
     row: CallRow
     result: bytes = b"null"
-    events: AsyncGenerator[Event, None] | None = None
+    events: Flow | None = None
     results: Callable[[Event], Iterable[bytes]] | None = None
 
 

@@ -193,8 +193,9 @@ class _Method:
                 assert self._operation is not None
                 show = extensions.shown(call.extensions)
                 async with aclosing(self._operation(call, asked)) as events:
-                    async for event in events:
-                        yield frame(show(event), turn and event.ends)
+                    while lot := await events.lot():
+                        for event in lot:
+                            yield frame(show(event), turn and event.ends)
         except Exception as error:
             await self._refuse(context, error, access)
         except asyncio.CancelledError:

@@ -90,14 +90,16 @@ class JsonRpc:
         access: Access,
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
-        head = jsonrpc.head(id)
+        head = b"data: " + jsonrpc.head(id)
         results, events = answer.results, answer.events
         assert results is not None
         assert events is not None
 
         def frame(event: Event) -> bytes:
-            cursor = event.cursor or None
-            return b"".join(sse.frame(b"%b%b}" % (head, value), id=cursor) for value in results(event))
+            # What sse.frame makes, less its look for line breaks, which are in no JSON of ours and in no cursor: each
+            # subscriber has an id of its own to repeat, so this is done for each, in 0.5 µs instead of 1.8.
+            line = b"id: %b\n" % event.cursor.encode() if event.cursor else b""
+            return b"".join([b"%b%b%b}\n\n" % (line, head, value) for value in results(event)])
 
         def fail(error: Exception) -> bytes:
             return calls.failure(error, id, answer.row.dialect, access)

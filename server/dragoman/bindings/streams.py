@@ -8,7 +8,7 @@ response only: what it has not read stays where it was, in the follower or in th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from dragoman.bindings.closing import Streams
 from dragoman.bindings.pages import told
 from dragoman.core.errors import Unauthenticated
 from dragoman.core.log import Event
+from dragoman.runtime.flow import Flow
 from dragoman.wire import sse
 
 
@@ -69,10 +70,10 @@ class _Writer:
         self._clock = asyncio.get_running_loop().time
         self._wrote = self._clock()
 
-    async def element(self, data: bytes) -> None:
-        """Waits when the reader is behind. Raises _Gone."""
+    async def elements(self, data: Iterable[bytes]) -> None:
+        """Writes them at once. Waits when the reader is behind. Raises _Gone."""
         before, self._before = self._before, self._framing.between
-        await self._write(before + data)
+        await self._write(before + self._framing.between.join(data))
 
     async def close(self) -> None:
         """The end, also of a stream without elements. Raises _Gone."""
@@ -104,7 +105,7 @@ class _Writer:
 
 async def respond(
     request: web.BaseRequest,
-    events: AsyncGenerator[Event, None],
+    events: Flow,
     *,
     framing: Framing,
     frame: Callable[[Event], bytes],
@@ -119,7 +120,7 @@ async def respond(
     raise before the first of them.
     """
     async with aclosing(events):
-        event = await anext(events, None)
+        lot = await events.lot()
         all_headers = {**_HEADERS, **told(request), **headers, "Content-Type": framing.media_type}
         response = web.StreamResponse(headers=all_headers)
         with suppress(_Gone):
@@ -130,19 +131,19 @@ async def respond(
             writer = _Writer(response, framing)
             pulse = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
             try:
-                while event is not None:
-                    await writer.element(frame(event))
-                    event = await anext(events, None)
+                while lot:
+                    await writer.elements(map(frame, lot))
+                    lot = await events.lot()
             except _Gone:
                 raise
             except Exception as error:
-                await writer.element(framing.error(fail(error)))
+                await writer.elements((framing.error(fail(error)),))
             except asyncio.CancelledError:
                 why = streams.ended_here()
                 if why is None:
                     raise
                 if isinstance(why, Unauthenticated):  # who reads has to know that it is no use to come back
-                    await writer.element(framing.error(fail(why)))
+                    await writer.elements((framing.error(fail(why)),))
             finally:
                 pulse.cancel()
             await writer.close()

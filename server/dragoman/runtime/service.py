@@ -7,7 +7,7 @@ bytes on untouched, every other dialect decodes them at the edge. All raise chil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 from typing import Final
@@ -42,6 +42,7 @@ from dragoman.ports import Bus, Signal, Snapshot, Store
 from dragoman.runtime.admission import Admission
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.dispatch import Dispatch
+from dragoman.runtime.flow import Flow, Lots, ends, terminal, terminal_or_ends, up_to
 from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.log import Log
 from dragoman.runtime.sending import Sending, Sent, new_context_id, new_task_key, reply
@@ -172,43 +173,44 @@ class TaskService:
                 await _until_turn_ends(subscriber, deadline)
         return None
 
-    async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
+    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> Flow:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2)."""
+        return Flow(self._send_streaming(call, request))
+
+    async def _send_streaming(self, call: Call, request: pb.SendMessageRequest) -> Lots:
         self._check_streaming(call)
         history = _history_length(request.configuration)
         async with AsyncExitStack() as stack:
             stack.enter_context(self.admission.open(call.caller.identity))
             sent, subscriber = await self._sending.follow(stack, call, request)
             if message := await reply(sent):
-                yield Event(0, frames.frame(2, message.SerializeToString()))
+                yield (Event(0, frames.frame(2, message.SerializeToString())),)
                 return
             head = sent.head
             if sent.repeated and (sent.created or call.after):
-                async with aclosing(self._replay(subscriber, call, head)) as events:
-                    async for event in events:
-                        yield event
+                async with aclosing(self._replay(subscriber, call, head)) as lots:
+                    async for lot in lots:
+                        yield lot
                 return
             if sent.created and history is None:
                 event = sent.events[0]
             else:
                 snapshot = await self._snapshot(head.ref, history)
                 head, event = snapshot.head, _as_event(snapshot)
-            yield subscriber.mark(event)
+            yield (subscriber.mark(event),)
             subscriber.at = event.sequence
             ended = not (head.running or head.ready)
             while not ended:
-                event = await subscriber.next()
-                ended = event.ends
-                yield event
+                lot, ended = up_to(await subscriber.lot(), ends)
+                yield lot
 
-    async def _replay(self, subscriber: Subscriber, call: Call, head: Head) -> AsyncGenerator[Event, None]:
+    async def _replay(self, subscriber: Subscriber, call: Call, head: Head) -> Lots:
         """The events of a turn that was begun before: from the task's first, or after the caller's cursor."""
         subscriber.go_on(self._at(call, head) if call.after else 0, head.last)
         ended = False
         while not ended:
-            event = await subscriber.next()
-            ended = event.ends
-            yield event
+            lot, ended = up_to(await subscriber.lot(), ends)
+            yield lot
 
     # Reading ----------------------------------------------------------------------------------------------------
 
@@ -291,21 +293,24 @@ class TaskService:
 
     # Following --------------------------------------------------------------------------------------------------
 
-    async def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> AsyncGenerator[Event, None]:
+    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> Flow:
         """The Task as it is, then what happens to it until it ends (1.0 §3.1.6). Listening starts before reading."""
+        return Flow(self._subscribe(call, request))
+
+    async def _subscribe(self, call: Call, request: pb.SubscribeToTaskRequest) -> Lots:
         self._check_streaming(call)
         head = await self._find(call.caller, request.id)
         with self.admission.open(call.caller.identity):
-            async with aclosing(self._follow(call, head.ref)) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._follow(call, head.ref)) as lots:
+                async for lot in lots:
+                    yield lot
 
-    async def _follow(self, call: Call, ref: TaskRef) -> AsyncGenerator[Event, None]:
+    async def _follow(self, call: Call, ref: TaskRef) -> Lots:
         async with self._followers.subscribe(ref) as subscriber:
             if call.after:
-                async with aclosing(self._resume(subscriber, call, ref)) as events:
-                    async for event in events:
-                        yield event
+                async with aclosing(self._resume(subscriber, call, ref)) as lots:
+                    async for lot in lots:
+                        yield lot
                 return
             snapshot = await self._snapshot(ref, None)
             ended = states.is_terminal(snapshot.head.state)
@@ -315,13 +320,13 @@ class TaskService:
             subscriber.at = snapshot.head.last
             first = _as_event(snapshot)
             first.ends = ended
-            yield subscriber.mark(first)
+            yield (subscriber.mark(first),)
+            last = terminal_or_ends if call.stops_with_turn else terminal
             while not ended:
-                event = await subscriber.next()
-                ended = states.is_terminal(event.state) or (call.stops_with_turn and event.ends)
-                yield event
+                lot, ended = up_to(await subscriber.lot(), last)
+                yield lot
 
-    async def _resume(self, subscriber: Subscriber, call: Call, ref: TaskRef) -> AsyncGenerator[Event, None]:
+    async def _resume(self, subscriber: Subscriber, call: Call, ref: TaskRef) -> Lots:
         """What follows the caller's cursor, also on a finished task: the rest, then the end.
 
         A cursor that is older than the log gives the Task as it is, marked as a gap, and then what follows that.
@@ -331,18 +336,21 @@ class TaskService:
         after = self._at(call, head)
         subscriber.go_on(after, known)
         ended = _over(head, call) and after == known
+
+        def last(event: Event) -> bool:
+            return terminal(event) or (call.stops_with_turn and event.ends and event.sequence >= known)
+
         while not ended:
             try:
-                event = await subscriber.next()
+                lot, ended = up_to(await subscriber.lot(), last)
             except Cut:
                 snapshot = await self._snapshot(ref, None)
                 head, known = snapshot.head, snapshot.head.last
                 subscriber.at = known
-                yield subscriber.mark(_gap(snapshot, after))
+                yield (subscriber.mark(_gap(snapshot, after)),)
                 ended = _over(head, call)
                 continue
-            ended = states.is_terminal(event.state) or (call.stops_with_turn and event.ends and event.sequence >= known)
-            yield event
+            yield lot
 
     def _at(self, call: Call, head: Head) -> int:
         """The sequence of the caller's cursor. Raises InvalidParams for one that is not this task's."""
