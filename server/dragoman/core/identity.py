@@ -42,7 +42,7 @@ class Identity:
 
     def may_call(self, scope: str, agent: str) -> bool:
         """Whether its credentials reach this agent in this scope."""
-        return self._reaches(AGENT, agent) and self._reaches(SCOPE, scope)
+        return not self.grants or (self._reaches(AGENT, agent) and self._reaches(SCOPE, scope))
 
     def _reaches(self, kind: str, name: str) -> bool:
         return kind + name in self.grants or not any(grant.startswith(kind) for grant in self.grants)

@@ -29,13 +29,21 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 class _Place:
     """A field reached by a dotted path, as an HTTP request can set it."""
 
-    __slots__ = ("fields", "leaf", "name", "path")
+    __slots__ = ("fields", "leaf", "name", "path", "plain")
 
     def __init__(self, fields: Sequence[FieldDescriptor]) -> None:
         self.fields = tuple(fields)
         self.leaf = self.fields[-1]
         self.path = ".".join(field.name for field in fields)
         self.name = ".".join(field.json_name for field in fields)
+        leaf = self.leaf
+        self.plain = (
+            len(fields) == 1
+            and leaf.type == FieldDescriptor.TYPE_STRING
+            and not leaf.is_repeated
+            and leaf.containing_oneof is None
+        )
+        """One text of the message itself, as most variables of paths are: nothing can be wrong with it but Unicode."""
 
 
 class Transcoder(Generic[M]):
@@ -88,7 +96,10 @@ class Transcoder(Generic[M]):
             if place is None:
                 raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no field {path}")
             bound.add(place.path)
-            self._set(message, place, [text])
+            if place.plain and text.isascii():
+                setattr(message, place.path, text)
+            else:
+                self._set(message, place, [text])
         for place, texts in filled:
             if place.path not in bound and place.fields[0].name not in given:
                 self._set(message, place, texts)

@@ -35,15 +35,18 @@ BYTES: Final = 64 * 1024
 KEPT: Final = 4 * 1024 * 1024
 """Bytes of tasks that are kept. With their forms, JSON for example, it may be some times that."""
 
-SLOW: Final = 0.005
-"""Seconds after which a look was a slow one: the disk, and not its cache, has answered."""
+SLOW: Final = 0.02
+"""Seconds after which a look was a slow one: the disk, and not its cache, has answered. Threads that do not let go of
+the interpreter take less."""
 
-AWAY: Final = 256
+AWAY: Final = 32
 """Looks after a slow one that go to the readers."""
 
-_COLUMNS: Final = ", ".join(f"t.{name.strip()}" for name in HEAD_COLUMNS.split(","))
+_NAMES: Final = [name.strip() for name in HEAD_COLUMNS.split(",")]
+_AGENT, _ID, _VISIBLE = (1 + _NAMES.index(name) for name in ("agent", "id", "visible"))
 TASK: Final = f"""
-SELECT t.owner, {_COLUMNS}, t.metadata FROM owners o CROSS JOIN tasks t ON t.owner = o.owner
+SELECT t.owner, {", ".join(f"t.{name}" for name in _NAMES)}, t.metadata
+FROM owners o CROSS JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND t.task = ?
 """
 
@@ -68,7 +71,8 @@ class Near:
 
     def find(self, owner: Owner, agent: str, task_id: str) -> Head:
         """Raises Away when there is no task of its own id: it may have an alias, or be another's."""
-        return self._look(self._find, owner, agent, task_id)[0]
+        key, row = self._look(self._find, owner, agent, task_id)
+        return head_of(TaskRef(owner, key), row[1:])
 
     def get(self, owner: Owner, agent: str, task_id: str, history: int | None) -> Snapshot:
         """`find` and `read`. Raises Away as they do."""
@@ -104,43 +108,48 @@ class Near:
             if self._clock() - began > SLOW:
                 self._away = AWAY
 
-    def _find(self, owner: Owner, agent: str, task_id: str) -> tuple[Head, tuple[Any, ...]]:
+    def _find(self, owner: Owner, agent: str, task_id: str) -> tuple[bytes, tuple[Any, ...]]:
         key = key_of(task_id)
         row = self._row(owner, key) if key else None
-        if row is None or key is None:
+        if key is None or row is None or not (row[_VISIBLE] and row[_AGENT] == agent and row[_ID] == task_id):
             raise Away
-        head = head_of(TaskRef(owner, key), row[1:])
-        if not (head.visible and head.agent == agent and head.id == task_id):
-            raise Away
-        return head, row
+        return key, row
 
     def _get(self, owner: Owner, agent: str, task_id: str, history: int | None) -> Snapshot:
-        return self._task(*self._find(owner, agent, task_id), history)
+        key, row = self._find(owner, agent, task_id)
+        return self._kept_as(row, key, history) or self._task(TaskRef(owner, key), row, history)
 
     def _read(self, ref: TaskRef, history: int | None, artifacts: bool) -> Snapshot | None:
         row = self._row(ref.owner, ref.key)
         if row is None:
             return None
-        head = head_of(ref, row[1:])
         if artifacts:
-            return self._task(head, row, history)
+            return self._kept_as(row, ref.key, history) or self._task(ref, row, history)
+        head = head_of(ref, row[1:])
         return Snapshot(head, self._made(head, row, history, artifacts=False))
 
     def _row(self, owner: Owner, key: bytes) -> tuple[Any, ...] | None:
         found: tuple[Any, ...] | None = self._connection.execute(TASK, (owner.scope, owner.principal, key)).fetchone()
         return found
 
-    def _task(self, head: Head, row: tuple[Any, ...], history: int | None) -> Snapshot:
-        key = row[0], head.ref.key, history
-        if kept := self._kept.get(key):
-            if kept[0] == row:
-                self._kept.move_to_end(key)
-                return kept[1]
-            del self._kept[key]
-            self._bytes -= len(kept[1].task)
+    def _kept_as(self, row: tuple[Any, ...], key: bytes, history: int | None) -> Snapshot | None:
+        """The task as it was read before, if it is still that."""
+        at = row[0], key, history
+        kept = self._kept.get(at)
+        if kept is None:
+            return None
+        if kept[0] == row:
+            self._kept.move_to_end(at)
+            return kept[1]
+        del self._kept[at]
+        self._bytes -= len(kept[1].task)
+        return None
+
+    def _task(self, ref: TaskRef, row: tuple[Any, ...], history: int | None) -> Snapshot:
+        head = head_of(ref, row[1:])
         snapshot = Snapshot(head, shared(self._made(head, row, history, artifacts=True), head.dialect))
         if (size := len(snapshot.task)) <= BYTES:
-            self._kept[key] = row, snapshot
+            self._kept[row[0], ref.key, history] = row, snapshot
             self._bytes += size
             while self._bytes > KEPT:
                 _, (_, oldest) = self._kept.popitem(last=False)
