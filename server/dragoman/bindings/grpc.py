@@ -209,9 +209,12 @@ class _Method:
         """The call and the 1.0 request. Raises A2AError."""
         row = self._row
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
+        given: dict[str, list[str]] = {}
+        for key, value in metadata:
+            given.setdefault(key, []).append(value)
         public = row.op.shows_card and not self._options.private_pages
         identity = await callers.identify(metadata, self._options, public=public)
-        versions.check(value for key, value in metadata if key == "a2a-version")
+        versions.check(given.get("a2a-version", ()))
         self._service.admission.ask(identity)
         if row.op.push:
             self._service.check_push()
@@ -221,7 +224,7 @@ class _Method:
         timeout = None
         if row.op.blocking and (left := context.time_remaining()) is not None:
             timeout = max(left - MARGIN, 0.0)
-        named = extensions.split([value for key, value in metadata if key in ("a2a-extensions", "x-a2a-extensions")])
+        named = extensions.split([*given.get("a2a-extensions", ()), *given.get("x-a2a-extensions", ())])
         if activated := extensions.activated(named, self._cards, caller.agent):
             old = row.dialect is Dialect.V03
             await context.send_initial_metadata((("x-a2a-extensions" if old else "a2a-extensions", activated),))
@@ -231,8 +234,8 @@ class _Method:
             shows_finished=row.shows_finished,
             dialect=row.dialect.value,
             extensions=named,
-            after=next((value for key, value in metadata if key == "dragoman-after"), ""),
-            key=next((value for key, value in metadata if key == "idempotency-key"), ""),
+            after=given.get("dragoman-after", [""])[0],
+            key=given.get("idempotency-key", [""])[0],
         )
         return call, asked
 

@@ -45,6 +45,7 @@ from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.flow import Flow, Lots, ends, terminal, terminal_or_ends, up_to
 from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.log import Log
+from dragoman.runtime.origins import Origins
 from dragoman.runtime.sending import Sending, Sent, new_context_id, new_task_key, reply
 from dragoman.runtime.webhooks import Webhooks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -90,6 +91,7 @@ class TaskService:
             store, log, followers, dispatch, agents, limits, webhooks, admission, new_key, new_context
         )
         self._webhooks = webhooks
+        self._origins = Origins(store)
         self.agents = agents
         """The agents of this server, by id."""
         self.root = root
@@ -394,8 +396,7 @@ class TaskService:
 
     async def made_in(self, caller: Caller, task_id: str) -> str:
         """The dialect in which a task was made; empty when there is none to see."""
-        head = await self._look(caller, task_id) if task_id else None
-        return head.dialect if head else ""
+        return await self._origins.of(caller, task_id)
 
     async def _find(self, caller: Caller, task_id: str, field: str = "id") -> Head:
         if not task_id:
