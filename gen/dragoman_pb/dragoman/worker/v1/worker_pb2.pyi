@@ -1,0 +1,301 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import struct_pb2 as _struct_pb2
+from ....lf.a2a.v1 import a2a_pb2 as _a2a_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ConnectRequest(_message.Message):
+    __slots__ = ("hello", "heartbeat", "credit", "events", "message_wanted", "cancel_refused", "turn_end", "drain")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_WANTED_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    TURN_END_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    heartbeat: Heartbeat
+    credit: Credit
+    events: Events
+    message_wanted: MessageWanted
+    cancel_refused: CancelRefused
+    turn_end: TurnEnd
+    drain: Drain
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., events: _Optional[_Union[Events, _Mapping]] = ..., message_wanted: _Optional[_Union[MessageWanted, _Mapping]] = ..., cancel_refused: _Optional[_Union[CancelRefused, _Mapping]] = ..., turn_end: _Optional[_Union[TurnEnd, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+
+class ConnectResponse(_message.Message):
+    __slots__ = ("welcome", "heartbeat", "turn_start", "committed", "message_arrived", "cancel", "stopping", "turn_over")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    TURN_START_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ARRIVED_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
+    TURN_OVER_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    heartbeat: Heartbeat
+    turn_start: TurnStart
+    committed: Committed
+    message_arrived: MessageArrived
+    cancel: Cancel
+    stopping: Stopping
+    turn_over: TurnOver
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., turn_start: _Optional[_Union[TurnStart, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., message_arrived: _Optional[_Union[MessageArrived, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., turn_over: _Optional[_Union[TurnOver, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("name", "agents")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    agents: _containers.RepeatedCompositeFieldContainer[AgentRegistration]
+    def __init__(self, name: _Optional[str] = ..., agents: _Optional[_Iterable[_Union[AgentRegistration, _Mapping]]] = ...) -> None: ...
+
+class AgentRegistration(_message.Message):
+    __slots__ = ("id", "card", "extended_skills", "direct", "uncancelable", "refuses_messages", "retries", "idle_limit", "time_limit", "retention", "history_length")
+    class RetentionEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _duration_pb2.Duration
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
+    EXTENDED_SKILLS_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
+    UNCANCELABLE_FIELD_NUMBER: _ClassVar[int]
+    REFUSES_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    IDLE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    card: _a2a_pb2.AgentCard
+    extended_skills: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.AgentSkill]
+    direct: bool
+    uncancelable: bool
+    refuses_messages: bool
+    retries: int
+    idle_limit: _duration_pb2.Duration
+    time_limit: _duration_pb2.Duration
+    retention: _containers.MessageMap[str, _duration_pb2.Duration]
+    history_length: int
+    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: _Optional[bool] = ..., uncancelable: _Optional[bool] = ..., refuses_messages: _Optional[bool] = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Credit(_message.Message):
+    __slots__ = ("agent_id", "turns")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    turns: int
+    def __init__(self, agent_id: _Optional[str] = ..., turns: _Optional[int] = ...) -> None: ...
+
+class Events(_message.Message):
+    __slots__ = ("turn_id", "number", "events", "notes")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    number: int
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    notes: Notes
+    def __init__(self, turn_id: _Optional[str] = ..., number: _Optional[int] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., notes: _Optional[_Union[Notes, _Mapping]] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("status", "artifact", "text")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    status: StatusChange
+    artifact: ArtifactChange
+    text: TextChunk
+    def __init__(self, status: _Optional[_Union[StatusChange, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactChange, _Mapping]] = ..., text: _Optional[_Union[TextChunk, _Mapping]] = ...) -> None: ...
+
+class StatusChange(_message.Message):
+    __slots__ = ("state", "message", "metadata")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    state: _a2a_pb2.TaskState
+    message: _a2a_pb2.Message
+    metadata: _struct_pb2.Struct
+    def __init__(self, state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class ArtifactChange(_message.Message):
+    __slots__ = ("artifact", "append", "last_chunk", "metadata")
+    ARTIFACT_FIELD_NUMBER: _ClassVar[int]
+    APPEND_FIELD_NUMBER: _ClassVar[int]
+    LAST_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    artifact: _a2a_pb2.Artifact
+    append: bool
+    last_chunk: bool
+    metadata: _struct_pb2.Struct
+    def __init__(self, artifact: _Optional[_Union[_a2a_pb2.Artifact, _Mapping]] = ..., append: _Optional[bool] = ..., last_chunk: _Optional[bool] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class TextChunk(_message.Message):
+    __slots__ = ("artifact_id", "text", "append", "last_chunk")
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    APPEND_FIELD_NUMBER: _ClassVar[int]
+    LAST_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    artifact_id: str
+    text: str
+    append: bool
+    last_chunk: bool
+    def __init__(self, artifact_id: _Optional[str] = ..., text: _Optional[str] = ..., append: _Optional[bool] = ..., last_chunk: _Optional[bool] = ...) -> None: ...
+
+class Notes(_message.Message):
+    __slots__ = ("task_state", "context_state")
+    TASK_STATE_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_STATE_FIELD_NUMBER: _ClassVar[int]
+    task_state: str
+    context_state: str
+    def __init__(self, task_state: _Optional[str] = ..., context_state: _Optional[str] = ...) -> None: ...
+
+class Committed(_message.Message):
+    __slots__ = ("turn_id", "number")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    number: int
+    def __init__(self, turn_id: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class MessageWanted(_message.Message):
+    __slots__ = ("turn_id",)
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    def __init__(self, turn_id: _Optional[str] = ...) -> None: ...
+
+class MessageArrived(_message.Message):
+    __slots__ = ("turn_id", "message", "envelope")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ENVELOPE_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    message: _a2a_pb2.Message
+    envelope: _a2a_pb2.SendMessageRequest
+    def __init__(self, turn_id: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ...) -> None: ...
+
+class CancelRefused(_message.Message):
+    __slots__ = ("turn_id", "reason")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    reason: str
+    def __init__(self, turn_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class TurnEnd(_message.Message):
+    __slots__ = ("turn_id", "status", "reply", "canceled", "given_back", "artifacts", "notes")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    CANCELED_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_BACK_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    status: StatusChange
+    reply: _a2a_pb2.Message
+    canceled: Canceled
+    given_back: GivenBack
+    artifacts: _containers.RepeatedCompositeFieldContainer[ArtifactChange]
+    notes: Notes
+    def __init__(self, turn_id: _Optional[str] = ..., status: _Optional[_Union[StatusChange, _Mapping]] = ..., reply: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., canceled: _Optional[_Union[Canceled, _Mapping]] = ..., given_back: _Optional[_Union[GivenBack, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactChange, _Mapping]]] = ..., notes: _Optional[_Union[Notes, _Mapping]] = ...) -> None: ...
+
+class Canceled(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GivenBack(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("principal", "heartbeat", "lease", "max_frame_bytes")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    heartbeat: _duration_pb2.Duration
+    lease: _duration_pb2.Duration
+    max_frame_bytes: int
+    def __init__(self, principal: _Optional[str] = ..., heartbeat: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_frame_bytes: _Optional[int] = ...) -> None: ...
+
+class TurnStart(_message.Message):
+    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "asked", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ENVELOPE_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    TURNS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    TASK_STATE_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_STATE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    agent_id: str
+    task_id: str
+    context_id: str
+    principal: str
+    message: _a2a_pb2.Message
+    envelope: _a2a_pb2.SendMessageRequest
+    history: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.Message]
+    turns_before: int
+    asked: _a2a_pb2.Message
+    references: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.Task]
+    task_state: str
+    context_state: str
+    attempt: int
+    previous_artifacts: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.Artifact]
+    time_limit: _duration_pb2.Duration
+    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., asked: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("turn_id", "reason")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    reason: str
+    def __init__(self, turn_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Stopping(_message.Message):
+    __slots__ = ("turn_id",)
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    def __init__(self, turn_id: _Optional[str] = ...) -> None: ...
+
+class TurnOver(_message.Message):
+    __slots__ = ("turn_id", "reason")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    reason: str
+    def __init__(self, turn_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
