@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from dragoman.agents.dialled.switchboard import Switchboard
 from dragoman.bindings import grpc, http
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.letters import PushLetters
@@ -116,10 +117,12 @@ async def open_app(
     """
     if agents is None:
         agents = load_agents(settings.app)
-    _check_names(settings, agents)
     async with AsyncExitStack() as stack:
         lock, store = _open_store(stack, settings)
         stack.push_async_callback(store.close)
+        switchboard = await _switchboard(store, settings, agents)
+        agents = [*agents, *switchboard.agents]
+        _check_names(settings, agents)
         bus = LocalBus()
         stack.push_async_callback(bus.close)
         certificates = _certificates(stack, settings)
@@ -153,6 +156,7 @@ async def open_app(
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
                     doorway=doorway,
                     pushing=pushing,
+                    worker_wait=settings.worker_wait,
                 )
             )
         except ValueError as error:
@@ -182,6 +186,10 @@ async def open_app(
             doorway=doorway,
             push=settings.push,
         )
+        runtime.enlisting.show(cards.show)
+        switchboard.serve(runtime.enlisting)
+        looking = asyncio.create_task(switchboard.keep_up(), name="roster of workers")
+        stack.callback(looking.cancel)
         store.blobs.served_at(lambda: home or cards.url(None))
         draining, refusals = asyncio.Event(), Refusals()
         over_grpc = Options(
@@ -221,7 +229,14 @@ async def open_app(
             "--grpc",
             settings.grpc,
             grpc.serve(
-                runtime.service, cards, over_grpc, runtime.explainer, runtime.upkeep, keyring, runtime.redelivery
+                runtime.service,
+                cards,
+                over_grpc,
+                runtime.explainer,
+                runtime.upkeep,
+                keyring,
+                runtime.redelivery,
+                switchboard,
             ),
         )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
@@ -230,6 +245,13 @@ async def open_app(
         lock.tell(http=_url(at_http), grpc=str(at_grpc))
         public = settings.public_url or _url(at_http)
         yield App(at_http, at_grpc, public, settings.store_path, runtime, draining, certificates)
+
+
+async def _switchboard(store: Store, settings: Settings, agents: Sequence[Agent]) -> Switchboard:
+    """Where workers connect, with the agents that they had earlier, but for those that are the app's own now."""
+    own = {agent.spec.id for agent in agents}
+    known = [entry for entry in await store.roster.list() if entry.agent not in own]
+    return Switchboard(store.roster, known, clock=milliseconds, frame_bytes=settings.message_bytes)
 
 
 def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:

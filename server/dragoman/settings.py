@@ -38,7 +38,7 @@ from dragoman.core.names import AGENT_ID
 from dragoman.core.push import Patience
 from dragoman.core.quotas import DEFAULTS, Quotas
 from dragoman.core.retention import NAMES, Rules
-from dragoman.runtime.dispatch import SLOTS
+from dragoman.runtime.dispatch import SLOTS, WORKER_WAIT
 from dragoman.setting_types import (
     Address,
     Age,
@@ -144,6 +144,8 @@ class Settings(BaseSettings):
     """Decoded size of the largest message accepted."""
     slots: int = Field(default=SLOTS, ge=1)
     """Turns that run at the same time; more wait."""
+    worker_wait: float = Field(default=WORKER_WAIT, ge=0, allow_inf_nan=False)
+    """Seconds for which tasks wait for an agent of workers while none of them is there."""
     coalesce_ms: float = Field(default=0.0, ge=0, le=10_000, allow_inf_nan=False)
     """Milliseconds that a text chunk may wait for the next ones, to be one event with them; 0: none waits."""
     coalesce_bytes: ByteSize = Field(default=ByteSize(0), ge=0)

@@ -135,6 +135,6 @@ async def test_where_nobody_is_asked_keys_are_made_on_this_machine_only(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`--insecure` lets others call the agents; a key of an operator would be there for good."""
-    monkeypatch.setattr(binding, "_here", lambda context: False)
+    monkeypatch.setattr(binding, "is_here", lambda context: False)
     with pytest.raises(ClientError, match="on this machine only"):
         await operator.create_key(wish())

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
-from dragoman.bindings.ops import _here
+from dragoman.bindings.ops import is_here
 from dragoman.bindings.ops_upkeep import selection_of
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
@@ -66,7 +66,7 @@ def test_without_authentication_operators_are_on_this_machine(peer: str, here: b
             return peer
 
     call: Any = Call()
-    assert _here(call) is here
+    assert is_here(call) is here
 
 
 @pytest.mark.parametrize(

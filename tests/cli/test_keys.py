@@ -107,7 +107,11 @@ def test_keys_as_json(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("create", "x", "--grant", "root"), 3, '"root" is no grant; there are operator, agent:ID, scope:NAME'),
+        (
+            ("create", "x", "--grant", "root"),
+            3,
+            '"root" is no grant; there are operator, agent:ID, scope:NAME, worker, worker:ID',
+        ),
         (("create", "x", "--expires", "soon"), 2, "no age"),
         (("rotate", "aaaaaaaaaaaa"), 3, "there is no key"),
         (("rotate", "aaaaaaaaaaaa", "--grace", "soon"), 2, "no age"),

@@ -28,7 +28,7 @@ def test_a_grant_narrows_what_it_is_about_and_nothing_else(
 
 @pytest.mark.parametrize("grant", ["", "admin", "operator:", "agent", "agent:", "agent:Echo", "scope:", "scope:\n"])
 def test_what_is_no_grant_is_named_with_the_forms(grant: str) -> None:
-    with pytest.raises(ValueError, match=r"is no grant; there are operator, agent:ID, scope:NAME"):
+    with pytest.raises(ValueError, match=r"is no grant; there are operator, agent:ID, scope:NAME, worker, worker:ID"):
         check_grants(["operator", grant])
 
 

@@ -21,6 +21,7 @@ from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
 from dragoman.testing.store_pushes import StorePushes
 from dragoman.testing.store_reads import StoreReads
+from dragoman.testing.store_roster import StoreRoster
 from dragoman.testing.store_sessions import StoreSessions
 from dragoman.testing.store_sharing import StoreSharing
 from dragoman.testing.store_upkeep import StoreUpkeep
@@ -55,6 +56,10 @@ class TestSharing(StoreSharing):
 
 
 class TestApiKeys(StoreApiKeys):
+    pass
+
+
+class TestRoster(StoreRoster):
     pass
 
 

@@ -77,6 +77,7 @@ class Cards:
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
         self.agents = {id: _secured(spec, enforced, doorway) for id, spec in agents.items()}
+        self._doorway = doorway
         self.enforced = enforced
         """What callers may show to say who they are."""
         self.root = root
@@ -88,6 +89,12 @@ class Cards:
         self._public_url = public_url
         self._public_grpc = public_grpc
         self._kept: OrderedDict[tuple[_Make, str, str, str, bool], Served] = OrderedDict()
+
+    def show(self, spec: AgentSpec) -> None:
+        """Shows the card of one more agent, or one that has changed."""
+        self.agents[spec.id] = _secured(spec, self.enforced, self._doorway)
+        for key in [key for key in self._kept if key[1] == spec.id]:
+            del self._kept[key]
 
     def document(self, agent: str, origin: Origin | None, version: str = "", *, old: bool = False) -> Served:
         """The card in the shape of a version, `Major.Minor`; for those who name none, one that readers of all

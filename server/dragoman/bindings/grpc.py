@@ -20,6 +20,7 @@ from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyp
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings import callers, extensions, grpc_port, methods, ops, ops_keys, ops_push, ops_upkeep, versions
+from dragoman.bindings import workers as dialling
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
@@ -29,6 +30,7 @@ from dragoman.bindings.serving import Bound, Options
 from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller
 from dragoman.core.shared import form
+from dragoman.ports import Switchboard
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.keyring import Keyring
@@ -62,6 +64,7 @@ async def serve(
     upkeep: Upkeep | None = None,
     keyring: Keyring | None = None,
     redelivery: Redelivery | None = None,
+    switchboard: Switchboard | None = None,
 ) -> AsyncIterator[Bound]:
     """Serves both packages, health and reflection over gRPC.
 
@@ -97,6 +100,9 @@ async def serve(
     if keyring is not None:
         server.add_generic_rpc_handlers((ops_keys.handler(keyring, operations.check_here, refuse),))
     names.append(ops.SERVICE.full_name)
+    if switchboard is not None:
+        server.add_generic_rpc_handlers((dialling.handler(switchboard, options, refuse, streams),))
+        names.append(dialling.SERVICE.full_name)
     health = await _add_health(server, names)
     address = str(Bound(options.host, options.port))
     try:

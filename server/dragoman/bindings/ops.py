@@ -96,7 +96,7 @@ class Operations:
         """Also raises Unauthenticated for callers on other machines where nobody is asked who they are: `--insecure`
         opens the agents to others, and not what is everybody's."""
         await self.check(context)
-        if self._options.authenticator is None and not _here(context):
+        if self._options.authenticator is None and not is_here(context):
             raise Unauthenticated("operations on the store are for operators, on this machine only")
 
     async def check(self, context: Context) -> None:
@@ -112,7 +112,7 @@ class Operations:
             raise PermissionDenied(f'operations need the grant "{OPERATOR}"', about=about)
 
 
-def _here(context: Context) -> bool:
+def is_here(context: Context) -> bool:
     """Whether the caller is on this machine."""
     peer: str = context.peer()
     return peer.startswith(("ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]", "unix:"))

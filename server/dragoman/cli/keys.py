@@ -37,7 +37,9 @@ def create(
     ] = "",
     grant: Annotated[
         list[str] | None,
-        typer.Option("--grant", metavar="GRANT", help="operator, agent:ID or scope:NAME; may be repeated."),
+        typer.Option(
+            "--grant", metavar="GRANT", help="operator, agent:ID, scope:NAME, worker or worker:ID; may be repeated."
+        ),
     ] = None,
     expires: Annotated[
         str, typer.Option("--expires", metavar="AGE", help="How long it is good: 90d, 12h. [for ever]")
@@ -56,7 +58,7 @@ def create(
     """Make an API key and print it. It is shown this once, and kept nowhere.
 
     Without a grant it may call every agent, and is no operator. `agent:ID` narrows it to that agent, `scope:NAME` to
-    that scope.
+    that scope. `worker` lets it run agents that dial in (`dragoman worker`), `worker:ID` that one.
 
     **Examples**
 

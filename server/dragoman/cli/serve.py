@@ -162,6 +162,15 @@ def serve(
     slots: Annotated[
         str | None, _option("--slots", metavar="N", panel=_LIMITS, help="Turns at the same time; more wait. [1000]")
     ] = None,
+    worker_wait: Annotated[
+        str | None,
+        _option(
+            "--worker-wait",
+            metavar="S",
+            panel=_LIMITS,
+            help="Seconds that tasks wait for an agent whose workers are all gone. [300]",
+        ),
+    ] = None,
     live_tasks: Annotated[
         str | None,
         _option("--live-tasks", metavar="N", panel=_CALLERS, help="Unfinished tasks of one; 0: any number. [10000]"),

@@ -114,6 +114,10 @@ class KeyNotFound(A2AError):
     """No such API key."""
 
 
+class AgentTaken(A2AError):
+    """The id of the agent is taken."""
+
+
 class RateLimited(A2AError):
     """The caller has or asks for more than a limit of this server allows; try again later."""
 

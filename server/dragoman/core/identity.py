@@ -1,7 +1,8 @@
 """Who calls, as far as the transport proved it (A2A 1.0 §7): a principal, and what its credentials allow.
 
 Grants are texts: `operator` (the verbs of dragoman.ops.v1), and `agent:ID` and `scope:NAME`, each of which narrows:
-who has one of a kind may call only what these name, who has none of it may call all.
+who has one of a kind may call only what these name, who has none of it may call all. `worker`, and `worker:ID` for one
+agent, allow to run agents (dragoman.worker.v1), and say nothing of calls.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dragoman.core.names import AGENT_ID, ANONYMOUS, Owner
 OPERATOR: Final = "operator"
 AGENT: Final = "agent:"
 SCOPE: Final = "scope:"
+WORKER: Final = "worker"
 
 PRINCIPAL_LENGTH: Final = 256
 """Characters of a principal's name."""
@@ -39,6 +41,10 @@ class Identity:
     def operates(self) -> bool:
         """Whether it may use the operators' verbs."""
         return OPERATOR in self.grants
+
+    def may_serve(self, agent: str) -> bool:
+        """Whether it may run this agent as a worker."""
+        return WORKER in self.grants or f"{WORKER}:{agent}" in self.grants
 
     def may_call(self, scope: str, agent: str) -> bool:
         """Whether its credentials reach this agent in this scope."""
@@ -92,8 +98,10 @@ def check_grants(grants: Iterable[str]) -> frozenset[str]:
         kind, colon, name = grant.partition(":")
         agent = kind + colon == AGENT and AGENT_ID.fullmatch(name)
         scope = kind + colon == SCOPE and name and name.isprintable()
-        if not (grant == OPERATOR or agent or scope):
-            raise ValueError(f'"{grant}" is no grant; there are {OPERATOR}, {AGENT}ID, {SCOPE}NAME')
+        worker = kind == WORKER and (not colon or AGENT_ID.fullmatch(name))
+        if not (grant == OPERATOR or agent or scope or worker):
+            known = f"{OPERATOR}, {AGENT}ID, {SCOPE}NAME, {WORKER}, {WORKER}:ID"
+            raise ValueError(f'"{grant}" is no grant; there are {known}')
     return frozenset(grants)
 
 

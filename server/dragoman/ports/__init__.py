@@ -4,13 +4,15 @@
 suite per port ships in `dragoman.testing`, and every adapter runs it.
 """
 
-from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Ending, Notes, TurnOver
+from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Elsewhere, Ending, Notes, ProcessLost, TurnOver
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.bus import Bus, Job, Signal, Stop
 from dragoman.ports.outbound import Forbidden, NobodyThere, Outbound, Reply, Unreachable
 from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
+from dragoman.ports.roster import Enrolled, Roster
 from dragoman.ports.security import Authenticator
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
+from dragoman.ports.workers import Enlist, Presence, Switchboard
 
 __all__ = [
     "Agent",
@@ -22,7 +24,10 @@ __all__ = [
     "Conversation",
     "Copied",
     "Desk",
+    "Elsewhere",
     "Ending",
+    "Enlist",
+    "Enrolled",
     "Forbidden",
     "Job",
     "Letter",
@@ -31,15 +36,19 @@ __all__ = [
     "NobodyThere",
     "Notes",
     "Outbound",
+    "Presence",
+    "ProcessLost",
     "PushKey",
     "Pushes",
     "Reply",
+    "Roster",
     "Signal",
     "Signer",
     "Snapshot",
     "Stop",
     "Store",
     "StoredMessage",
+    "Switchboard",
     "Tidied",
     "TurnOver",
     "Unreachable",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dragoman.core.card import AgentSpec
 from dragoman.core.log import ArtifactChange, StatusChange
@@ -17,6 +17,10 @@ class BufferFull(Exception):
 
 class TurnOver(Exception):
     """The run no longer holds the task (canceled, ended or taken over): nothing it puts is written."""
+
+
+class ProcessLost(Exception):
+    """The process that ran a turn is gone, and nothing it still says of it is taken. The text says what is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,5 +158,23 @@ class Agent(Protocol):
         ...
 
     async def take_turn(self, desk: Desk) -> Ending:
-        """Runs one turn. Failures of the agent's own code become an Ending; CancelledError passes through."""
+        """Runs one turn. Failures of the agent's own code become an Ending; CancelledError passes through.
+
+        Raises ProcessLost when it ran in another process, and that is gone.
+        """
+        ...
+
+
+@runtime_checkable
+class Elsewhere(Agent, Protocol):
+    """An agent that other processes run: there may be none of them, or none that has room."""
+
+    @property
+    def capacity(self) -> int:
+        """Turns that it could have at the same time now, those that it has included."""
+        ...
+
+    @property
+    def absence(self) -> float:
+        """Seconds since there was no such process any more; 0 while there is one."""
         ...

@@ -14,6 +14,7 @@ from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.push import Pushes
+from dragoman.ports.roster import Roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,9 @@ class Store(Protocol):
 
     @property
     def pushes(self) -> Pushes: ...
+
+    @property
+    def roster(self) -> Roster: ...
 
     def secret(self, purpose: str) -> bytes:
         """32 bytes that nobody else knows: the same as long as the store lasts, and others for each purpose."""

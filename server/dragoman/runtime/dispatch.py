@@ -18,6 +18,7 @@ from dragoman.core.log import Append, Appended, Event, Head, Ready, Refused, Tas
 from dragoman.ports import Agent, Bus, Job, Signal, Store, StoredMessage
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.log import Log
+from dragoman.runtime.places import Places
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.run import Run
 
@@ -25,6 +26,9 @@ log = logging.getLogger("dragoman.runtime")
 
 SLOTS: Final = 1000
 """Runs at a time in one process, unless the settings say otherwise."""
+
+WORKER_WAIT: Final = 300.0
+"""Seconds for which tasks wait for an agent elsewhere that is not there, unless the settings say otherwise."""
 
 STOPPING: Final = 30.0
 """Seconds before the end of the drain at which runs are told (`turn.stopping`)."""
@@ -48,7 +52,9 @@ class Dispatch:
         slots: int = SLOTS,
         strict: bool = False,
         coalesce: Coalesce = OFF,
+        patience: float = WORKER_WAIT,
     ) -> None:
+        """`patience`: seconds for which tasks wait for an agent elsewhere that is not there."""
         self._store = store
         self._bus = bus
         self._log = log
@@ -58,6 +64,7 @@ class Dispatch:
         self._slots = slots
         self._strict = strict
         self._coalesce = coalesce
+        self.places = Places(agents, patience)
         self._runs: dict[TaskRef, Run] = {}
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,10 +81,20 @@ class Dispatch:
 
     async def start(self) -> None:
         """Listens for jobs and signals, and takes up what waits in the store."""
-        self._registrations.push_async_callback(await self._bus.work(self._agents, self._offered))
+        self._registrations.push_async_callback(await self._bus.work(tuple(self._agents), self._offered))
         self._registrations.push_async_callback(await self._bus.obey(self._signalled))
         self._starved = self._refilling = True
         await self._take_waiting()
+        self._refill()
+
+    async def serve(self, agent: str) -> None:
+        """Takes jobs of one more agent, and what waits for it in the store."""
+        self._registrations.push_async_callback(await self._bus.work((agent,), self._offered))
+        self._refill()
+
+    def changed(self) -> None:
+        """Some agent elsewhere has more room than before."""
+        self._refill()
 
     @property
     def running(self) -> int:
@@ -103,18 +120,22 @@ class Dispatch:
 
     # Claims -----------------------------------------------------------------------------------------------------
 
-    def reserve(self) -> int:
+    def reserve(self, agent: str) -> int:
         """A slot for a task about to be written: the session to claim it for, or 0 when it has to wait its turn.
 
-        Each reservation is ended by `settle`. Raises Unavailable while draining.
+        Each reservation is ended by `settle`. Raises Unavailable while draining, and for an agent elsewhere that has
+        been away for too long.
         """
         if self._draining:
             raise Unavailable("the server is shutting down and takes no new messages")
         # Who comes now does not pass those who wait.
-        return 0 if self._starved or self._refilling else self._slot()
+        if agent in self.places:
+            self.places.check(agent)
+            return self._slot(agent) if self.places.open(agent) else 0
+        return 0 if self._starved or self._refilling else self._slot(agent)
 
-    def _slot(self) -> int:
-        if self.free <= 0:
+    def _slot(self, agent: str) -> int:
+        if self.free <= 0 or not self.places.take(agent):
             return 0
         self._reserved += 1
         return self._session
@@ -122,6 +143,7 @@ class Dispatch:
     def settle(
         self,
         session: int,
+        agent: str,
         appended: Appended | None,
         message: StoredMessage | None,
         *,
@@ -134,17 +156,25 @@ class Dispatch:
         """
         if session:
             self._reserved -= 1
+            self.places.give(agent)
         if appended is None:
             return None
         head = appended.head
         if appended.claimed:
             return self._begin(head, message, appended.events if message else (), fresh_context)
         if head.ready:
-            self._starved = True
-            self._bus.offer(Job(head.agent, head.ref))
+            self._wait(head)
         elif head.running:
             self._bus.signal(head.ref, Signal.MESSAGE)
         return None
+
+    def _wait(self, head: Head) -> None:
+        """A task waits in the store."""
+        if head.agent in self.places:
+            self.places.wait(head.agent)
+        else:
+            self._starved = True
+        self._bus.offer(Job(head.agent, head.ref))
 
     def _begin(self, head: Head, message: StoredMessage | None, first: Sequence[Event], fresh_context: bool) -> Run:
         agent = self._agents[head.agent]
@@ -159,6 +189,7 @@ class Dispatch:
             coalesce=self._coalesce,
         )
         self._runs[head.ref] = run
+        self.places.hold(head.agent)
         self._served = head.principal
         self._idle.clear()
         if message is None:
@@ -183,15 +214,24 @@ class Dispatch:
             del self._runs[run.head.ref]
         if not self._runs:
             self._idle.set()
+        self.places.give(run.head.agent)
+        if run.head.ready:  # given back by an agent elsewhere, or to another process
+            self._wait(run.head)
         self._refill()
 
     # Jobs -------------------------------------------------------------------------------------------------------
 
     def _offered(self, job: Job) -> None:
-        self._starved = True
+        if job.agent in self.places:
+            self.places.wait(job.agent)
+        else:
+            self._starved = True
         self._refill()
 
     def _refill(self) -> None:
+        if not self._draining and self.free > 0:
+            for agent in self.places.hungry():
+                self._keep(self._take_elsewhere(agent), f"take waiting tasks of {agent}")
         if self._starved and not self._refilling and not self._draining and self.free > 0:
             self._refilling = True
             self._keep(self._take_waiting(), "take waiting tasks")
@@ -205,7 +245,8 @@ class Dispatch:
         try:
             while self._starved and self.free > 0 and not self._draining:
                 self._starved = False
-                heads = await self._store.waiting(self._agents, self.free, self._served)
+                here = [agent for agent in self._agents if agent not in self.places]
+                heads = await self._store.waiting(here, self.free, self._served)
                 if heads:
                     self._starved = True
                     await asyncio.gather(*map(self._claim, heads))
@@ -214,16 +255,30 @@ class Dispatch:
         finally:
             self._refilling = False
 
+    async def _take_elsewhere(self, agent: str) -> None:
+        """What waits for one agent elsewhere, as far as there is room."""
+        try:
+            while not self._draining and self.free > 0 and (room := self.places.next(agent)):
+                heads = await self._store.waiting((agent,), min(room, self.free), self._served)
+                if heads:
+                    self.places.wait(agent)
+                    await asyncio.gather(*map(self._claim, heads))
+        except Exception:
+            self.places.wait(agent)
+            log.exception("could not take waiting tasks of agent %s; the next job tries again", agent)
+        finally:
+            self.places.looked(agent)
+
     async def _claim(self, head: Head) -> None:
-        session = 0 if self._draining else self._slot()
+        session = 0 if self._draining else self._slot(head.agent)
         if not session:
             return
         change = Append(task=head.ref, guard=Ready(), claim=session)
         with suppress(Refused):  # another worker was first, or it was canceled
-            await self._log.append(change, lambda appended: self._claimed(session, appended))
+            await self._log.append(change, lambda appended: self._claimed(session, head.agent, appended))
 
-    def _claimed(self, session: int, appended: Appended | None) -> None:
-        self.settle(session, appended, None)
+    def _claimed(self, session: int, agent: str, appended: Appended | None) -> None:
+        self.settle(session, agent, appended, None)
 
     # Signals ----------------------------------------------------------------------------------------------------
 

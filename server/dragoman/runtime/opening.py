@@ -19,7 +19,8 @@ from dragoman.runtime.admission import Admission
 from dragoman.runtime.call import Limits
 from dragoman.runtime.carrier import HOLD, Means, Turns
 from dragoman.runtime.coalesce import OFF, Coalesce
-from dragoman.runtime.dispatch import SLOTS, Dispatch
+from dragoman.runtime.dispatch import SLOTS, WORKER_WAIT, Dispatch
+from dragoman.runtime.enlisting import Enlisting
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.ledger import Ledger
@@ -47,6 +48,7 @@ class Runtime:
     upkeep: Upkeep
     redelivery: Redelivery
     retention: Retention
+    enlisting: Enlisting
     courier: Courier | None
     """Who delivers push notifications; None on a server that has none."""
 
@@ -83,6 +85,7 @@ async def open_runtime(
     doorway: Doorway = OPEN,
     pushing: Pushing | None = None,
     quotas: Quotas | None = None,
+    worker_wait: float = WORKER_WAIT,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -93,7 +96,8 @@ async def open_runtime(
 
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
     else the first. `retention` says how long tasks are kept, `isolation` who sees them, `doorway` whom we let in
-    without credentials, `quotas` what callers may take up. On leaving, runs that are left end as FAILED. The caller
+    without credentials, `quotas` what callers may take up; `worker_wait`: seconds for which tasks wait for agents
+    elsewhere that are away. On leaving, runs that are left end as FAILED. The caller
     holds the store's lock and closes store and bus. Raises ValueError for agents that cannot be served together.
     """
     by_id = {agent.spec.id: agent for agent in agents}
@@ -110,7 +114,16 @@ async def open_runtime(
     webhooks = Webhooks(store, bus, pushing.outbound, pushing.letters) if pushing else Webhooks(store, bus, None, None)
     isolation = isolation or Isolation()
     dispatch = Dispatch(
-        store, bus, appends, by_id, session, Referring(store, isolation), slots=slots, strict=strict, coalesce=coalesce
+        store,
+        bus,
+        appends,
+        by_id,
+        session,
+        Referring(store, isolation),
+        slots=slots,
+        strict=strict,
+        coalesce=coalesce,
+        patience=worker_wait,
     )
     service = TaskService(
         store,
@@ -129,6 +142,7 @@ async def open_runtime(
     upkeep = Upkeep(store, bus, followers)
     declared = {name: spec.retention for name, spec in specs.items()}
     kept = Retention(store, appends, upkeep, replace(retention or Rules(), declared=declared))
+    enlisting = Enlisting(store, appends, dispatch, by_id, specs, declared)
     # Not a TaskGroup: it would wrap whatever the caller's block raises.
     keeping_up = asyncio.create_task(followers.keep_up(), name="followers keep up")
     reaping = asyncio.create_task(reaper.watch(), name="reaper")
@@ -136,14 +150,16 @@ async def open_runtime(
     watchdog = Watchdog(asyncio.get_running_loop())
     tidying = asyncio.create_task(keep_tidy(store), name="the store is kept tidy")
     keeping = asyncio.create_task(kept.keep_on(), name="retention")
+    giving_up = asyncio.create_task(enlisting.watch(), name="agents that stay away")
     try:
         await dispatch.start()
         if courier:
             await courier.start(bus)
         explainer = Explainer(store, dispatch, followers, specs, courier.following if courier else None)
-        yield Runtime(service, dispatch, explainer, upkeep, Redelivery(store, bus), kept, courier)
+        yield Runtime(service, dispatch, explainer, upkeep, Redelivery(store, bus), kept, enlisting, courier)
     finally:
         keeping.cancel()
+        giving_up.cancel()
         await dispatch.stop()
         if courier:  # after the last words of whatever ran
             await courier.stop()
@@ -152,7 +168,7 @@ async def open_runtime(
         watchdog.stop()
         await asyncio.to_thread(heartbeat.stop)
         tidying.cancel()
-        await asyncio.wait((keeping, reaping, tidying))  # they must not find the store closed
+        await asyncio.wait((keeping, giving_up, reaping, tidying))  # they must not find the store closed
 
 
 def _courier(store: Store, followers: Followers, session: int, pushing: Pushing) -> Courier:

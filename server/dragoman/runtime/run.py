@@ -29,12 +29,12 @@ from dragoman.core.log import (
     StatusChange,
 )
 from dragoman.core.names import id_of
-from dragoman.ports import NOTHING, Agent, Conversation, Ending, Notes, Store, StoredMessage, TurnOver
+from dragoman.ports import NOTHING, Agent, Conversation, Ending, Notes, ProcessLost, Store, StoredMessage, TurnOver
 from dragoman.runtime.batch import Batch, Change
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.deadlines import Deadlines
 from dragoman.runtime.log import Log
-from dragoman.runtime.notices import BROKEN, DRAINED, LOST, OUTDATED, OVERTAKEN, again, notice
+from dragoman.runtime.notices import BROKEN, DRAINED, LOST, OUTDATED, OVERTAKEN, PROCESS_LOST, again, notice
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.shown import Shown
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -78,6 +78,7 @@ class Run:
     _ending = False
     _reason = ""
     _said_working = False
+    _lost = False
 
     def __init__(
         self,
@@ -246,6 +247,9 @@ class Run:
                 named = self.message.reference_task_ids
                 self.references = await self._referring.tasks(self.head, self.principal, named)
             ending = await self._agent.take_turn(self)
+        except ProcessLost as lost:
+            self._lost = True
+            ending = Ending(notice(PROCESS_LOST, str(lost)))
         except asyncio.CancelledError:
             if not self.cancelled:
                 raise
@@ -274,7 +278,8 @@ class Run:
         except Exception as error:
             changes, notes = [], NOTHING
             ending = Ending(notice(LOST, str(error)))
-        if self._reason == "drain" and self._retries_left and ending.status.state == states.FAILED:
+        given_up = self._lost or self._reason == "drain"
+        if given_up and self._retries_left and ending.status.state == states.FAILED:
             await self._leave(changes, notes)
             return False
         changes += [*map(self._anew, ending.artifacts), ending.status]

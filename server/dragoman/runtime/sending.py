@@ -127,7 +127,7 @@ class Sending:
         """Writes the message of a send."""
         while True:
             change = await self._prepare(call, request)
-            if sent := await self._settle(change):
+            if sent := await self._settle(change, call.caller.agent):
                 return sent
 
     async def follow(
@@ -137,15 +137,15 @@ class Sending:
         while True:
             change = await self._prepare(call, request)
             subscriber = await stack.enter_async_context(self._followers.subscribe(change.task))
-            if sent := await self._settle(change):
+            if sent := await self._settle(change, call.caller.agent):
                 if sent.reply is None and sent.head.ref != change.task:
                     subscriber = await stack.enter_async_context(self._followers.subscribe(sent.head.ref))
                 return sent, subscriber
 
-    async def _settle(self, change: Append) -> Sent | None:
+    async def _settle(self, change: Append, agent: str) -> Sent | None:
         """Writes a message, or finds what its key led to; None when it has to be looked at once more."""
         try:
-            return await self._commit(change)
+            return await self._commit(change, agent)
         except _AliasTaken:  # so the next look finds a task to continue
             return None
         except Repeated as repeated:
@@ -283,9 +283,9 @@ class Sending:
         inbound = _inbound(caller, message, envelope)
         return Append(task=head.ref, guard=guard, message=inbound)
 
-    async def _commit(self, change: Append) -> Sent:
+    async def _commit(self, change: Append, agent: str) -> Sent:
         """Writes a message and begins the run it claimed, whether or not the caller is still there to hear of it."""
-        session = change.claim = self._dispatch.reserve()
+        session = change.claim = self._dispatch.reserve(agent)
         if change.create is not None and not session:
             # A task that has to wait is shown: who sent it may follow it, and nobody is held for a Message.
             change.create = replace(change.create, visible=True)
@@ -295,7 +295,7 @@ class Sending:
         started: list[Run | None] = []
 
         def written(appended: Appended | None) -> None:
-            started.append(self._dispatch.settle(session, appended, first, fresh_context=fresh))
+            started.append(self._dispatch.settle(session, agent, appended, first, fresh_context=fresh))
 
         try:
             appended = await self._log.append(change, written)

@@ -107,6 +107,7 @@ _V1_0_1: Final[Mapping[type[Exception], Codes]] = {
     errors.PayloadTooLarge: Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE"),
     errors.IdempotencyKeyReused: Codes(Rpc.ALREADY_EXISTS, 409, -32602, "IDEMPOTENCY_KEY_REUSED"),
     errors.KeyNotFound: Codes(Rpc.NOT_FOUND, 404, -32602, "KEY_NOT_FOUND"),
+    errors.AgentTaken: Codes(Rpc.ALREADY_EXISTS, 409, -32602, "AGENT_TAKEN"),
     errors.RateLimited: Codes(Rpc.RESOURCE_EXHAUSTED, 429, -32603, "RATE_LIMITED"),
     errors.Unauthenticated: Codes(Rpc.UNAUTHENTICATED, 401, -32603, "UNAUTHENTICATED"),
     errors.PermissionDenied: Codes(Rpc.PERMISSION_DENIED, 403, -32603, "PERMISSION_DENIED"),

@@ -1,0 +1,103 @@
+"""An agent of workers, as the runtime sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from dragoman.agents.dialled.connection import Connection
+from dragoman.agents.dialled.turn import PATIENCE, Stopped
+from dragoman.core import states
+from dragoman.core.card import AgentSpec
+from dragoman.core.log import Refused, StatusChange
+from dragoman.ports import Desk, Ending, ProcessLost, TurnOver
+
+SEATED: float = 10.0
+"""Seconds that a turn which was begun here waits for a worker, should the one with room have gone just then."""
+
+
+class DialledAgent:
+    """Implements `dragoman.ports.Elsewhere`: its turns go to workers with unused credits, one after the other."""
+
+    def __init__(self, spec: AgentSpec, principal: str, clock: Callable[[], int], seen: int) -> None:
+        """`principal`: whose workers have it. `clock` gives milliseconds since the epoch; `seen`: when a worker of it
+        was there last, by that clock."""
+        self.spec = spec
+        self.principal = principal
+        self.seen = seen
+        self._clock = clock
+        self._workers: deque[Connection] = deque()
+        self._changed = asyncio.Event()
+
+    @property
+    def left_behind(self) -> int:
+        """Threads are its workers' business."""
+        return 0
+
+    @property
+    def capacity(self) -> int:
+        """Turns that it could have at the same time now, those that it has included."""
+        return sum(worker.free(self.spec.id) + worker.running(self.spec.id) for worker in self._workers)
+
+    @property
+    def absence(self) -> float:
+        """Seconds since no worker of it is there; 0 while there is one."""
+        return 0.0 if self._workers else max((self._clock() - self.seen) / 1000, 0.001)
+
+    @property
+    def workers(self) -> Iterator[Connection]:
+        """The workers that are there."""
+        return iter(tuple(self._workers))
+
+    def join(self, worker: Connection) -> None:
+        """A worker came."""
+        self._workers.append(worker)
+
+    def part(self, worker: Connection) -> None:
+        """A worker went."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+            self.seen = max(self.seen, self._clock())
+
+    def tell(self) -> None:
+        """A worker takes more turns than before."""
+        self._changed.set()
+
+    async def take_turn(self, desk: Desk) -> Ending:
+        """Runs one turn at a worker. Raises ProcessLost when that went away meanwhile."""
+        turn = (await self._seat()).begin(self.spec.id, desk)
+        try:
+            await asyncio.wait([turn.result])  # which does not cancel what it waits for
+        except asyncio.CancelledError:
+            turn.cancel(desk.cancel_reason)
+            try:
+                await asyncio.wait([turn.result], timeout=PATIENCE)
+            finally:
+                turn.drop(TimeoutError("it was asked to stop, and did not in time"))
+        try:
+            return turn.result.result()
+        except (Stopped, TimeoutError) as error:
+            raise asyncio.CancelledError from error
+        except ProcessLost as error:
+            if desk.cancelled:  # it has stopped indeed
+                raise asyncio.CancelledError from error
+            raise
+        except (TurnOver, Refused):
+            # The task went on without this run, and the store refuses whatever we say.
+            return Ending(StatusChange(states.CANCELED))
+
+    async def _seat(self) -> Connection:
+        """The next worker with an unused credit. Raises ProcessLost when none comes."""
+        try:
+            async with asyncio.timeout(SEATED):
+                while True:
+                    for _ in range(len(self._workers)):
+                        worker = self._workers[0]
+                        self._workers.rotate(-1)
+                        if worker.free(self.spec.id):
+                            return worker
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise ProcessLost("It went before it began.") from None

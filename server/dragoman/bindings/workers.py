@@ -1,0 +1,81 @@
+"""`dragoman.worker.v1` over gRPC: the stream of each worker that dials in.
+
+Who may: with an authenticator, whoever shows credentials with the grant `worker` (or `worker:ID` for each of its
+agents); without one, workers on this machine. `--insecure` opens the agents to others, and not this: a worker reads
+what callers send to its agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Final
+
+import grpc
+
+from dragoman.bindings import callers
+from dragoman.bindings.access import Access
+from dragoman.bindings.closing import Streams
+from dragoman.bindings.methods import parse
+from dragoman.bindings.ops import Refuse, is_here
+from dragoman.bindings.serving import Options
+from dragoman.core.errors import Unauthenticated, Unavailable
+from dragoman.core.identity import WORKER, Identity
+from dragoman.ports import Switchboard
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+
+SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+def handler(switchboard: Switchboard, options: Options, refuse: Refuse, streams: Streams) -> grpc.GenericRpcHandler:
+    """What grpc calls."""
+
+    async def connect(frames: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        access = Access(f"{SERVICE.full_name}/Connect", "worker")
+        try:
+            with streams.open() as stream:
+                if options.draining.is_set():
+                    raise Unavailable("the server is shutting down and takes no new workers")
+                stream.identity = identity = await _identify(context, options)
+                access.principal = identity.principal if identity.known else ""
+                peer = str(context.peer())
+                async with aclosing(switchboard.connect(_parsed(frames), identity, peer)) as answers:
+                    async for answer in answers:
+                        yield answer.SerializeToString()
+        except Exception as error:
+            await refuse(context, error, access)
+        except asyncio.CancelledError:
+            if why := streams.ended_here():
+                await refuse(context, why, access)
+            access.done("CANCELLED")
+            raise
+        access.done("OK")
+
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]]
+    handlers = {"Connect": grpc.stream_stream_rpc_method_handler(connect)}
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+
+async def _parsed(frames: AsyncIterator[bytes]) -> AsyncIterator[wk.ConnectRequest]:
+    """The frames. Raises InvalidParams for bytes that are none."""
+    async for frame in frames:
+        parsed = parse(wk.ConnectRequest, frame)
+        assert isinstance(parsed, wk.ConnectRequest)
+        yield parsed
+
+
+async def _identify(context: Context, options: Options) -> Identity:
+    """Who the worker is. Raises Unauthenticated for who does not say so where somebody asks, or is elsewhere."""
+    metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
+    identity = await callers.identify(metadata, options)
+    if options.authenticator is None and not is_here(context):
+        raise Unauthenticated(
+            "workers dial in from this machine only where nobody is asked who they are; "
+            "run the server with --api-keys, --issuers or --token"
+        )
+    if options.authenticator is not None and not identity.known:
+        raise Unauthenticated(f'workers need credentials with the grant "{WORKER}": {callers.REQUIRED}')
+    return identity

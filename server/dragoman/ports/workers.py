@@ -1,0 +1,58 @@
+"""What workers that dial in need: a place to connect, and a runtime that takes their agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from dragoman.core.identity import Identity
+from dragoman.ports.agent import Elsewhere
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+
+
+class Enlist(Protocol):
+    """Where agents that come while the server runs are made known."""
+
+    def is_of_this_process(self, agent: str) -> bool:
+        """Whether an id is that of an agent which no worker can have."""
+        ...
+
+    async def enlist(self, agent: Elsewhere) -> None:
+        """Serves an agent from now on, or what it says of itself now."""
+        ...
+
+    def changed(self) -> None:
+        """Some agent elsewhere has more room."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """The workers of one agent, as this process sees them."""
+
+    agent: str
+    principal: str
+    workers: tuple[str, ...]
+    """Their names, with the address of each."""
+    free: int
+    """Turns that they would take now."""
+    running: int
+    """Turns that they have."""
+
+
+class Switchboard(Protocol):
+    """Where workers connect."""
+
+    def connect(
+        self, frames: AsyncIterator[wk.ConnectRequest], identity: Identity, peer: str
+    ) -> AsyncGenerator[wk.ConnectResponse]:
+        """One worker, for as long as it is there. What it gives is to be sent.
+
+        Raises core.errors.A2AError for a worker that cannot be served, or that breaks a rule.
+        """
+        ...
+
+    def presence(self, agent: str) -> Presence | None:
+        """Who has an agent; None for one that no worker ever had."""
+        ...

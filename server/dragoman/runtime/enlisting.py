@@ -1,0 +1,102 @@
+"""Agents that come while the server runs, and the tasks of those that do not come back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from dragoman.core.card import AgentSpec
+from dragoman.core.log import Append, Head, Ready, Refused
+from dragoman.core.retention import Ages
+from dragoman.ports import Agent, Elsewhere, Store
+from dragoman.runtime.dispatch import Dispatch
+from dragoman.runtime.log import Log
+from dragoman.runtime.notices import NO_WORKER, notice
+
+log = logging.getLogger("dragoman.runtime")
+
+LOOK: Final = 5.0
+"""Seconds between two looks for tasks that wait for agents that stayed away."""
+
+BATCH: Final = 256
+
+
+class Enlisting:
+    """The agents of this process, where they may become more. Implements `dragoman.ports.Enlist`."""
+
+    def __init__(
+        self,
+        store: Store,
+        appends: Log,
+        dispatch: Dispatch,
+        agents: dict[str, Agent],
+        specs: dict[str, AgentSpec],
+        declared: dict[str, Ages],
+    ) -> None:
+        """The three dicts are those that the rest of the runtime reads: what is said there is known everywhere."""
+        self._store = store
+        self._appends = appends
+        self._dispatch = dispatch
+        self._agents = agents
+        self._specs = specs
+        self._declared = declared
+        self._shown: list[Callable[[AgentSpec], None]] = []
+
+    def show(self, shown: Callable[[AgentSpec], None]) -> None:
+        """Calls `shown` with the spec of each agent that comes, or says something new of itself."""
+        self._shown.append(shown)
+
+    def is_of_this_process(self, agent: str) -> bool:
+        """Whether an id is that of an agent which no worker can have."""
+        return agent in self._agents and agent not in self._dispatch.places
+
+    async def enlist(self, agent: Elsewhere) -> None:
+        """Serves an agent from now on, or what it says of itself now."""
+        spec = agent.spec
+        new = spec.id not in self._agents
+        self._agents[spec.id] = agent
+        self._specs[spec.id] = spec
+        self._declared[spec.id] = spec.retention
+        for shown in self._shown:
+            shown(spec)
+        if new:
+            self._dispatch.places.add(agent)
+            await self._dispatch.serve(spec.id)
+
+    def changed(self) -> None:
+        """Some agent elsewhere has more room."""
+        self._dispatch.changed()
+
+    # Those that do not come back --------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Looks every LOOK seconds. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                await self.give_up()
+            except Exception:
+                log.exception("could not look for tasks that wait for no worker")
+
+    async def give_up(self) -> int:
+        """Ends as FAILED (NO_WORKER) what waits for agents that stayed away for too long. Gives how many tasks."""
+        found = 0
+        for agent in self._dispatch.places.given_up:
+            while heads := await self._store.waiting((agent,), BATCH):
+                done = await asyncio.gather(*map(self._end, heads))
+                found += sum(done)
+                if not any(done):
+                    break
+        if found:
+            log.warning("tasks that waited for no worker, ended as FAILED: %d", found)
+        return found
+
+    async def _end(self, head: Head) -> bool:
+        change = Append(task=head.ref, guard=Ready(), events=[notice(NO_WORKER)], release=True)
+        try:
+            await self._appends.append(change)
+        except Refused:  # taken, or canceled
+            return False
+        return True
