@@ -176,4 +176,6 @@ class Connection:
         self.failed = error
         self.outgoing.put_nowait(None)
         for turn in tuple(self._turns.values()):
-            turn.lose(f"({self})")
+            fields = {"task": turn.desk.task_id, "agent": turn.agent, "peer": self.peer}
+            log.warning("a turn was lost with its worker: %s", self, extra=fields)
+            turn.lose()

@@ -156,9 +156,9 @@ class RemoteTurn:
             self._send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=self.id, reason=str(error))))
             self._fail(error)
 
-    def lose(self, why: str) -> None:
+    def lose(self) -> None:
         """The worker is gone."""
-        self._fail(ProcessLost(why))
+        self._fail(ProcessLost)
 
     def _break(self, text: str) -> None:
         """Ends the turn as FAILED, because what the worker said of it breaks a rule."""
@@ -175,7 +175,7 @@ class RemoteTurn:
             self.result.set_result(ending)
         self._stop()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException | type[BaseException]) -> None:
         if not self.result.done():
             self.result.set_exception(error)
             self.result.exception()  # nobody may be there any more to look
