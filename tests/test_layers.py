@@ -39,7 +39,8 @@ NEEDS_ONLY: Final = {
     "client": {"client", "wire", "core"},
     "runtime": {"runtime", "ports", "core", "entropy"},
     "ports": {"core"},
-    "cli": {"cli", "client", "wire", "core", "ports", "settings", "loading", "logs", "app"},
+    "cli": {"cli", "client", "wire", "core", "ports", "settings", "loading", "logs", "app", "worker"},
+    "worker": {"worker", "client", "runtime", "ports", "core"},
 }
 """Rooms that may use less of us than their floor allows."""
 

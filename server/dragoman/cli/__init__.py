@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import keys, push, serve, tasks, upkeep
+from dragoman.cli import keys, push, serve, tasks, upkeep, worker
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
 Start a server:  `dragoman serve`  (a playground agent)  or  `dragoman serve agents.py`
+
+Run agents in processes of their own:  `dragoman worker agents.py --server HOST:PORT`
 
 Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `cancel`
 
@@ -58,6 +60,7 @@ tasks.register(cli)
 upkeep.register(cli)
 keys.register(cli)
 push.register(cli)
+worker.register(cli)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from dragoman import logs
 from dragoman.app import App, StartError, open_app
 from dragoman.cli.banner import banner, callers
 from dragoman.cli.files import make_room
+from dragoman.cli.loop import Signals, loop_factory
 from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
 from dragoman.settings import Settings, SettingsError, load
@@ -31,8 +32,6 @@ COLLECT: Final = (10_000, 10, 10)
 """Allocations between collections, by generation. With Python's own 700, requests under way are looked through again
 and again: a twentieth of a send's CPU."""
 
-_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
-
 log = logging.getLogger("dragoman.serve")
 
 
@@ -43,7 +42,7 @@ def run(arguments: Mapping[str, Any]) -> int:
         logs.configure(settings.log_format)
         make_room(settings.connections)
         agents = load_agents(settings.app)  # while Ctrl-C still means what it does in any Python program
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(settings, agents))
     except (SettingsError, LoadError) as error:
         return _sorry(error, USAGE)
@@ -55,7 +54,7 @@ def run(arguments: Mapping[str, Any]) -> int:
 
 
 async def _serve(settings: Settings, agents: Sequence[Agent]) -> None:
-    signals = _Signals()
+    signals = Signals()
     async with open_app(settings, agents) as app:
         _announce(app, settings)
         _reload_on_hangup(app)
@@ -75,7 +74,7 @@ def _reload_on_hangup(app: App) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: certificates.refresh(asked=True))
 
 
-async def _drain(app: App, limit: float, signals: _Signals) -> None:
+async def _drain(app: App, limit: float, signals: Signals) -> None:
     """Lets running turns end, up to the limit or the next signal."""
     if app.running:
         log.info("stopping: waiting up to %g s for %s to end; Ctrl-C again stops at once", limit, _turns(app.running))
@@ -110,29 +109,6 @@ def _turns(number: int) -> str:
     return "1 turn" if number == 1 else f"{number} turns"
 
 
-class _Signals:
-    """The signals that ask us to stop, one after the other; the third does not ask."""
-
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[int] = asyncio.Queue()
-        self._seen = 0
-        loop = asyncio.get_running_loop()
-        for number in _STOPPING:
-            try:
-                loop.add_signal_handler(number, self._came, number)
-            except NotImplementedError:  # Windows
-                signal.signal(number, lambda came, _: (loop.call_soon_threadsafe(self._came, came), None)[1])
-
-    def _came(self, number: int) -> None:
-        self._seen += 1
-        if self._seen > 2:
-            os._exit(128 + number)  # what is committed is on disk, and what runs ends at the next start
-        self._queue.put_nowait(number)
-
-    async def next(self) -> int:
-        return await self._queue.get()
-
-
 def _announce(app: App, settings: Settings) -> None:
     """Tells people by a banner on stdout, and machines by one log line."""
     if settings.asks and app.certificates is None and not settings.is_loopback and not settings.trusted_proxies:
@@ -154,14 +130,6 @@ def _announce(app: App, settings: Settings) -> None:
             "pid": os.getpid(),
         },
     )
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _sorry(error: Exception, code: int) -> int:

@@ -42,14 +42,30 @@ def channel(address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path |
 
     An address without a scheme is encrypted when authorities are named. Raises ClientError for a file that holds none.
     """
+    target, credentials = _meant(address, ca)
+    if credentials is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+def plain_channel(address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None) -> grpc.Channel:
+    """The same for threads, and not for an event loop."""
+    target, credentials = _meant(address, ca)
+    if credentials is None:
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, credentials, options=options)
+
+
+def _meant(address: str, ca: Path | None) -> tuple[str, grpc.ChannelCredentials | None]:
+    """The target of an address, and what to check it with, if it is encrypted."""
     scheme, divider, target = address.partition("://")
     target = target.rstrip("/") if divider else address
     file = ca or _believed.get()
     if not (_ENCRYPTED.get(scheme, False) if divider else file is not None):
-        return grpc.aio.insecure_channel(target, options=options)
+        return target, None
     context(file)  # gRPC would tell only later, and less clearly, that the file is not good
     roots = file.read_bytes() if file is not None else None
-    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots), options=options)
+    return target, grpc.ssl_channel_credentials(roots)
 
 
 _ADVICE: Final = (

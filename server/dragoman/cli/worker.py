@@ -1,0 +1,92 @@
+"""`worker`: the agents of an app, in a process of their own, at a server elsewhere.
+
+Only the options are here. What the command does is in `working.py`, imported when it runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the command."""
+    cli.command("worker")(worker)
+
+
+def worker(
+    app: Annotated[str, typer.Argument(metavar="APP", help="A .py file or a module with agents.", show_default=False)],
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server",
+            envvar="DRAGOMAN_SERVER",
+            metavar="HOST:PORT",
+            help="The server's gRPC address; grpcs://HOST:PORT where it is encrypted.",
+        ),
+    ] = "127.0.0.1:50051",
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--key-file",
+            envvar="DRAGOMAN_KEY_FILE",
+            metavar="FILE",
+            help="A file with the worker's API key or token. It is read again each time the worker dials. [none]",
+            show_default=False,
+        ),
+    ] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-ca",
+            envvar="DRAGOMAN_CA",
+            metavar="FILE",
+            help="Who may have signed the server's certificate, in PEM. [the system's authorities]",
+            show_default=False,
+        ),
+    ] = None,
+    turns: Annotated[
+        int, typer.Option("--turns", metavar="N", min=1, max=10_000, help="Turns of each agent at the same time.")
+    ] = 100,
+    drain: Annotated[
+        float,
+        typer.Option("--drain", metavar="S", min=0, help="Seconds that turns get to end when the worker stops."),
+    ] = 300.0,
+    name: Annotated[
+        str, typer.Option("--name", metavar="TEXT", help="For people and logs. [host and process id]")
+    ] = "",
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="text|json", help="How log lines look, on stderr.")
+    ] = "text",
+) -> None:
+    """Run the agents of APP in this process, for a server that they dial in to.
+
+    The functions are those that `dragoman serve APP` would run, unchanged. The server keeps the tasks, speaks with
+    callers and shows the agents' cards; this process only works. Start as many as you need: a server gives each turn
+    to a worker with room, in turn. When the line breaks, what ran is FAILED, or begins again where the agent says
+    `on_crash=retry(n)`, and the worker dials again.
+
+    Ctrl-C (SIGTERM) lets running turns end; a second one gives them back at once.
+
+    On a server that asks callers who they are, a worker needs a key: `dragoman keys create box1 --grant worker` for
+    any agent, `--grant worker:echo` for that one. Agents belong to the key's principal, and nobody else may have them.
+    Other servers take workers from their own machine only.
+
+    **Examples**
+
+    `dragoman worker agents.py`  at a server on this machine
+
+    `dragoman worker agents.py --server grpcs://agents.example.com:50051 --key-file /run/secrets/worker-key`
+
+    `dragoman worker mycompany.agents --turns 4 --log-format json`  four turns of each agent at a time
+
+    **Exit codes**: 0 stopped; 2 wrong usage or agents; 3 the server refused the worker.
+    """
+    from dragoman.cli import working
+
+    if log_format not in ("text", "json"):
+        raise typer.BadParameter("--log-format: must be text or json")
+    given = working.Given(app, server, key_file, tls_ca, turns, drain, name, log_format)
+    raise typer.Exit(working.run(given))
