@@ -87,9 +87,9 @@ def clean_environment() -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"}
 
 
-def start(*arguments: str, cwd: Path, ready: bool = True, text: bool = False) -> Server:
+def start(*arguments: str, cwd: Path, ready: bool = True, text: bool = False, grpc: str = "127.0.0.1:0") -> Server:
     """Starts `dragoman serve ARGUMENTS` in `cwd` on free ports; waits until it serves if `ready`."""
-    words = [sys.executable, "-m", "dragoman", "serve", *arguments, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    words = [sys.executable, "-m", "dragoman", "serve", *arguments, "--http", "127.0.0.1:0", "--grpc", grpc]
     process = subprocess.Popen(
         [*words, "--log-format", "text" if text else "json"],
         cwd=cwd,
@@ -109,9 +109,11 @@ def start(*arguments: str, cwd: Path, ready: bool = True, text: bool = False) ->
 
 
 @contextmanager
-def serving(*arguments: str, cwd: Path, ready: bool = True, text: bool = False) -> Iterator[Server]:
+def serving(
+    *arguments: str, cwd: Path, ready: bool = True, text: bool = False, grpc: str = "127.0.0.1:0"
+) -> Iterator[Server]:
     """A server for as long as the block runs; it is killed if it is still there then."""
-    server = start(*arguments, cwd=cwd, ready=ready, text=text)
+    server = start(*arguments, cwd=cwd, ready=ready, text=text, grpc=grpc)
     try:
         yield server
     finally:

@@ -51,17 +51,20 @@ class Line:
         except grpc.aio.AioRpcError:
             return grpc.aio.EOF
 
+    async def finish(self) -> None:
+        """Says no more, and breaks nothing off."""
+        await self._call.done_writing()
+
     def hang_up(self) -> None:
         """Breaks the stream off."""
         self._call.cancel()
 
     async def begin(self, *agents: wk.AgentRegistration, credit: int = 1, name: str = "by hand") -> wk.Welcome:
         """Introduces itself, and takes turns."""
+        for agent in agents:
+            agent.turns = credit
         await self.say(hello=wk.Hello(name=name, agents=agents))
         welcome: wk.Welcome = await self.hear("welcome")
-        if credit:
-            for agent in agents:
-                await self.say(credit=wk.Credit(agent_id=agent.id, turns=credit))
         return welcome
 
     async def put_text(self, turn: str, number: int, *texts: str, append: bool = True) -> None:

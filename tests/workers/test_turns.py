@@ -11,14 +11,13 @@ from typing import Any
 import aiohttp
 from tests.workers.conftest import Open
 from tests.workers.dialling import Line, dialled, registration
+from tests.workers.reading import NOW, text_of, until
 
 from dragoman.app import App
 from dragoman.client import Client, message
 from dragoman.core import states
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-NOW = pb.SendMessageConfiguration(return_immediately=True)
 
 
 @asynccontextmanager
@@ -27,19 +26,6 @@ async def at_the_desk(app: App, **fields: Any) -> AsyncIterator[tuple[Line, Clie
     async with dialled(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
         await line.begin(registration(**fields))
         yield line, client
-
-
-def text_of(artifact: pb.Artifact) -> str:
-    return "".join(part.text for part in artifact.parts)
-
-
-async def until(client: Client, task: str, state: int) -> pb.Task:
-    """The task once it is in a state."""
-    async with asyncio.timeout(20):
-        async for event in client.subscribe(task, after="0"):
-            if state in (event.task.status.state, event.status_update.status.state):
-                return await client.get(task)
-    raise AssertionError(f"the stream ended before {states.name(state)}")
 
 
 async def test_a_turn_is_told_all_that_a_function_knows(opened: Open) -> None:

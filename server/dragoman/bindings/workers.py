@@ -33,8 +33,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 def handler(switchboard: Switchboard, options: Options, refuse: Refuse, streams: Streams) -> grpc.GenericRpcHandler:
     """What grpc calls."""
 
-    async def connect(frames: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        access = Access(f"{SERVICE.full_name}/Connect", "worker")
+    async def serve(frames: AsyncIterator[bytes], context: Context, access: Access, out: _Outgoing) -> None:
         try:
             with streams.open() as stream:
                 if options.draining.is_set():
@@ -44,19 +43,59 @@ def handler(switchboard: Switchboard, options: Options, refuse: Refuse, streams:
                 peer = str(context.peer())
                 async with aclosing(switchboard.connect(_parsed(frames), identity, peer)) as answers:
                     async for answer in answers:
-                        yield answer.SerializeToString()
+                        await out.put(answer.SerializeToString())
+        except asyncio.CancelledError:
+            if why := streams.ended_here():
+                raise why from None
+            raise
+        finally:
+            out.end()
+
+    async def connect(frames: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        access, out = Access(f"{SERVICE.full_name}/Connect", "worker"), _Outgoing()
+        # A task of its own, because it may be ended from elsewhere (closing.py): gRPC's would then end without a status
+        # if it was about to send.
+        serving = asyncio.create_task(serve(frames, context, access, out), name="worker")
+        try:
+            while (answer := await out.next()) is not None:
+                yield answer
+            await serving
         except Exception as error:
             await refuse(context, error, access)
         except asyncio.CancelledError:
-            if why := streams.ended_here():
-                await refuse(context, why, access)
             access.done("CANCELLED")
             raise
+        finally:
+            serving.cancel()
         access.done("OK")
 
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]]
     handlers = {"Connect": grpc.stream_stream_rpc_method_handler(connect)}
     return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+
+class _Outgoing:
+    """One frame on its way from one task to another, and the end of them."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._taken = asyncio.Event()
+        self._taken.set()
+
+    async def put(self, frame: bytes) -> None:
+        """Gives a frame, once the one before was taken."""
+        await self._taken.wait()
+        self._taken.clear()
+        self._queue.put_nowait(frame)
+
+    def end(self) -> None:
+        """There are no more."""
+        self._queue.put_nowait(None)
+
+    async def next(self) -> bytes | None:
+        """The next frame; None at the end."""
+        self._taken.set()
+        return await self._queue.get()
 
 
 async def _parsed(frames: AsyncIterator[bytes]) -> AsyncIterator[wk.ConnectRequest]:

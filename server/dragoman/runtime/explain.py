@@ -72,12 +72,12 @@ class Explainer:
             stopping=run is not None and run.cancelled,
             subscribers=self._followers.count(head.ref) - (self._carriers(head.ref) if self._carriers else 0),
             free_slots=max(self._dispatch.free, 0),
-            next=_next(head, spec, allowed, expires, self._dispatch.free, run is not None and run.cancelled),
+            next=_next(head, spec, allowed, expires, self._dispatch, run is not None and run.cancelled),
             pushes=pushes,
         )
 
 
-def _next(head: Head, spec: AgentSpec | None, allowed: int, expires: int, free: int, stopping: bool) -> str:
+def _next(head: Head, spec: AgentSpec | None, allowed: int, expires: int, dispatch: Dispatch, stopping: bool) -> str:
     if states.is_terminal(head.state):
         return "Nothing: it has ended."
     if head.running and stopping:
@@ -90,12 +90,10 @@ def _next(head: Head, spec: AgentSpec | None, allowed: int, expires: int, free: 
         return f"Its agent works on it. Should the process die, another one {crash} after {_clock(expires)}.{limit}"
     if head.ready and spec is None:
         return f'It waits for a worker, and no agent "{head.agent}" is served here.'
+    if head.ready and dispatch.free <= 0:
+        return "It waits for a free slot here; all are taken."
     if head.ready:
-        return (
-            "It waits for a free slot here; all are taken."
-            if free <= 0
-            else "It waits for a worker, and is taken at once."
-        )
+        return dispatch.places.next_for(head.agent)
     return "It waits for a message of its caller."
 
 

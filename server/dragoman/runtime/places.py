@@ -90,6 +90,18 @@ class Places:
         else:
             del self._taken[agent]
 
+    def next_for(self, agent: str) -> str:
+        """What happens next to a task of it that waits for nothing else, in words."""
+        if agent not in self._agents or self.room(agent) > 0:
+            return "It waits for a worker, and is taken at once."
+        if not (away := self._agents[agent].absence):
+            return f'It waits for room at a worker of agent "{agent}"; all that are connected are busy, or drain.'
+        left = max(self._patience - away, 0)
+        return (
+            f'It waits for a worker of agent "{agent}"; none has been connected for {away:.0f} s, and in {left:.0f} s '
+            "more it ends as FAILED."
+        )
+
     # Who waits --------------------------------------------------------------------------------------------------
 
     def wait(self, agent: str) -> None:

@@ -15,8 +15,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 log = logging.getLogger("dragoman.worker")
 
 
-def registration(spec: AgentSpec) -> wk.AgentRegistration:
-    """The agent of this spec. Security and `default` are the server's business; a line in the log says so."""
+def registration(spec: AgentSpec, turns: int) -> wk.AgentRegistration:
+    """The agent of this spec, of which so many turns are taken.
+
+    Security and `default` are the server's business; a line in the log says so.
+    """
     if spec.security_schemes or spec.default:
         said = "security" if spec.security_schemes else "default"
         log.info("agent %s: what it says of %s is not told; that is the server's", spec.id, said)
@@ -48,6 +51,7 @@ def registration(spec: AgentSpec) -> wk.AgentRegistration:
         uncancelable=not spec.cancelable,
         refuses_messages=spec.while_working == "refuse",
         retries=spec.retries,
+        turns=turns,
     )
     for limit in ("idle_limit", "time_limit"):
         if seconds := getattr(spec, limit):

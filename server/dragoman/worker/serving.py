@@ -114,7 +114,10 @@ class Worker:
         self._line = line = Line(
             self._server, token=self._key(), ca=self._ca, hear=self._hear, ended=self._over.set_result
         )
-        agents = [registration(agent.spec) for agent in self._agents.values()]
+        agents = [
+            registration(agent.spec, 0 if self._draining else max(self._turns - self._busy[name], 0))
+            for name, agent in self._agents.items()
+        ]
         line.say(hello=wk.Hello(name=self._name, agents=agents))
         try:
             return await self._over
@@ -163,9 +166,6 @@ class Worker:
         self._line.keep(heartbeat=seconds[0], lease=seconds[1])
         if self._draining:
             return
-        for name in self._agents:
-            if (free := self._turns - self._busy[name]) > 0:
-                self._line.say(credit=wk.Credit(agent_id=name, turns=free))
         self.welcomed.set()
         log.info(
             "serving %s at %s", ", ".join(self._agents), self._server,

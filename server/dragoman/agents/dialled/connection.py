@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dragoman.agents.dialled.registration import CREDITS
 from dragoman.agents.dialled.turn import RemoteTurn
 from dragoman.agents.values import NewId
 from dragoman.core.card import AgentSpec
@@ -18,9 +19,6 @@ from dragoman.ports import Desk
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.workers")
-
-CREDITS: Final = 10_000
-"""Unused turns that a worker may have granted for one agent."""
 
 UNREAD: Final = 10_000
 """Frames on the way to a worker that reads nothing, after which it is let go."""
@@ -42,13 +40,14 @@ class Connection:
         name: str,
         peer: str,
         principal: str,
-        agents: Mapping[str, tuple[AgentSpec, int | None]],
+        agents: Mapping[str, AgentSpec],
+        registrations: Iterable[wk.AgentRegistration],
         *,
         changed: Callable[[], None],
         new_id: NewId,
         frame_bytes: int,
     ) -> None:
-        """`agents`: by id, with how many messages of its history a turn is told. `changed`: called when it takes more
+        """`agents`: what the registrations say, by id. `changed`: called when it takes more
         turns than before. `frame_bytes`: the largest frame that it may send."""
         self.name = name
         self.peer = peer
@@ -62,7 +61,8 @@ class Connection:
         self._frame_bytes = frame_bytes
         self._loop = asyncio.get_running_loop()
         self._heard = self._loop.time()
-        self._credits: Counter[str] = Counter()
+        self._registrations = {one.id: one for one in registrations}
+        self._credits = Counter({name: one.turns for name, one in self._registrations.items()})
         self._turns: dict[str, RemoteTurn] = {}
         self._count = itertools.count(1)
         self._last = 0
@@ -94,8 +94,8 @@ class Connection:
         turn = RemoteTurn(str(self._last), agent, desk, self.send, self._new_id)
         self._turns[turn.id] = turn
         turn.result.add_done_callback(lambda _: self._turns.pop(turn.id, None))
-        spec, history_length = self._agents[agent]
-        turn.start(history_length, spec.time_limit)
+        said = self._registrations[agent]
+        turn.start(said.history_length if said.HasField("history_length") else None, self._agents[agent].time_limit)
         return turn
 
     # Frames -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,11 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 NAME_LENGTH: Final = 200
 AGENTS: Final = 100
-"""Characters of a worker's name, and agents that it may have."""
+RETRIES: Final = 100
+"""Characters of a worker's name, agents that it may have, and times that a turn is begun again."""
+
+CREDITS: Final = 10_000
+"""Unused turns that a worker may have granted for one agent."""
 
 _FIELDS: Final = {
     "input_modes": "card.default_input_modes",
@@ -48,7 +52,11 @@ def read(registration: wk.AgentRegistration, where: str = "registration") -> Age
     try:
         check_agent_id(registration.id)
     except ValueError as error:
-        raise InvalidParams.field(f"{where}.id", str(error)) from error
+        raise InvalidParams.field(f"{where}.id", str(error).removesuffix("; set id=")) from error
+    if registration.retries > RETRIES:
+        raise InvalidParams.field(f"{where}.retries", f"{registration.retries} is more than {RETRIES}")
+    if registration.turns > CREDITS:
+        raise InvalidParams.field(f"{where}.turns", f"{registration.turns} is more than {CREDITS}")
     try:
         return _spec(registration)
     except (TypeError, ValueError) as error:

@@ -83,10 +83,7 @@ class Switchboard:
         """One worker, for as long as it is there. Raises A2AError for one that cannot be served, or breaks a rule."""
         hello = await self._hello(frames)
         specs = check_hello(hello)
-        agents = {
-            spec.id: (spec, registration.history_length if registration.HasField("history_length") else None)
-            for spec, registration in zip(specs, hello.agents, strict=True)
-        }
+        agents = {spec.id: spec for spec in specs}
         self._check(agents, identity)
         await self._enrol(hello, specs, identity.principal)
         worker = Connection(
@@ -94,6 +91,7 @@ class Switchboard:
             peer,
             identity.principal,
             agents,
+            hello.agents,
             changed=lambda: self._more(agents),
             new_id=self._new_id,
             frame_bytes=self._frame_bytes,
@@ -105,6 +103,7 @@ class Switchboard:
         beating = asyncio.create_task(worker.beat(self._pace), name=f"heartbeat of worker {worker}")
         for name in agents:
             self._agents[name].join(worker)
+        self._more(agents)
         try:
             yield wk.ConnectResponse(welcome=self._welcome(identity))
             while (frame := await worker.outgoing.get()) is not None:

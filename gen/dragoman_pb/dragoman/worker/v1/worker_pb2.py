@@ -27,7 +27,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from ....lf.a2a.v1 import a2a_pb2 as lf_dot_a2a_dot_v1_dot_a2a__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64ragoman/worker/v1/worker.proto\x12\x12\x64ragoman.worker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x13lf/a2a/v1/a2a.proto\"\xfc\x03\n\x0e\x43onnectRequest\x12\x31\n\x05hello\x18\x01 \x01(\x0b\x32\x19.dragoman.worker.v1.HelloH\x00R\x05hello\x12=\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.dragoman.worker.v1.HeartbeatH\x00R\theartbeat\x12\x34\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x1a.dragoman.worker.v1.CreditH\x00R\x06\x63redit\x12\x34\n\x06\x65vents\x18\x04 \x01(\x0b\x32\x1a.dragoman.worker.v1.EventsH\x00R\x06\x65vents\x12J\n\x0emessage_wanted\x18\x05 \x01(\x0b\x32!.dragoman.worker.v1.MessageWantedH\x00R\rmessageWanted\x12J\n\x0e\x63\x61ncel_refused\x18\x06 \x01(\x0b\x32!.dragoman.worker.v1.CancelRefusedH\x00R\rcancelRefused\x12\x38\n\x08turn_end\x18\x07 \x01(\x0b\x32\x1b.dragoman.worker.v1.TurnEndH\x00R\x07turnEnd\x12\x31\n\x05\x64rain\x18\x08 \x01(\x0b\x32\x19.dragoman.worker.v1.DrainH\x00R\x05\x64rainB\x07\n\x05\x66rame\"\x8f\x04\n\x0f\x43onnectResponse\x12\x37\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.dragoman.worker.v1.WelcomeH\x00R\x07welcome\x12=\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.dragoman.worker.v1.HeartbeatH\x00R\theartbeat\x12>\n\nturn_start\x18\x03 \x01(\x0b\x32\x1d.dragoman.worker.v1.TurnStartH\x00R\tturnStart\x12=\n\tcommitted\x18\x04 \x01(\x0b\x32\x1d.dragoman.worker.v1.CommittedH\x00R\tcommitted\x12M\n\x0fmessage_arrived\x18\x05 \x01(\x0b\x32\".dragoman.worker.v1.MessageArrivedH\x00R\x0emessageArrived\x12\x34\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1a.dragoman.worker.v1.CancelH\x00R\x06\x63\x61ncel\x12:\n\x08stopping\x18\x07 \x01(\x0b\x32\x1c.dragoman.worker.v1.StoppingH\x00R\x08stopping\x12;\n\tturn_over\x18\x08 \x01(\x0b\x32\x1c.dragoman.worker.v1.TurnOverH\x00R\x08turnOverB\x07\n\x05\x66rame\"Z\n\x05Hello\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12=\n\x06\x61gents\x18\x02 \x03(\x0b\x32%.dragoman.worker.v1.AgentRegistrationR\x06\x61gents\"\xee\x04\n\x11\x41gentRegistration\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12(\n\x04\x63\x61rd\x18\x02 \x01(\x0b\x32\x14.lf.a2a.v1.AgentCardR\x04\x63\x61rd\x12>\n\x0f\x65xtended_skills\x18\x03 \x03(\x0b\x32\x15.lf.a2a.v1.AgentSkillR\x0e\x65xtendedSkills\x12\x16\n\x06\x64irect\x18\x04 \x01(\x08R\x06\x64irect\x12\"\n\x0cuncancelable\x18\x05 \x01(\x08R\x0cuncancelable\x12)\n\x10refuses_messages\x18\x06 \x01(\x08R\x0frefusesMessages\x12\x18\n\x07retries\x18\x07 \x01(\rR\x07retries\x12\x38\n\nidle_limit\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationR\tidleLimit\x12\x38\n\ntime_limit\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\x12R\n\tretention\x18\n \x03(\x0b\x32\x34.dragoman.worker.v1.AgentRegistration.RetentionEntryR\tretention\x12*\n\x0ehistory_length\x18\x0b \x01(\rH\x00R\rhistoryLength\x88\x01\x01\x1aW\n\x0eRetentionEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05value\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05value:\x02\x38\x01\x42\x11\n\x0f_history_length\"\x0b\n\tHeartbeat\"9\n\x06\x43redit\x12\x19\n\x08\x61gent_id\x18\x01 \x01(\tR\x07\x61gentId\x12\x14\n\x05turns\x18\x02 \x01(\rR\x05turns\"\x9d\x01\n\x06\x45vents\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06number\x18\x02 \x01(\x04R\x06number\x12\x31\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x19.dragoman.worker.v1.EventR\x06\x65vents\x12/\n\x05notes\x18\x04 \x01(\x0b\x32\x19.dragoman.worker.v1.NotesR\x05notes\"\xc3\x01\n\x05\x45vent\x12:\n\x06status\x18\x01 \x01(\x0b\x32 .dragoman.worker.v1.StatusChangeH\x00R\x06status\x12@\n\x08\x61rtifact\x18\x02 \x01(\x0b\x32\".dragoman.worker.v1.ArtifactChangeH\x00R\x08\x61rtifact\x12\x33\n\x04text\x18\x03 \x01(\x0b\x32\x1d.dragoman.worker.v1.TextChunkH\x00R\x04textB\x07\n\x05\x65vent\"\x9d\x01\n\x0cStatusChange\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"\xad\x01\n\x0e\x41rtifactChange\x12/\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x13.lf.a2a.v1.ArtifactR\x08\x61rtifact\x12\x16\n\x06\x61ppend\x18\x02 \x01(\x08R\x06\x61ppend\x12\x1d\n\nlast_chunk\x18\x03 \x01(\x08R\tlastChunk\x12\x33\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"w\n\tTextChunk\x12\x1f\n\x0b\x61rtifact_id\x18\x01 \x01(\tR\nartifactId\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n\x06\x61ppend\x18\x03 \x01(\x08R\x06\x61ppend\x12\x1d\n\nlast_chunk\x18\x04 \x01(\x08R\tlastChunk\"v\n\x05Notes\x12\"\n\ntask_state\x18\x01 \x01(\tH\x00R\ttaskState\x88\x01\x01\x12(\n\rcontext_state\x18\x02 \x01(\tH\x01R\x0c\x63ontextState\x88\x01\x01\x42\r\n\x0b_task_stateB\x10\n\x0e_context_state\"<\n\tCommitted\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06number\x18\x02 \x01(\x04R\x06number\"(\n\rMessageWanted\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\"\x92\x01\n\x0eMessageArrived\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x39\n\x08\x65nvelope\x18\x03 \x01(\x0b\x32\x1d.lf.a2a.v1.SendMessageRequestR\x08\x65nvelope\"@\n\rCancelRefused\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"\x84\x03\n\x07TurnEnd\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12:\n\x06status\x18\x02 \x01(\x0b\x32 .dragoman.worker.v1.StatusChangeH\x00R\x06status\x12*\n\x05reply\x18\x03 \x01(\x0b\x32\x12.lf.a2a.v1.MessageH\x00R\x05reply\x12:\n\x08\x63\x61nceled\x18\x04 \x01(\x0b\x32\x1c.dragoman.worker.v1.CanceledH\x00R\x08\x63\x61nceled\x12>\n\ngiven_back\x18\x05 \x01(\x0b\x32\x1d.dragoman.worker.v1.GivenBackH\x00R\tgivenBack\x12@\n\tartifacts\x18\x06 \x03(\x0b\x32\".dragoman.worker.v1.ArtifactChangeR\tartifacts\x12/\n\x05notes\x18\x07 \x01(\x0b\x32\x19.dragoman.worker.v1.NotesR\x05notesB\t\n\x07outcome\"\n\n\x08\x43\x61nceled\"\x0b\n\tGivenBack\"\x07\n\x05\x44rain\"\xb9\x01\n\x07Welcome\x12\x1c\n\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x37\n\theartbeat\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\theartbeat\x12/\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12&\n\x0fmax_frame_bytes\x18\x04 \x01(\x04R\rmaxFrameBytes\"\x86\x05\n\tTurnStart\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n\x08\x61gent_id\x18\x02 \x01(\tR\x07\x61gentId\x12\x17\n\x07task_id\x18\x03 \x01(\tR\x06taskId\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12\x1c\n\tprincipal\x18\x05 \x01(\tR\tprincipal\x12,\n\x07message\x18\x06 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x39\n\x08\x65nvelope\x18\x07 \x01(\x0b\x32\x1d.lf.a2a.v1.SendMessageRequestR\x08\x65nvelope\x12,\n\x07history\x18\x08 \x03(\x0b\x32\x12.lf.a2a.v1.MessageR\x07history\x12!\n\x0cturns_before\x18\t \x01(\rR\x0bturnsBefore\x12(\n\x05\x61sked\x18\n \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x05\x61sked\x12/\n\nreferences\x18\x0b \x03(\x0b\x32\x0f.lf.a2a.v1.TaskR\nreferences\x12\x1d\n\ntask_state\x18\x0c \x01(\tR\ttaskState\x12#\n\rcontext_state\x18\r \x01(\tR\x0c\x63ontextState\x12\x18\n\x07\x61ttempt\x18\x0e \x01(\rR\x07\x61ttempt\x12\x42\n\x12previous_artifacts\x18\x0f \x03(\x0b\x32\x13.lf.a2a.v1.ArtifactR\x11previousArtifacts\x12\x38\n\ntime_limit\x18\x10 \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\"9\n\x06\x43\x61ncel\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"#\n\x08Stopping\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\";\n\x08TurnOver\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason2g\n\rWorkerService\x12V\n\x07\x43onnect\x12\".dragoman.worker.v1.ConnectRequest\x1a#.dragoman.worker.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64ragoman/worker/v1/worker.proto\x12\x12\x64ragoman.worker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x13lf/a2a/v1/a2a.proto\"\xfc\x03\n\x0e\x43onnectRequest\x12\x31\n\x05hello\x18\x01 \x01(\x0b\x32\x19.dragoman.worker.v1.HelloH\x00R\x05hello\x12=\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.dragoman.worker.v1.HeartbeatH\x00R\theartbeat\x12\x34\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x1a.dragoman.worker.v1.CreditH\x00R\x06\x63redit\x12\x34\n\x06\x65vents\x18\x04 \x01(\x0b\x32\x1a.dragoman.worker.v1.EventsH\x00R\x06\x65vents\x12J\n\x0emessage_wanted\x18\x05 \x01(\x0b\x32!.dragoman.worker.v1.MessageWantedH\x00R\rmessageWanted\x12J\n\x0e\x63\x61ncel_refused\x18\x06 \x01(\x0b\x32!.dragoman.worker.v1.CancelRefusedH\x00R\rcancelRefused\x12\x38\n\x08turn_end\x18\x07 \x01(\x0b\x32\x1b.dragoman.worker.v1.TurnEndH\x00R\x07turnEnd\x12\x31\n\x05\x64rain\x18\x08 \x01(\x0b\x32\x19.dragoman.worker.v1.DrainH\x00R\x05\x64rainB\x07\n\x05\x66rame\"\x8f\x04\n\x0f\x43onnectResponse\x12\x37\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.dragoman.worker.v1.WelcomeH\x00R\x07welcome\x12=\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.dragoman.worker.v1.HeartbeatH\x00R\theartbeat\x12>\n\nturn_start\x18\x03 \x01(\x0b\x32\x1d.dragoman.worker.v1.TurnStartH\x00R\tturnStart\x12=\n\tcommitted\x18\x04 \x01(\x0b\x32\x1d.dragoman.worker.v1.CommittedH\x00R\tcommitted\x12M\n\x0fmessage_arrived\x18\x05 \x01(\x0b\x32\".dragoman.worker.v1.MessageArrivedH\x00R\x0emessageArrived\x12\x34\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1a.dragoman.worker.v1.CancelH\x00R\x06\x63\x61ncel\x12:\n\x08stopping\x18\x07 \x01(\x0b\x32\x1c.dragoman.worker.v1.StoppingH\x00R\x08stopping\x12;\n\tturn_over\x18\x08 \x01(\x0b\x32\x1c.dragoman.worker.v1.TurnOverH\x00R\x08turnOverB\x07\n\x05\x66rame\"Z\n\x05Hello\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12=\n\x06\x61gents\x18\x02 \x03(\x0b\x32%.dragoman.worker.v1.AgentRegistrationR\x06\x61gents\"\x84\x05\n\x11\x41gentRegistration\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12(\n\x04\x63\x61rd\x18\x02 \x01(\x0b\x32\x14.lf.a2a.v1.AgentCardR\x04\x63\x61rd\x12>\n\x0f\x65xtended_skills\x18\x03 \x03(\x0b\x32\x15.lf.a2a.v1.AgentSkillR\x0e\x65xtendedSkills\x12\x16\n\x06\x64irect\x18\x04 \x01(\x08R\x06\x64irect\x12\"\n\x0cuncancelable\x18\x05 \x01(\x08R\x0cuncancelable\x12)\n\x10refuses_messages\x18\x06 \x01(\x08R\x0frefusesMessages\x12\x18\n\x07retries\x18\x07 \x01(\rR\x07retries\x12\x38\n\nidle_limit\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationR\tidleLimit\x12\x38\n\ntime_limit\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\x12R\n\tretention\x18\n \x03(\x0b\x32\x34.dragoman.worker.v1.AgentRegistration.RetentionEntryR\tretention\x12*\n\x0ehistory_length\x18\x0b \x01(\rH\x00R\rhistoryLength\x88\x01\x01\x12\x14\n\x05turns\x18\x0c \x01(\rR\x05turns\x1aW\n\x0eRetentionEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05value\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05value:\x02\x38\x01\x42\x11\n\x0f_history_length\"\x0b\n\tHeartbeat\"9\n\x06\x43redit\x12\x19\n\x08\x61gent_id\x18\x01 \x01(\tR\x07\x61gentId\x12\x14\n\x05turns\x18\x02 \x01(\rR\x05turns\"\x9d\x01\n\x06\x45vents\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06number\x18\x02 \x01(\x04R\x06number\x12\x31\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x19.dragoman.worker.v1.EventR\x06\x65vents\x12/\n\x05notes\x18\x04 \x01(\x0b\x32\x19.dragoman.worker.v1.NotesR\x05notes\"\xc3\x01\n\x05\x45vent\x12:\n\x06status\x18\x01 \x01(\x0b\x32 .dragoman.worker.v1.StatusChangeH\x00R\x06status\x12@\n\x08\x61rtifact\x18\x02 \x01(\x0b\x32\".dragoman.worker.v1.ArtifactChangeH\x00R\x08\x61rtifact\x12\x33\n\x04text\x18\x03 \x01(\x0b\x32\x1d.dragoman.worker.v1.TextChunkH\x00R\x04textB\x07\n\x05\x65vent\"\x9d\x01\n\x0cStatusChange\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"\xad\x01\n\x0e\x41rtifactChange\x12/\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x13.lf.a2a.v1.ArtifactR\x08\x61rtifact\x12\x16\n\x06\x61ppend\x18\x02 \x01(\x08R\x06\x61ppend\x12\x1d\n\nlast_chunk\x18\x03 \x01(\x08R\tlastChunk\x12\x33\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"w\n\tTextChunk\x12\x1f\n\x0b\x61rtifact_id\x18\x01 \x01(\tR\nartifactId\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n\x06\x61ppend\x18\x03 \x01(\x08R\x06\x61ppend\x12\x1d\n\nlast_chunk\x18\x04 \x01(\x08R\tlastChunk\"v\n\x05Notes\x12\"\n\ntask_state\x18\x01 \x01(\tH\x00R\ttaskState\x88\x01\x01\x12(\n\rcontext_state\x18\x02 \x01(\tH\x01R\x0c\x63ontextState\x88\x01\x01\x42\r\n\x0b_task_stateB\x10\n\x0e_context_state\"<\n\tCommitted\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06number\x18\x02 \x01(\x04R\x06number\"(\n\rMessageWanted\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\"\x92\x01\n\x0eMessageArrived\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x39\n\x08\x65nvelope\x18\x03 \x01(\x0b\x32\x1d.lf.a2a.v1.SendMessageRequestR\x08\x65nvelope\"@\n\rCancelRefused\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"\x84\x03\n\x07TurnEnd\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12:\n\x06status\x18\x02 \x01(\x0b\x32 .dragoman.worker.v1.StatusChangeH\x00R\x06status\x12*\n\x05reply\x18\x03 \x01(\x0b\x32\x12.lf.a2a.v1.MessageH\x00R\x05reply\x12:\n\x08\x63\x61nceled\x18\x04 \x01(\x0b\x32\x1c.dragoman.worker.v1.CanceledH\x00R\x08\x63\x61nceled\x12>\n\ngiven_back\x18\x05 \x01(\x0b\x32\x1d.dragoman.worker.v1.GivenBackH\x00R\tgivenBack\x12@\n\tartifacts\x18\x06 \x03(\x0b\x32\".dragoman.worker.v1.ArtifactChangeR\tartifacts\x12/\n\x05notes\x18\x07 \x01(\x0b\x32\x19.dragoman.worker.v1.NotesR\x05notesB\t\n\x07outcome\"\n\n\x08\x43\x61nceled\"\x0b\n\tGivenBack\"\x07\n\x05\x44rain\"\xb9\x01\n\x07Welcome\x12\x1c\n\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x37\n\theartbeat\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\theartbeat\x12/\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12&\n\x0fmax_frame_bytes\x18\x04 \x01(\x04R\rmaxFrameBytes\"\x86\x05\n\tTurnStart\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n\x08\x61gent_id\x18\x02 \x01(\tR\x07\x61gentId\x12\x17\n\x07task_id\x18\x03 \x01(\tR\x06taskId\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12\x1c\n\tprincipal\x18\x05 \x01(\tR\tprincipal\x12,\n\x07message\x18\x06 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x39\n\x08\x65nvelope\x18\x07 \x01(\x0b\x32\x1d.lf.a2a.v1.SendMessageRequestR\x08\x65nvelope\x12,\n\x07history\x18\x08 \x03(\x0b\x32\x12.lf.a2a.v1.MessageR\x07history\x12!\n\x0cturns_before\x18\t \x01(\rR\x0bturnsBefore\x12(\n\x05\x61sked\x18\n \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x05\x61sked\x12/\n\nreferences\x18\x0b \x03(\x0b\x32\x0f.lf.a2a.v1.TaskR\nreferences\x12\x1d\n\ntask_state\x18\x0c \x01(\tR\ttaskState\x12#\n\rcontext_state\x18\r \x01(\tR\x0c\x63ontextState\x12\x18\n\x07\x61ttempt\x18\x0e \x01(\rR\x07\x61ttempt\x12\x42\n\x12previous_artifacts\x18\x0f \x03(\x0b\x32\x13.lf.a2a.v1.ArtifactR\x11previousArtifacts\x12\x38\n\ntime_limit\x18\x10 \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\"9\n\x06\x43\x61ncel\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"#\n\x08Stopping\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\";\n\x08TurnOver\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason2g\n\rWorkerService\x12V\n\x07\x43onnect\x12\".dragoman.worker.v1.ConnectRequest\x1a#.dragoman.worker.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,51 +43,51 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO']._serialized_start=1179
   _globals['_HELLO']._serialized_end=1269
   _globals['_AGENTREGISTRATION']._serialized_start=1272
-  _globals['_AGENTREGISTRATION']._serialized_end=1894
-  _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_start=1788
-  _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_end=1875
-  _globals['_HEARTBEAT']._serialized_start=1896
-  _globals['_HEARTBEAT']._serialized_end=1907
-  _globals['_CREDIT']._serialized_start=1909
-  _globals['_CREDIT']._serialized_end=1966
-  _globals['_EVENTS']._serialized_start=1969
-  _globals['_EVENTS']._serialized_end=2126
-  _globals['_EVENT']._serialized_start=2129
-  _globals['_EVENT']._serialized_end=2324
-  _globals['_STATUSCHANGE']._serialized_start=2327
-  _globals['_STATUSCHANGE']._serialized_end=2484
-  _globals['_ARTIFACTCHANGE']._serialized_start=2487
-  _globals['_ARTIFACTCHANGE']._serialized_end=2660
-  _globals['_TEXTCHUNK']._serialized_start=2662
-  _globals['_TEXTCHUNK']._serialized_end=2781
-  _globals['_NOTES']._serialized_start=2783
-  _globals['_NOTES']._serialized_end=2901
-  _globals['_COMMITTED']._serialized_start=2903
-  _globals['_COMMITTED']._serialized_end=2963
-  _globals['_MESSAGEWANTED']._serialized_start=2965
-  _globals['_MESSAGEWANTED']._serialized_end=3005
-  _globals['_MESSAGEARRIVED']._serialized_start=3008
-  _globals['_MESSAGEARRIVED']._serialized_end=3154
-  _globals['_CANCELREFUSED']._serialized_start=3156
-  _globals['_CANCELREFUSED']._serialized_end=3220
-  _globals['_TURNEND']._serialized_start=3223
-  _globals['_TURNEND']._serialized_end=3611
-  _globals['_CANCELED']._serialized_start=3613
-  _globals['_CANCELED']._serialized_end=3623
-  _globals['_GIVENBACK']._serialized_start=3625
-  _globals['_GIVENBACK']._serialized_end=3636
-  _globals['_DRAIN']._serialized_start=3638
-  _globals['_DRAIN']._serialized_end=3645
-  _globals['_WELCOME']._serialized_start=3648
-  _globals['_WELCOME']._serialized_end=3833
-  _globals['_TURNSTART']._serialized_start=3836
-  _globals['_TURNSTART']._serialized_end=4482
-  _globals['_CANCEL']._serialized_start=4484
-  _globals['_CANCEL']._serialized_end=4541
-  _globals['_STOPPING']._serialized_start=4543
-  _globals['_STOPPING']._serialized_end=4578
-  _globals['_TURNOVER']._serialized_start=4580
-  _globals['_TURNOVER']._serialized_end=4639
-  _globals['_WORKERSERVICE']._serialized_start=4641
-  _globals['_WORKERSERVICE']._serialized_end=4744
+  _globals['_AGENTREGISTRATION']._serialized_end=1916
+  _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_start=1810
+  _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_end=1897
+  _globals['_HEARTBEAT']._serialized_start=1918
+  _globals['_HEARTBEAT']._serialized_end=1929
+  _globals['_CREDIT']._serialized_start=1931
+  _globals['_CREDIT']._serialized_end=1988
+  _globals['_EVENTS']._serialized_start=1991
+  _globals['_EVENTS']._serialized_end=2148
+  _globals['_EVENT']._serialized_start=2151
+  _globals['_EVENT']._serialized_end=2346
+  _globals['_STATUSCHANGE']._serialized_start=2349
+  _globals['_STATUSCHANGE']._serialized_end=2506
+  _globals['_ARTIFACTCHANGE']._serialized_start=2509
+  _globals['_ARTIFACTCHANGE']._serialized_end=2682
+  _globals['_TEXTCHUNK']._serialized_start=2684
+  _globals['_TEXTCHUNK']._serialized_end=2803
+  _globals['_NOTES']._serialized_start=2805
+  _globals['_NOTES']._serialized_end=2923
+  _globals['_COMMITTED']._serialized_start=2925
+  _globals['_COMMITTED']._serialized_end=2985
+  _globals['_MESSAGEWANTED']._serialized_start=2987
+  _globals['_MESSAGEWANTED']._serialized_end=3027
+  _globals['_MESSAGEARRIVED']._serialized_start=3030
+  _globals['_MESSAGEARRIVED']._serialized_end=3176
+  _globals['_CANCELREFUSED']._serialized_start=3178
+  _globals['_CANCELREFUSED']._serialized_end=3242
+  _globals['_TURNEND']._serialized_start=3245
+  _globals['_TURNEND']._serialized_end=3633
+  _globals['_CANCELED']._serialized_start=3635
+  _globals['_CANCELED']._serialized_end=3645
+  _globals['_GIVENBACK']._serialized_start=3647
+  _globals['_GIVENBACK']._serialized_end=3658
+  _globals['_DRAIN']._serialized_start=3660
+  _globals['_DRAIN']._serialized_end=3667
+  _globals['_WELCOME']._serialized_start=3670
+  _globals['_WELCOME']._serialized_end=3855
+  _globals['_TURNSTART']._serialized_start=3858
+  _globals['_TURNSTART']._serialized_end=4504
+  _globals['_CANCEL']._serialized_start=4506
+  _globals['_CANCEL']._serialized_end=4563
+  _globals['_STOPPING']._serialized_start=4565
+  _globals['_STOPPING']._serialized_end=4600
+  _globals['_TURNOVER']._serialized_start=4602
+  _globals['_TURNOVER']._serialized_end=4661
+  _globals['_WORKERSERVICE']._serialized_start=4663
+  _globals['_WORKERSERVICE']._serialized_end=4766
 # @@protoc_insertion_point(module_scope)

@@ -60,7 +60,7 @@ class Hello(_message.Message):
     def __init__(self, name: _Optional[str] = ..., agents: _Optional[_Iterable[_Union[AgentRegistration, _Mapping]]] = ...) -> None: ...
 
 class AgentRegistration(_message.Message):
-    __slots__ = ("id", "card", "extended_skills", "direct", "uncancelable", "refuses_messages", "retries", "idle_limit", "time_limit", "retention", "history_length")
+    __slots__ = ("id", "card", "extended_skills", "direct", "uncancelable", "refuses_messages", "retries", "idle_limit", "time_limit", "retention", "history_length", "turns")
     class RetentionEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,7 @@ class AgentRegistration(_message.Message):
     TIME_LIMIT_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     HISTORY_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
     id: str
     card: _a2a_pb2.AgentCard
     extended_skills: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.AgentSkill]
@@ -90,7 +91,8 @@ class AgentRegistration(_message.Message):
     time_limit: _duration_pb2.Duration
     retention: _containers.MessageMap[str, _duration_pb2.Duration]
     history_length: int
-    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: _Optional[bool] = ..., uncancelable: _Optional[bool] = ..., refuses_messages: _Optional[bool] = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ...) -> None: ...
+    turns: int
+    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: _Optional[bool] = ..., uncancelable: _Optional[bool] = ..., refuses_messages: _Optional[bool] = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()

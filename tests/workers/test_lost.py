@@ -1,0 +1,261 @@
+"""Workers that go while they have turns: killed, frozen, blocked, drained, cut off; and servers that go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.server import Server, serving
+from tests.workers.conftest import Open
+from tests.workers.dialling import dialled, registration
+from tests.workers.process import working
+from tests.workers.reading import NOW, said, texts, until, until_said
+
+from dragoman.agents.dialled.connection import Pace
+from dragoman.agents.dialled.switchboard import Switchboard
+from dragoman.client import Client, ClientError, message
+from dragoman.core import states
+from dragoman.core.errors import Unavailable
+from dragoman.core.identity import NOBODY
+from dragoman.ports import Elsewhere, Enrolled
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(cwd=tmp_path_factory.mktemp("lost")) as server:
+        yield server
+
+
+async def test_a_turn_whose_worker_is_killed_ends_as_failed(server: Server, tmp_path: Path) -> None:
+    with working(server=server.grpc, cwd=tmp_path):
+        async with Client(server.grpc, agent="hangs") as client:
+            task = (await client.send(message("x"), configuration=NOW)).task.id
+            os.kill(int(await until_said(client, task)), signal.SIGKILL)
+            ended = await until(client, task, states.FAILED)
+            assert said(ended) == "INTERRUPTED: The worker that ran this task is gone."
+            assert ended.status.message.metadata["reason"] == "INTERRUPTED"
+
+
+async def test_one_that_may_be_tried_again_begins_again_at_another_worker(server: Server, tmp_path: Path) -> None:
+    with working(server=server.grpc, cwd=tmp_path), working(server=server.grpc, cwd=tmp_path):
+        async with Client(server.grpc, agent="tries-again") as client:
+            task = (await client.send(message("x"), configuration=NOW)).task.id
+            os.kill(int(await until_said(client, task)), signal.SIGKILL)
+            done = await until(client, task, states.COMPLETED)
+            assert texts(done)["output"] == "attempt 2"
+
+
+async def test_what_was_on_disk_when_the_worker_was_killed_stays(server: Server, tmp_path: Path) -> None:
+    with working(server=server.grpc, cwd=tmp_path) as worker:
+        async with Client(server.grpc, agent="plain") as client:
+            seen, state, task = 0, 0, ""
+            async for event in client.stream(message("1000000")):
+                task = task or event.task.id
+                state = event.status_update.status.state or state
+                seen += event.HasField("artifact_update")
+                if seen == 500:
+                    worker.process.kill()
+            assert state == states.FAILED
+            kept = texts(await client.get(task))["output"].split()
+            assert kept == [str(number) for number in range(len(kept))]
+            assert len(kept) >= seen >= 500
+
+
+async def test_a_drained_worker_ends_what_it_has_and_no_more(server: Server, tmp_path: Path) -> None:
+    with working(server=server.grpc, cwd=tmp_path) as worker, working(server=server.grpc, cwd=tmp_path) as other:
+        async with Client(server.grpc, agent="together") as client:
+            tasks = [(await client.send(message("x"), configuration=NOW)).task.id for _ in range(2)]
+            pids = {int(await until_said(client, task)): task for task in tasks}
+            assert set(pids) == {worker.pid, other.pid}
+            worker.signal(signal.SIGTERM)
+            worker.err.until("stopping: waiting up to")
+            later = [(await client.send(message("x"), configuration=NOW)).task.id for _ in range(3)]
+            assert {int(await until_said(client, task)) for task in later} == {other.pid}
+            await client.send(message("bye", task=pids[worker.pid]), configuration=NOW)
+            assert list(texts(await until(client, pids[worker.pid], states.COMPLETED)).values()) == ["bye"]
+            assert worker.ends() == 0
+            for task in later:
+                await client.cancel(task)
+
+
+@pytest.mark.parametrize(("agent", "state"), [("hangs", states.FAILED), ("tries-again", states.COMPLETED)])
+async def test_what_a_drain_has_no_time_for_is_given_back(
+    server: Server, tmp_path: Path, agent: str, state: int
+) -> None:
+    with ExitStack() as stack:
+        worker = stack.enter_context(working("--drain", "0", server=server.grpc, cwd=tmp_path))
+        async with Client(server.grpc, agent=agent) as client:
+            task = (await client.send(message("x"), configuration=NOW)).task.id
+            assert int(await until_said(client, task)) == worker.pid
+            stack.enter_context(working(server=server.grpc, cwd=tmp_path))
+            worker.signal(signal.SIGTERM)
+            ended = await until(client, task, state)
+            if state == states.FAILED:
+                assert said(ended).startswith("INTERRUPTED: The worker that ran this task is gone.")
+            assert worker.ends() == 0
+
+
+async def test_a_worker_dials_again_when_the_server_was_killed(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(serving(cwd=tmp_path))
+        worker = stack.enter_context(working(server=first.grpc, cwd=tmp_path))
+        async with Client(first.grpc, agent="hangs") as client:
+            task = (await client.send(message("x"), configuration=NOW)).task.id
+            await until_said(client, task)
+            first.process.kill()
+            first.process.wait()
+        worker.err.until("is broken")
+        again = stack.enter_context(serving(cwd=tmp_path, grpc=first.grpc))
+        worker.await_ready()
+        async with Client(again.grpc, agent="hangs") as client:
+            assert said(await until(client, task, states.FAILED)).startswith("INTERRUPTED")
+            other = (await client.send(message("x"), configuration=NOW)).task.id
+            assert int(await until_said(client, other)) == worker.pid
+            assert (await client.cancel(other)).status.state == states.CANCELED
+
+
+@pytest.mark.slow
+async def test_a_frozen_worker_is_taken_for_dead_and_one_with_a_blocked_loop_is_not(
+    server: Server, tmp_path: Path
+) -> None:
+    with working(server=server.grpc, cwd=tmp_path) as frozen:
+        async with Client(server.grpc, agent="hangs") as client, Client(server.grpc, agent="blocks") as other:
+            lost = (await client.send(message("x"), configuration=NOW)).task.id
+            assert int(await until_said(client, lost)) == frozen.pid
+            frozen.signal(signal.SIGSTOP)
+            with working("--name", "blocked", server=server.grpc, cwd=tmp_path):
+                # Turns go round: one of these two is the frozen worker's.
+                tasks = [(await other.send(message("13"), configuration=NOW)).task.id for _ in range(2)]
+                ended = [await over(other, task) for task in tasks]
+                assert sorted(task.status.state for task in ended) == sorted([states.COMPLETED, states.FAILED])
+            assert said(await until(client, lost, states.FAILED)).startswith("INTERRUPTED")
+            frozen.signal(signal.SIGCONT)
+            frozen.err.until("is broken")
+            frozen.await_ready()
+            assert (await client.get(lost)).status.state == states.FAILED
+
+
+async def over(client: Client, task: str) -> Any:
+    """The task when it has ended."""
+    async with asyncio.timeout(40):
+        async for _ in client.subscribe(task, after="0"):
+            pass
+    return await client.get(task)
+
+
+# By hand -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_lost_worker_says_later_is_not_taken(opened: Open) -> None:
+    async with opened() as app, Client(str(app.grpc), agent="desk") as client:
+        async with dialled(str(app.grpc)) as line:
+            await line.begin(registration())
+            task = (await client.send(message("x"), configuration=NOW)).task.id
+            turn = await line.hear("turn_start")
+        await until(client, task, states.FAILED)
+        async with dialled(str(app.grpc)) as line:
+            await line.begin(registration())
+            await line.end(turn.turn_id)
+            code, text = await line.status()
+            assert code == "INVALID_ARGUMENT"
+            assert "is no turn that was begun on this stream" in text
+        assert (await client.get(task)).status.state == states.FAILED
+
+
+async def test_a_worker_that_hangs_up_by_itself_loses_its_turns_as_well(opened: Open) -> None:
+    async with opened() as app, Client(str(app.grpc), agent="desk") as client, dialled(str(app.grpc)) as line:
+        await line.begin(registration(direct=True))
+        sending = asyncio.create_task(client.send(message("x")))
+        await line.hear("turn_start")
+        await line.finish()
+        assert (await line.status())[0] == "OK"
+        task = (await sending).task
+        assert said(task).startswith("INTERRUPTED")
+
+
+async def test_a_canceled_turn_whose_worker_is_lost_has_stopped(opened: Open) -> None:
+    async with opened() as app, Client(str(app.grpc), agent="desk") as client, dialled(str(app.grpc)) as line:
+        await line.begin(registration(retries=3))
+        task = (await client.send(message("x"), configuration=NOW)).task.id
+        await line.hear("turn_start")
+        canceling = asyncio.create_task(client.cancel(task))
+        await line.hear("cancel")
+        line.hang_up()
+        assert (await canceling).status.state == states.CANCELED
+
+
+async def test_a_stopping_server_lets_turns_end_and_takes_no_new_worker(opened: Open) -> None:
+    async with opened() as app, Client(str(app.grpc), agent="desk") as client, dialled(str(app.grpc)) as line:
+        await line.begin(registration())
+        task = (await client.send(message("x"), configuration=NOW)).task.id
+        turn = await line.hear("turn_start")
+        draining = asyncio.create_task(app.drain(20))
+        await app.draining.wait()
+        async with dialled(str(app.grpc)) as other:
+            await other.say(hello=wk.Hello(agents=[registration()]))
+            assert await other.status() == ("UNAVAILABLE", "the server is shutting down and takes no new workers")
+        await line.hear("stopping")
+        await line.end(turn.turn_id)
+        await draining
+        assert (await client.get(task)).status.state == states.COMPLETED
+        with pytest.raises(ClientError, match="UNAVAILABLE"):
+            await client.send(message("y"))
+
+
+class NoRoster:
+    """Keeps nothing. Implements `ports.Roster`."""
+
+    async def enrol(self, entry: Enrolled) -> Enrolled:
+        return entry
+
+    async def list(self) -> list[Enrolled]:
+        return []
+
+    async def strike(self, agent: str) -> bool:
+        return False
+
+
+class Listed:
+    """Remembers agents. Implements `ports.Enlist`."""
+
+    def __init__(self) -> None:
+        self.agents: list[Elsewhere] = []
+
+    def is_of_this_process(self, agent: str) -> bool:
+        return False
+
+    async def enlist(self, agent: Elsewhere) -> None:
+        self.agents.append(agent)
+
+    def changed(self) -> None:
+        """Nobody waits."""
+
+
+async def test_a_silent_worker_is_let_go() -> None:
+    async def frames() -> AsyncIterator[wk.ConnectRequest]:
+        yield wk.ConnectRequest(hello=wk.Hello(agents=[registration()]))
+        await asyncio.Event().wait()
+
+    now, listed = 1_000_000, Listed()
+    switchboard = Switchboard(NoRoster(), [], clock=lambda: now, pace=Pace(0.001, 0.01))
+    switchboard.serve(listed)
+    kinds = []
+
+    async def connect() -> None:
+        async for frame in switchboard.connect(frames(), NOBODY, "here"):
+            kinds.append(frame.WhichOneof("frame"))
+            assert listed.agents[0].absence == 0
+
+    with pytest.raises(Unavailable, match=r"nothing was heard of the worker for \d+\.\d s"):
+        await connect()
+    assert kinds[0] == "welcome"
+    assert set(kinds[1:]) == {"heartbeat"}
+    now += 5_000
+    assert listed.agents[0].absence == 5
