@@ -1,0 +1,99 @@
+// One stream to the server: frames in, frames out, and signs of life on both sides.
+
+import { readFileSync } from "node:fs";
+import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { type Duration } from "@bufbuild/protobuf/wkt";
+import * as grpc from "@grpc/grpc-js";
+import {
+  type ConnectRequest,
+  ConnectRequestSchema,
+  type ConnectResponse,
+  ConnectResponseSchema,
+} from "./gen/dragoman/worker/v1/worker_pb.js";
+
+export type Frame = MessageInitShape<typeof ConnectRequestSchema>["frame"];
+
+export interface Server {
+  address: string;
+  /** An API key or another bearer token; empty where the server asks for none. */
+  key: string;
+  /** The authorities (PEM) that may have signed the server's certificate; undefined: the stream is not encrypted. */
+  ca: string | undefined;
+}
+
+const PATH = "/dragoman.worker.v1.WorkerService/Connect";
+
+/** Milliseconds for which the server may be silent until it has said how long. */
+const BEFORE_WELCOME = 10_000;
+
+export class Line {
+  private readonly client: grpc.Client;
+  private readonly call: grpc.ClientDuplexStream<ConnectRequest, ConnectResponse>;
+  private heard = Date.now();
+  private said = Date.now();
+  private lease = BEFORE_WELCOME;
+  private pulse: NodeJS.Timeout;
+
+  /** Dials at once. `ended` is called once, with the status that ended the stream. */
+  constructor(server: Server, hear: (frame: ConnectResponse) => void, ended: (status: grpc.StatusObject) => void) {
+    const credentials =
+      server.ca === undefined
+        ? grpc.credentials.createInsecure()
+        : grpc.credentials.createSsl(server.ca ? readFileSync(server.ca) : null);
+    this.client = new grpc.Client(server.address, credentials, {
+      "grpc.max_receive_message_length": -1,
+      "grpc.max_send_message_length": -1,
+      "grpc.keepalive_time_ms": 20_000,
+      "grpc.enable_retries": 0,
+    });
+    const metadata = new grpc.Metadata();
+    if (server.key) metadata.set("authorization", `Bearer ${server.key}`);
+    this.call = this.client.makeBidiStreamRequest(
+      PATH,
+      (frame: ConnectRequest) => Buffer.from(toBinary(ConnectRequestSchema, frame)),
+      (bytes: Buffer) => fromBinary(ConnectResponseSchema, bytes),
+      metadata,
+    );
+    this.call.on("data", (frame: ConnectResponse) => {
+      this.heard = Date.now();
+      if (frame.frame.case === "welcome") {
+        this.lease = milliseconds(frame.frame.value.lease);
+        this.beat(milliseconds(frame.frame.value.heartbeat));
+      }
+      hear(frame);
+    });
+    this.call.on("error", () => {}); // "status" says the same, and comes in any case
+    this.call.on("status", (status: grpc.StatusObject) => {
+      clearInterval(this.pulse);
+      this.client.close();
+      ended(status);
+    });
+    this.pulse = setInterval(() => this.live(1000), 500);
+  }
+
+  /** Sends a frame. */
+  say(frame: Frame): void {
+    this.said = Date.now();
+    this.call.write(create(ConnectRequestSchema, { frame }));
+  }
+
+  /** Says no more; the server then ends the stream. */
+  finish(): void {
+    this.call.end();
+  }
+
+  private beat(every: number): void {
+    clearInterval(this.pulse);
+    this.pulse = setInterval(() => this.live(every), every / 2);
+  }
+
+  /** Shows that we live, and looks whether the server does. */
+  private live(every: number): void {
+    if (Date.now() - this.heard > this.lease) this.call.cancel();
+    else if (Date.now() - this.said >= every) this.say({ case: "heartbeat", value: {} });
+  }
+}
+
+function milliseconds(duration: Duration | undefined): number {
+  return Number(duration?.seconds ?? 0n) * 1000 + (duration?.nanos ?? 0) / 1e6;
+}

@@ -1,0 +1,189 @@
+"""The worker in TypeScript: every command of the playground, beside the playground of the server itself.
+
+Needs Node, npm and its registry the first time; what it is made of stays in `.foreign/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from tests.cli.server import PATIENCE, Lines, Server, serving
+from tests.workers.reading import NOW, said, texts, until, until_said
+
+from dragoman.client import Client, message
+from dragoman.core import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from tools.environments import ROOT, Environment, NotMade
+
+SOURCE: Final = ROOT / "examples" / "worker-node"
+AGENT: Final = "playground-node"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """The compiled worker."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("there is no Node on this machine")
+    made = Environment("worker_node", (SOURCE / "package.json", SOURCE / "package-lock.json"))
+    try:
+        made.make()
+    except NotMade as error:
+        pytest.skip(f"the packages of the worker cannot be had: {error}")
+    for name in ("buf.gen.yaml", "tsconfig.json"):
+        shutil.copy(SOURCE / name, made.folder)
+    shutil.copytree(SOURCE / "src", made.folder / "src", dirs_exist_ok=True, ignore=shutil.ignore_patterns("gen"))
+    built = subprocess.run(
+        ["npm", "run", "--silent", "build"], cwd=made.folder, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return made.folder / "dist" / "main.js"
+
+
+class NodeWorker:
+    """A running worker."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        self.process = process
+        self.err = Lines(process.stderr)
+
+
+@contextmanager
+def working(program: Path, server: Server, *arguments: str, ready: bool = True) -> Iterator[NodeWorker]:
+    """A worker for as long as the block runs."""
+    command = ["node", str(program), "--server", server.grpc, *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    worker = NodeWorker(process)
+    try:
+        if ready:
+            worker.err.until("serving ")
+        yield worker
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(cwd=tmp_path_factory.mktemp("node")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def worker(program: Path, server: Server) -> Iterator[NodeWorker]:
+    with working(program, server) as worker:
+        yield worker
+
+
+def shown(answer: pb.SendMessageResponse) -> dict[str, Any]:
+    """What a caller sees, but for ids and times."""
+    if answer.HasField("message"):
+        return {"message": [MessageToDict(part) for part in answer.message.parts]}
+    task = answer.task
+    return {
+        "state": states.name(task.status.state),
+        "said": said(task),
+        "artifacts": [(artifact.name, [MessageToDict(part) for part in artifact.parts]) for artifact in task.artifacts],
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo hello",
+        "hello there",
+        "echo",
+        "stream 20",
+        "stream 3 10",
+        "sleep 0.1",
+        "reject",
+        "reply hi",
+        "file",
+        "data",
+    ],
+)
+async def test_a_command_does_what_it_does_in_the_server(server: Server, worker: NodeWorker, command: str) -> None:
+    async with Client(server.grpc) as ours, Client(server.grpc, agent=AGENT) as theirs:
+        expected = shown(await ours.send(message(command)))
+        assert shown(await theirs.send(message(command))) == expected
+
+
+@pytest.mark.parametrize("command", ["ask", "auth"])
+async def test_a_follow_up_is_answered(server: Server, worker: NodeWorker, command: str) -> None:
+    async with Client(server.grpc) as ours, Client(server.grpc, agent=AGENT) as theirs:
+        found = []
+        for client in (ours, theirs):
+            asked = await client.send(message(command))
+            answered = await client.send(message("blue", task=asked.task.id))
+            found.append((shown(asked), shown(answered)))
+        assert found[0] == found[1]
+        assert found[1][1]["state"] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.parametrize("command", ["fail", "stream 0", "stream x", "sleep", "sleep -1"])
+async def test_what_cannot_be_done_ends_in_the_same_state(server: Server, worker: NodeWorker, command: str) -> None:
+    async with Client(server.grpc) as ours, Client(server.grpc, agent=AGENT) as theirs:
+        answers = [(await client.send(message(command))).task for client in (ours, theirs)]
+        assert answers[0].status.state == answers[1].status.state
+        assert said(answers[1])
+
+
+async def test_a_message_of_parts_comes_back_part_by_part(server: Server, worker: NodeWorker) -> None:
+    data = pb.Part(media_type="application/json")
+    data.data.struct_value.update({"n": 1})
+    parts = [data, pb.Part(raw=b"\x00\xff", filename="x.bin", media_type="application/octet-stream")]
+    async with Client(server.grpc, agent=AGENT) as client:
+        task = (await client.send(message(parts=parts))).task
+        assert list(task.artifacts[0].parts) == parts
+
+
+async def test_two_thousand_chunks_come_in_order(server: Server, worker: NodeWorker) -> None:
+    async with Client(server.grpc, agent=AGENT) as client:
+        events = [event async for event in client.stream(message("stream 2000"))]
+        chunks = [event.artifact_update.artifact.parts[0].text for event in events if event.HasField("artifact_update")]
+        assert chunks == [f"chunk-{number} " for number in range(1, 2001)]
+
+
+async def test_a_cancel_stops_it(server: Server, worker: NodeWorker) -> None:
+    async with Client(server.grpc, agent=AGENT) as client:
+        for command in ("sleep 60", "stream 100 1000"):
+            task = (await client.send(message(command), configuration=NOW)).task.id
+            await until(client, task, states.WORKING)
+            assert (await client.cancel(task)).status.state == states.CANCELED
+
+
+async def test_its_turns_end_when_it_is_killed(program: Path, server: Server) -> None:
+    with working(program, server, "--id", "killed") as worker:
+        async with Client(server.grpc, agent="killed") as client:
+            task = (await client.send(message("sleep 60"), configuration=NOW)).task.id
+            await until_said(client, task, "sleeping")
+            worker.process.kill()
+            assert said(await until(client, task, states.FAILED)).startswith("INTERRUPTED")
+
+
+async def test_it_drains(program: Path, server: Server) -> None:
+    with working(program, server, "--id", "drained") as worker:
+        async with Client(server.grpc, agent="drained") as client:
+            task = (await client.send(message("stream 40 50"), configuration=NOW)).task.id
+            await until(client, task, states.WORKING)
+            worker.process.send_signal(signal.SIGTERM)
+            assert texts(await until(client, task, states.COMPLETED))["output"].endswith("chunk-40 ")
+            assert await asyncio.to_thread(worker.process.wait, PATIENCE) == 0
+
+
+async def test_it_says_why_it_is_refused(program: Path, server: Server) -> None:
+    with working(program, server, "--id", "playground", ready=False) as worker:
+        assert '"playground" is an agent of the server itself' in worker.err.until("error: ALREADY_EXISTS")
+        assert await asyncio.to_thread(worker.process.wait, PATIENCE) == 3
