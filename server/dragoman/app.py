@@ -66,6 +66,8 @@ class App:
     store: Path
     runtime: Runtime
     draining: asyncio.Event
+    switchboard: Switchboard
+    """Where workers dial in."""
     certificates: CertificateFiles | None = None
     """Set when both ports are encrypted."""
 
@@ -186,7 +188,7 @@ async def open_app(
             doorway=doorway,
             push=settings.push,
         )
-        runtime.enlisting.show(cards.show)
+        runtime.enlisting.show(cards.show, cards.hide)
         switchboard.serve(runtime.enlisting)
         looking = asyncio.create_task(switchboard.keep_up(), name="roster of workers")
         stack.callback(looking.cancel)
@@ -244,7 +246,7 @@ async def open_app(
         listening.set()
         lock.tell(http=_url(at_http), grpc=str(at_grpc))
         public = settings.public_url or _url(at_http)
-        yield App(at_http, at_grpc, public, settings.store_path, runtime, draining, certificates)
+        yield App(at_http, at_grpc, public, settings.store_path, runtime, draining, switchboard, certificates)
 
 
 async def _switchboard(store: Store, settings: Settings, agents: Sequence[Agent]) -> Switchboard:

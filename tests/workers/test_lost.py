@@ -16,6 +16,7 @@ from tests.workers.conftest import Open
 from tests.workers.dialling import dialled, registration
 from tests.workers.process import working
 from tests.workers.reading import NOW, said, texts, until, until_said
+from tests.workers.roster import Kept, Listed
 
 from dragoman.agents.dialled.connection import Pace
 from dragoman.agents.dialled.switchboard import Switchboard
@@ -23,7 +24,6 @@ from dragoman.client import Client, ClientError, message
 from dragoman.core import states
 from dragoman.core.errors import Unavailable
 from dragoman.core.identity import NOBODY
-from dragoman.ports import Elsewhere, Enrolled
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 
@@ -209,42 +209,13 @@ async def test_a_stopping_server_lets_turns_end_and_takes_no_new_worker(opened: 
             await client.send(message("y"))
 
 
-class NoRoster:
-    """Keeps nothing. Implements `ports.Roster`."""
-
-    async def enrol(self, entry: Enrolled) -> Enrolled:
-        return entry
-
-    async def list(self) -> list[Enrolled]:
-        return []
-
-    async def strike(self, agent: str) -> bool:
-        return False
-
-
-class Listed:
-    """Remembers agents. Implements `ports.Enlist`."""
-
-    def __init__(self) -> None:
-        self.agents: list[Elsewhere] = []
-
-    def is_of_this_process(self, agent: str) -> bool:
-        return False
-
-    async def enlist(self, agent: Elsewhere) -> None:
-        self.agents.append(agent)
-
-    def changed(self) -> None:
-        """Nobody waits."""
-
-
 async def test_a_silent_worker_is_let_go() -> None:
     async def frames() -> AsyncIterator[wk.ConnectRequest]:
         yield wk.ConnectRequest(hello=wk.Hello(agents=[registration()]))
         await asyncio.Event().wait()
 
     now, listed = 1_000_000, Listed()
-    switchboard = Switchboard(NoRoster(), [], clock=lambda: now, pace=Pace(0.001, 0.01))
+    switchboard = Switchboard(Kept(), [], clock=lambda: now, pace=Pace(0.001, 0.01))
     switchboard.serve(listed)
     kinds = []
 

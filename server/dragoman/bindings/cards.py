@@ -96,6 +96,10 @@ class Cards:
         for key in [key for key in self._kept if key[1] == spec.id]:
             del self._kept[key]
 
+    def hide(self, agent: str) -> None:
+        """Shows the card of an agent no more."""
+        self.agents.pop(agent, None)
+
     def document(self, agent: str, origin: Origin | None, version: str = "", *, old: bool = False) -> Served:
         """The card in the shape of a version, `Major.Minor`; for those who name none, one that readers of all
         generations accept. `old`: it was asked for where 0.1 looks for it. Raises AgentNotFound."""

@@ -19,7 +19,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings import callers, extensions, grpc_port, methods, ops, ops_keys, ops_push, ops_upkeep, versions
+from dragoman.bindings import (
+    callers,
+    extensions,
+    grpc_port,
+    methods,
+    ops,
+    ops_keys,
+    ops_push,
+    ops_upkeep,
+    ops_workers,
+    versions,
+)
 from dragoman.bindings import workers as dialling
 from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
@@ -102,6 +113,7 @@ async def serve(
     names.append(ops.SERVICE.full_name)
     if switchboard is not None:
         server.add_generic_rpc_handlers((dialling.handler(switchboard, options, refuse, streams),))
+        server.add_generic_rpc_handlers((ops_workers.handler(switchboard, operations.check_here, refuse),))
         names.append(dialling.SERVICE.full_name)
     health = await _add_health(server, names)
     address = str(Bound(options.host, options.port))

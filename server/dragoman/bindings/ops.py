@@ -142,4 +142,5 @@ def _explained(one: Explanation) -> ops.Explanation:
         free_slots=one.free_slots,
         next=one.next,
         pushes=map(config, one.pushes),
+        worker=one.worker,
     )

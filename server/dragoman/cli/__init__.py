@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import keys, push, serve, tasks, upkeep, worker
+from dragoman.cli import keys, push, serve, tasks, upkeep, worker, workers
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -21,7 +21,7 @@ Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `ca
 Look after its store:  `purge`,  `export`,  `backup`,  `restore`
 
 Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
-Look after its webhooks:  `push list`,  `push redeliver`
+Look after its webhooks:  `push list`,  `push redeliver`, and its workers:  `workers list`,  `workers forget`
 """
 
 _EXITS = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the
@@ -61,6 +61,7 @@ upkeep.register(cli)
 keys.register(cli)
 push.register(cli)
 worker.register(cli)
+workers.register(cli)
 
 
 def main() -> None:

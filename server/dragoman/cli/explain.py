@@ -30,6 +30,8 @@ async def explain(address: str, task_id: str, *, token: str, json: bool) -> int:
         out.line(f"messages     {one.queued_messages} not seen by the agent yet")
         out.line(f"attempt      {one.attempt} of {one.attempts_allowed}")
         out.line(f"held by      {_holder(one)}")
+        if one.worker:
+            out.line(f"worker       {one.worker}")
         for push in one.pushes:
             out.line(f"push         {_pushed(push)}")
         out.line(f"next         {one.next}")

@@ -14,6 +14,7 @@ from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
+from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
 M = TypeVar("M", bound=Message)
 
@@ -73,6 +74,14 @@ class Operator:
     async def redeliver(self, request: push.RedeliverRequest) -> push.RedeliverResponse:
         """Has events delivered, once more or after all."""
         return await self._unary("Redeliver", request, push.RedeliverResponse)
+
+    async def list_workers(self, request: workers.ListWorkersRequest) -> workers.ListWorkersResponse:
+        """The agents of workers, and who has them."""
+        return await self._unary("ListWorkers", request, workers.ListWorkersResponse)
+
+    async def forget_agent(self, request: workers.ForgetAgentRequest) -> workers.ForgetAgentResponse:
+        """Frees the id of an agent that workers had."""
+        return await self._unary("ForgetAgent", request, workers.ForgetAgentResponse)
 
     def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
         """Everything that is kept of a task."""

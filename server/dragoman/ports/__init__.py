@@ -12,7 +12,7 @@ from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
 from dragoman.ports.roster import Enrolled, Roster
 from dragoman.ports.security import Authenticator
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
-from dragoman.ports.workers import Enlist, Presence, Switchboard
+from dragoman.ports.workers import Enlist, Presence, Present, Switchboard
 
 __all__ = [
     "Agent",
@@ -37,6 +37,7 @@ __all__ = [
     "Notes",
     "Outbound",
     "Presence",
+    "Present",
     "ProcessLost",
     "PushKey",
     "Pushes",

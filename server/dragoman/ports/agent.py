@@ -178,3 +178,7 @@ class Elsewhere(Agent, Protocol):
     def absence(self) -> float:
         """Seconds since there was no such process any more; 0 while there is one."""
         ...
+
+    def runner_of(self, task_id: str) -> str:
+        """Which process runs a turn of this task, for people; empty when none does."""
+        ...

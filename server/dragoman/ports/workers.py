@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,9 +22,26 @@ class Enlist(Protocol):
         """Serves an agent from now on, or what it says of itself now."""
         ...
 
+    async def discharge(self, agent: str) -> int:
+        """Serves an agent no more, and ends what waits for it as FAILED. Gives how many tasks that were."""
+        ...
+
     def changed(self) -> None:
         """Some agent elsewhere has more room."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """One worker, as far as one agent goes."""
+
+    name: str
+    peer: str
+    free: int
+    """Turns that it would take now."""
+    running: int
+    """Turns that it has."""
+    draining: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +50,9 @@ class Presence:
 
     agent: str
     principal: str
-    workers: tuple[str, ...]
-    """Their names, with the address of each."""
-    free: int
-    """Turns that they would take now."""
-    running: int
-    """Turns that they have."""
+    seen: int
+    """When one of them was last there, in milliseconds since the epoch."""
+    workers: tuple[Present, ...]
 
 
 class Switchboard(Protocol):
@@ -53,6 +67,13 @@ class Switchboard(Protocol):
         """
         ...
 
-    def presence(self, agent: str) -> Presence | None:
-        """Who has an agent; None for one that no worker ever had."""
+    def presence(self) -> Sequence[Presence]:
+        """Who has which agent, by id."""
+        ...
+
+    async def forget(self, agent: str) -> int:
+        """Frees an agent's id. Gives how many tasks waited for it, and ended as FAILED.
+
+        Raises core.errors.InvalidParams for an agent whose workers are there, or that none had.
+        """
         ...

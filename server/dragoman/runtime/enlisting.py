@@ -43,10 +43,13 @@ class Enlisting:
         self._specs = specs
         self._declared = declared
         self._shown: list[Callable[[AgentSpec], None]] = []
+        self._hidden: list[Callable[[str], None]] = []
 
-    def show(self, shown: Callable[[AgentSpec], None]) -> None:
-        """Calls `shown` with the spec of each agent that comes, or says something new of itself."""
+    def show(self, shown: Callable[[AgentSpec], None], hidden: Callable[[str], None]) -> None:
+        """Calls `shown` with the spec of each agent that comes, or says something new of itself, `hidden` with the id
+        of each that goes."""
         self._shown.append(shown)
+        self._hidden.append(hidden)
 
     def is_of_this_process(self, agent: str) -> bool:
         """Whether an id is that of an agent which no worker can have."""
@@ -65,6 +68,17 @@ class Enlisting:
             self._dispatch.places.add(agent)
             await self._dispatch.serve(spec.id)
 
+    async def discharge(self, agent: str) -> int:
+        """Serves an agent no more, and ends what waits for it as FAILED. Gives how many tasks that were."""
+        self._specs.pop(agent, None)  # first, so that nobody sends to it any more
+        for hidden in self._hidden:
+            hidden(agent)
+        self._declared.pop(agent, None)
+        ended = await self._end_waiting(agent)
+        self._dispatch.places.remove(agent)
+        self._agents.pop(agent, None)
+        return ended
+
     def changed(self) -> None:
         """Some agent elsewhere has more room."""
         self._dispatch.changed()
@@ -82,15 +96,17 @@ class Enlisting:
 
     async def give_up(self) -> int:
         """Ends as FAILED (NO_WORKER) what waits for agents that stayed away for too long. Gives how many tasks."""
+        return sum([await self._end_waiting(agent) for agent in self._dispatch.places.given_up])
+
+    async def _end_waiting(self, agent: str) -> int:
         found = 0
-        for agent in self._dispatch.places.given_up:
-            while heads := await self._store.waiting((agent,), BATCH):
-                done = await asyncio.gather(*map(self._end, heads))
-                found += sum(done)
-                if not any(done):
-                    break
+        while heads := await self._store.waiting((agent,), BATCH):
+            done = await asyncio.gather(*map(self._end, heads))
+            found += sum(done)
+            if not any(done):
+                break
         if found:
-            log.warning("tasks that waited for no worker, ended as FAILED: %d", found)
+            log.warning("tasks that waited for no worker, ended as FAILED: %d", found, extra={"agent": agent})
         return found
 
     async def _end(self, head: Head) -> bool:

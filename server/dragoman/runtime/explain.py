@@ -29,6 +29,8 @@ class Explanation:
     next: str
     pushes: Sequence[Push] = ()
     """Who is told of it by push."""
+    worker: str = ""
+    """The process elsewhere that runs its turn, for people."""
 
 
 class Explainer:
@@ -74,6 +76,7 @@ class Explainer:
             free_slots=max(self._dispatch.free, 0),
             next=_next(head, spec, allowed, expires, self._dispatch, run is not None and run.cancelled),
             pushes=pushes,
+            worker=self._dispatch.places.runner(head.agent, head.id),
         )
 
 

@@ -90,6 +90,10 @@ class Places:
         else:
             del self._taken[agent]
 
+    def runner(self, agent: str, task_id: str) -> str:
+        """Which process elsewhere runs a turn of a task; empty when none does."""
+        return self._agents[agent].runner_of(task_id) if agent in self._agents else ""
+
     def next_for(self, agent: str) -> str:
         """What happens next to a task of it that waits for nothing else, in words."""
         if agent not in self._agents or self.room(agent) > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import Final
 
-from dragoman.core.identity import OPERATOR, Identity
+from dragoman.core.identity import OPERATOR, WORKER, Identity
 
 PRINCIPAL: Final = "token"
 
@@ -20,4 +20,4 @@ class StaticToken:
         """Who shows this text; None for any other."""
         if not hmac.compare_digest(text.encode(errors="replace"), self._token):
             return None
-        return Identity(PRINCIPAL, frozenset((OPERATOR,)))
+        return Identity(PRINCIPAL, frozenset((OPERATOR, WORKER)))

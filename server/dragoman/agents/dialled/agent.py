@@ -50,6 +50,10 @@ class DialledAgent:
         """The workers that are there."""
         return iter(tuple(self._workers))
 
+    def runner_of(self, task_id: str) -> str:
+        """The worker that runs a turn of this task; empty when none does."""
+        return next((str(worker) for worker in self._workers if worker.runs(self.spec.id, task_id)), "")
+
     def join(self, worker: Connection) -> None:
         """A worker came."""
         self._workers.append(worker)

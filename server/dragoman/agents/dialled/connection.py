@@ -84,6 +84,10 @@ class Connection:
         """Turns of an agent that it has."""
         return sum(turn.agent == agent for turn in self._turns.values())
 
+    def runs(self, agent: str, task_id: str) -> bool:
+        """Whether it has a turn of this task."""
+        return any(turn.agent == agent and turn.desk.task_id == task_id for turn in self._turns.values())
+
     # Turns ------------------------------------------------------------------------------------------------------
 
     def begin(self, agent: str, desk: Desk) -> RemoteTurn:

@@ -17,7 +17,7 @@ from dragoman.core.errors import A2AError, AgentTaken, InvalidParams, Permission
 from dragoman.core.identity import WORKER, Identity
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.entropy import ENTROPY
-from dragoman.ports import Enlist, Enrolled, Presence, Roster
+from dragoman.ports import Enlist, Enrolled, Presence, Present, Roster
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.workers")
@@ -62,18 +62,36 @@ class Switchboard:
         """Makes agents known there that come from now on."""
         self._enlist = enlist
 
-    def presence(self, agent: str) -> Presence | None:
-        """Who has an agent; None for one that no worker ever had."""
+    def presence(self) -> Sequence[Presence]:
+        """Who has which agent, by id."""
+        return [
+            Presence(
+                name,
+                agent.principal,
+                self._clock() if agent.absence == 0 else agent.seen,
+                tuple(
+                    Present(worker.name, worker.peer, worker.free(name), worker.running(name), worker.draining)
+                    for worker in agent.workers
+                ),
+            )
+            for name, agent in sorted(self._agents.items())
+        ]
+
+    async def forget(self, agent: str) -> int:
+        """Frees an agent's id. Gives how many tasks waited for it, and ended as FAILED. Raises InvalidParams."""
         found = self._agents.get(agent)
         if found is None:
-            return None
-        return Presence(
-            agent,
-            found.principal,
-            tuple(map(str, found.workers)),
-            sum(worker.free(agent) for worker in found.workers),
-            sum(worker.running(agent) for worker in found.workers),
-        )
+            raise InvalidParams.field("agent", f'"{agent[:80]}" is no agent that a worker had')
+        if found.absence == 0:
+            there = ", ".join(map(str, found.workers))
+            raise InvalidParams.field("agent", f'"{agent}" has workers that are there: {there}; stop them first')
+        await self._roster.strike(agent)
+        log.info("an agent of workers is forgotten", extra={"agent": agent, "principal": found.principal})
+        return await self._discharge(agent)
+
+    async def _discharge(self, agent: str) -> int:
+        del self._agents[agent]
+        return await self._enlist.discharge(agent) if self._enlist is not None else 0
 
     # A worker ---------------------------------------------------------------------------------------------------
 
@@ -187,7 +205,12 @@ class Switchboard:
     async def look(self) -> None:
         """Once of that."""
         now = self._clock()
-        for entry in await self._roster.list():
+        kept = await self._roster.list()
+        for name in set(self._agents) - {entry.agent for entry in kept}:
+            # Forgotten elsewhere; but who came while the roster was read is not in it yet.
+            if self._agents[name].absence and self._agents[name].seen < now - LOOK * 1000:
+                await self._discharge(name)
+        for entry in kept:
             agent = self._agents.get(entry.agent)
             if agent is None:
                 agent = self._restore(entry)

@@ -1,6 +1,7 @@
 import datetime
 
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
+from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -58,7 +59,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("task_id", "agent", "scope", "principal", "context_id", "state", "since", "dialect", "last_event", "queued_messages", "attempt", "attempts_allowed", "session", "session_expires", "here", "stopping", "subscribers", "ready", "free_slots", "next", "pushes")
+    __slots__ = ("task_id", "agent", "scope", "principal", "context_id", "state", "since", "dialect", "last_event", "queued_messages", "attempt", "attempts_allowed", "session", "session_expires", "here", "stopping", "subscribers", "ready", "free_slots", "next", "pushes", "worker")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +81,7 @@ class Explanation(_message.Message):
     FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     agent: str
     scope: str
@@ -101,7 +103,8 @@ class Explanation(_message.Message):
     free_slots: int
     next: str
     pushes: _containers.RepeatedCompositeFieldContainer[_push_pb2.PushConfig]
-    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: _Optional[bool] = ..., stopping: _Optional[bool] = ..., subscribers: _Optional[int] = ..., ready: _Optional[bool] = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ...) -> None: ...
+    worker: str
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: _Optional[bool] = ..., stopping: _Optional[bool] = ..., subscribers: _Optional[int] = ..., ready: _Optional[bool] = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ...) -> None: ...
 
 class Selection(_message.Message):
     __slots__ = ("task_id", "context_id", "principal", "older_than", "scope", "agent", "state")

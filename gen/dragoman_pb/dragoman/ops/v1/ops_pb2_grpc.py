@@ -5,6 +5,7 @@ import warnings
 
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
+from ....dragoman.ops.v1 import workers_pb2 as dragoman_dot_ops_dot_v1_dot_workers__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -91,6 +92,16 @@ class OpsServiceStub:
                 '/dragoman.ops.v1.OpsService/Redeliver',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverResponse.FromString,
+                _registered_method=True)
+        self.ListWorkers = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListWorkers',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ListWorkersRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ListWorkersResponse.FromString,
+                _registered_method=True)
+        self.ForgetAgent = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ForgetAgent',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.FromString,
                 _registered_method=True)
 
 
@@ -186,6 +197,22 @@ class OpsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListWorkers(self, request, context):
+        """Lists the agents that workers have, and the workers that have dialled in here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetAgent(self, request, context):
+        """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
+        it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
+        while workers of it are there, and for an agent that no worker had.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OpsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -243,6 +270,16 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.Redeliver,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverResponse.SerializeToString,
+            ),
+            'ListWorkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkers,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ListWorkersRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ListWorkersResponse.SerializeToString,
+            ),
+            'ForgetAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetAgent,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -544,6 +581,60 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/Redeliver',
             dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWorkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListWorkers',
+            dragoman_dot_ops_dot_v1_dot_workers__pb2.ListWorkersRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_workers__pb2.ListWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ForgetAgent',
+            dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ What an operator asks a Dragoman server about itself. Nothing of it is part of A
 from collections import abc as _abc
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
+from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
 from grpc import aio as _aio
 import abc as _abc_1
 import grpc as _grpc
@@ -75,6 +76,13 @@ class OpsServiceStub:
     """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
     NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
     """
+    ListWorkers: _grpc.UnaryUnaryMultiCallable[_workers_pb2.ListWorkersRequest, _workers_pb2.ListWorkersResponse]
+    """Lists the agents that workers have, and the workers that have dialled in here."""
+    ForgetAgent: _grpc.UnaryUnaryMultiCallable[_workers_pb2.ForgetAgentRequest, _workers_pb2.ForgetAgentResponse]
+    """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
+    it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
+    while workers of it are there, and for an agent that no worker had.
+    """
 
 @_typing.type_check_only
 class OpsServiceAsyncStub(OpsServiceStub):
@@ -121,6 +129,13 @@ class OpsServiceAsyncStub(OpsServiceStub):
     Redeliver: _aio.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]  # type: ignore[assignment]
     """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
     NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
+    """
+    ListWorkers: _aio.UnaryUnaryMultiCallable[_workers_pb2.ListWorkersRequest, _workers_pb2.ListWorkersResponse]  # type: ignore[assignment]
+    """Lists the agents that workers have, and the workers that have dialled in here."""
+    ForgetAgent: _aio.UnaryUnaryMultiCallable[_workers_pb2.ForgetAgentRequest, _workers_pb2.ForgetAgentResponse]  # type: ignore[assignment]
+    """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
+    it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
+    while workers of it are there, and for an agent that no worker had.
     """
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -231,6 +246,25 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_push_pb2.RedeliverResponse, _abc.Awaitable[_push_pb2.RedeliverResponse]]:
         """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
         NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
+        """
+
+    @_abc_1.abstractmethod
+    def ListWorkers(
+        self,
+        request: _workers_pb2.ListWorkersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workers_pb2.ListWorkersResponse, _abc.Awaitable[_workers_pb2.ListWorkersResponse]]:
+        """Lists the agents that workers have, and the workers that have dialled in here."""
+
+    @_abc_1.abstractmethod
+    def ForgetAgent(
+        self,
+        request: _workers_pb2.ForgetAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workers_pb2.ForgetAgentResponse, _abc.Awaitable[_workers_pb2.ForgetAgentResponse]]:
+        """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
+        it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
+        while workers of it are there, and for an agent that no worker had.
         """
 
 def add_OpsServiceServicer_to_server(servicer: OpsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

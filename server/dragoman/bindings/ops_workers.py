@@ -1,0 +1,79 @@
+"""`dragoman.ops.v1` over gRPC: the workers that dialled in, seen by those who run the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from dragoman.bindings.access import Access
+from dragoman.bindings.methods import parse
+from dragoman.bindings.ops import SERVICE, Check, Context, Refuse
+from dragoman.core.errors import InvalidParams
+from dragoman.ports import Switchboard
+from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops
+
+
+class WorkerOperations:
+    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+
+    def __init__(self, switchboard: Switchboard) -> None:
+        self._switchboard = switchboard
+
+    async def list_workers(self, _: ops.ListWorkersRequest) -> ops.ListWorkersResponse:
+        """The agents of workers, by id."""
+        return ops.ListWorkersResponse(
+            agents=[
+                ops.WorkerAgent(
+                    agent=one.agent,
+                    principal=one.principal,
+                    seen=datetime.fromtimestamp(one.seen / 1000, UTC),
+                    workers=[
+                        ops.Worker(
+                            name=worker.name,
+                            peer=worker.peer,
+                            free=worker.free,
+                            running=worker.running,
+                            draining=worker.draining,
+                        )
+                        for worker in one.workers
+                    ],
+                )
+                for one in self._switchboard.presence()
+            ]
+        )
+
+    async def forget_agent(self, request: ops.ForgetAgentRequest) -> ops.ForgetAgentResponse:
+        """Frees the id of an agent."""
+        if not request.agent:
+            raise InvalidParams.field("agent", "is required")
+        return ops.ForgetAgentResponse(ended_tasks=await self._switchboard.forget(request.agent))
+
+
+def handler(switchboard: Switchboard, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
+    """What grpc calls for these operations; the service's other ones have handlers of their own."""
+    operations = WorkerOperations(switchboard)
+
+    def unary(
+        name: str, request: type[Message], operation: Callable[[Any], Coroutine[Any, Any, Message]]
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        async def call(data: bytes, context: Context) -> bytes:
+            access = Access(f"{SERVICE.full_name}/{name}", "ops")
+            try:
+                await check(context)
+                answer = (await operation(parse(request, data))).SerializeToString()
+            except Exception as error:
+                await refuse(context, error, access)
+            access.done("OK")
+            return answer
+
+        return grpc.unary_unary_rpc_method_handler(call)
+
+    handlers = {
+        "ListWorkers": unary("ListWorkers", ops.ListWorkersRequest, operations.list_workers),
+        "ForgetAgent": unary("ForgetAgent", ops.ForgetAgentRequest, operations.forget_agent),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)

@@ -1,0 +1,173 @@
+"""Workers as operators see them, and as other servers on the same store do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.callers import ByHeader, named
+from tests.workers.conftest import Open
+from tests.workers.dialling import dialled, registration
+from tests.workers.reading import NOW, said
+from tests.workers.roster import Kept, Listed
+
+from dragoman.agents.dialled.switchboard import Switchboard
+from dragoman.client import Client, ClientError, message
+from dragoman.client.operations import Operator
+from dragoman.core import states
+from dragoman.core.identity import Identity
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops_workers
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+async def test_operators_see_who_has_which_agent_and_which_turn(opened: Open) -> None:
+    async with (
+        opened() as app,
+        dialled(str(app.grpc)) as line,
+        Client(str(app.grpc), agent="desk") as client,
+        Operator(str(app.grpc)) as operator,
+    ):
+        await line.begin(registration(), registration("other"), credit=3, name="box 1")
+        task = (await client.send(message("x"), configuration=NOW)).task.id
+        await line.hear("turn_start")
+        answer = await operator.list_workers(ops_workers.ListWorkersRequest())
+        assert [(one.agent, one.principal) for one in answer.agents] == [("desk", "anonymous"), ("other", "anonymous")]
+        (worker,) = answer.agents[0].workers
+        assert (worker.name, worker.free, worker.running, worker.draining) == ("box 1", 2, 1, False)
+        (told,) = (await operator.explain(ops.ExplainRequest(task_id=task))).tasks
+        assert told.worker == f"box 1 ({worker.peer})"
+
+
+async def test_an_agent_is_forgotten_when_its_workers_are_gone(opened: Open) -> None:
+    forget = ops_workers.ForgetAgentRequest(agent="desk")
+    async with (
+        opened(worker_wait=1000) as app,
+        Client(str(app.grpc), agent="desk") as client,
+        Operator(str(app.grpc)) as operator,
+    ):
+        async with dialled(str(app.grpc)) as line:
+            await line.begin(registration(), credit=0)
+            task = (await client.send(message("x"), configuration=NOW)).task.id
+            with pytest.raises(ClientError, match=r'agent: "desk" has workers that are there: by hand .*; stop them'):
+                await operator.forget_agent(forget)
+            await line.finish()
+            await line.status()
+        assert (await operator.forget_agent(forget)).ended_tasks == 1
+        assert list(app.agents) == ["echo"]
+        with pytest.raises(ClientError, match='no agent "desk" here'):
+            await client.get(task)
+        with pytest.raises(ClientError, match='agent: "desk" is no agent that a worker had'):
+            await operator.forget_agent(forget)
+        async with dialled(str(app.grpc)) as line:  # its tasks were not forgotten
+            await line.begin(registration())
+            ended = await client.get(task)
+            assert (ended.status.state, said(ended)[:9]) == (states.FAILED, "NO_WORKER")
+
+
+async def test_a_name_that_was_forgotten_is_anybodys(opened: Open) -> None:
+    async with opened(ByHeader()) as app:
+        async with dialled(str(app.grpc), named("alice", "worker")) as line:
+            await line.begin(registration())
+            await line.finish()
+            await line.status()
+        assert await app.switchboard.forget("desk") == 0
+        async with dialled(str(app.grpc), named("bob", "worker")) as line:
+            assert (await line.begin(registration())).principal == "bob"
+
+
+@pytest.mark.parametrize("request_", [{}, {"agent": ""}])
+async def test_which_agent_to_forget_has_to_be_said(opened: Open, request_: dict[str, str]) -> None:
+    async with opened() as app, Operator(str(app.grpc)) as operator:
+        with pytest.raises(ClientError, match="agent: is required"):
+            await operator.forget_agent(ops_workers.ForgetAgentRequest(**request_))
+
+
+async def test_only_operators_see_workers(opened: Open) -> None:
+    async with opened(ByHeader()) as app, Operator(str(app.grpc)) as operator:
+        with pytest.raises(ClientError, match="operations are for operators"):
+            await operator.list_workers(ops_workers.ListWorkersRequest())
+
+
+# Two servers on one store --------------------------------------------------------------------------------------------
+
+
+class Site:
+    """A switchboard of one of several servers on a roster, and a worker that may be there."""
+
+    def __init__(self, roster: Kept) -> None:
+        self.now = 1_000_000
+        self.listed = Listed()
+        self.switchboard = Switchboard(roster, [], clock=lambda: self.now)
+        self.switchboard.serve(self.listed)
+        self._leaving = asyncio.Event()
+        self._there = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def arrive(self, *agents: wk.AgentRegistration, principal: str = "alice") -> None:
+        """A worker comes."""
+        self._task = asyncio.create_task(self._connect(agents, principal))
+        waiting = asyncio.create_task(self._there.wait())
+        await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+
+    async def depart(self) -> None:
+        """It goes."""
+        assert self._task is not None
+        self._leaving.set()
+        await self._task
+
+    async def _connect(self, agents: tuple[wk.AgentRegistration, ...], principal: str) -> None:
+        async def frames() -> AsyncIterator[wk.ConnectRequest]:
+            yield wk.ConnectRequest(hello=wk.Hello(agents=agents))
+            await self._leaving.wait()
+
+        async for _ in self.switchboard.connect(frames(), Identity(principal, frozenset(("worker",))), "there"):
+            self._there.set()
+
+
+async def test_a_server_learns_of_agents_whose_workers_are_at_another_one() -> None:
+    roster = Kept()
+    here, there = Site(roster), Site(roster)
+    await there.arrive(registration(card=pb.AgentCard(name="Front desk")))
+    await here.switchboard.look()
+    (agent,) = here.listed.agents
+    assert (agent.spec.id, agent.spec.name, agent.capacity) == ("desk", "Front desk", 0)
+    assert agent.absence < 1
+    # For as long as a worker is there, it is noted; then the time runs.
+    for site in (here, there):
+        site.now += 60_000
+    assert agent.absence == 60
+    await there.switchboard.look()
+    await here.switchboard.look()
+    assert agent.absence < 1
+    await there.depart()
+    here.now += 7_000
+    await here.switchboard.look()
+    assert agent.absence == 7
+
+
+async def test_an_agent_that_is_forgotten_at_one_server_goes_at_the_others() -> None:
+    roster = Kept()
+    here, there = Site(roster), Site(roster)
+    await there.arrive(registration())
+    await here.switchboard.look()
+    await there.depart()
+    await there.switchboard.forget("desk")
+    here.now += 60_000
+    await here.switchboard.look()
+    assert (there.listed.gone, here.listed.gone) == (["desk"], ["desk"])
+    assert here.switchboard.presence() == []
+
+
+async def test_a_roster_that_cannot_be_read_keeps_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    roster = Kept()
+    there = Site(roster)
+    await there.arrive(registration("a"), registration("b"))
+    roster.entries["a"] = type(roster.entries["a"])("a", "alice", b"", 0, 0)
+    found = Switchboard(roster, await roster.list(), clock=lambda: 0)
+    assert [agent.spec.id for agent in found.agents] == ["b"]
+    assert "agent a of a worker is not served" in caplog.text
+    await there.depart()
