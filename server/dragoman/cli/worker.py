@@ -41,6 +41,7 @@ def worker(
         Path | None,
         typer.Option(
             "--tls-ca",
+            "--ca",
             envvar="DRAGOMAN_CA",
             metavar="FILE",
             help="Who may have signed the server's certificate, in PEM. [the system's authorities]",

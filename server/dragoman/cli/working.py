@@ -13,7 +13,6 @@ from typing import Final, Literal, cast
 from dragoman import logs
 from dragoman.cli.loop import Signals, loop_factory
 from dragoman.client.failure import ClientError
-from dragoman.client.trust import advice
 from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
 from dragoman.worker import Watchdog, Worker
@@ -54,8 +53,7 @@ def run(given: Given) -> int:
     except (LoadError, KeyUnusable) as error:
         return _sorry(str(error), USAGE)
     except ClientError as error:
-        hint = advice(error.message)
-        return _sorry(f"{given.server}: {error}" + (f" ({hint})" if hint else ""), REFUSED)
+        return _sorry(f"{given.server}: {error}", REFUSED)
     except KeyboardInterrupt:
         return INTERRUPTED
     return DONE

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.client.failure import ClientError
+from dragoman.client.trust import advice
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import Agent, Ending
 from dragoman.worker.card import registration
@@ -101,6 +102,8 @@ class Worker:
             wait = AGAIN[0] if self._frame_bytes else min(2 * wait, AGAIN[1])
             self._frame_bytes = 0
             why = trouble.message if trouble else "it ended the stream"
+            if hint := advice(why):
+                why += f"; {hint}"
             log.warning("the line to %s is broken (%s); dialling again in %g s", self._server, why, wait)
             try:
                 async with asyncio.timeout(wait):

@@ -71,7 +71,7 @@ class Switchboard:
                 self._clock() if agent.absence == 0 else agent.seen,
                 tuple(
                     Present(worker.name, worker.peer, worker.free(name), worker.running(name), worker.draining)
-                    for worker in agent.workers
+                    for worker in sorted(agent.workers, key=str)
                 ),
             )
             for name, agent in sorted(self._agents.items())

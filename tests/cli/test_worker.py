@@ -1,0 +1,151 @@
+"""`dragoman worker` as its operator meets it: keys, certificates, what is said when it is refused, and who is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.certificates import Authority, write
+from tests.cli.conftest import Run, Said
+from tests.cli.server import Server, clean_environment, serving
+from tests.workers.process import working
+from typer.testing import CliRunner
+
+from dragoman.cli import cli
+
+
+def said(*arguments: str, **environment: str) -> Said:
+    done = CliRunner().invoke(cli, arguments, env=clean_environment() | environment)
+    return Said(done.exit_code, done.stdout, done.stderr)
+
+
+def key(store: Path, name: str, *arguments: str) -> Path:
+    """A file with a new key."""
+    made = said("keys", "create", name, "--store", f"sqlite:///{store}", *arguments)
+    assert made.code == 0, made
+    file = store.with_name(f"{name}.key")
+    file.write_text(made.out)
+    return file
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("asking")
+
+
+@pytest.fixture(scope="module")
+def keys(folder: Path) -> dict[str, Path]:
+    store = folder / "t.db"
+    grants = {
+        "box1": ("--principal", "boxes", "--grant", "worker"),
+        "box2": ("--principal", "boxes", "--grant", "worker:echo"),
+        "other": ("--grant", "worker"),
+        "caller": (),
+        "operator": ("--grant", "operator"),
+    }
+    return {name: key(store, name, *arguments) for name, arguments in grants.items()}
+
+
+@pytest.fixture(scope="module")
+def app(folder: Path) -> Path:
+    file = folder / "ten.py"
+    file.write_text(
+        "from dragoman import agent, Turn\n\n@agent\nasync def echo(turn: Turn) -> str:\n    return turn.text\n"
+    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def asking(folder: Path, keys: dict[str, Path]) -> Iterator[Server]:
+    """A server that asks for keys."""
+    with serving("--api-keys", "--store", f"sqlite:///{folder}/t.db", cwd=folder) as server:
+        yield server
+
+
+def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: dict[str, Path], app: Path) -> None:
+    text = keys["caller"].read_text().strip()
+    operator = ("--grpc", asking.grpc, "--token", keys["operator"].read_text().strip())
+    with (
+        working("--key-file", str(keys["box1"]), "--name", "box one", server=asking.grpc, cwd=app.parent, app=app),
+        working("--key-file", str(keys["box2"]), server=asking.grpc, cwd=app.parent, app=app),
+    ):
+        sent = said("send", "hello", "--agent", "echo", "--grpc", asking.grpc, DRAGOMAN_TOKEN=text)
+        assert (sent.code, sent.out) == (0, "hello\n")
+        listed = said("workers", "list", *operator)
+        assert listed.out.startswith("echo  (boxes)\n  box one (ipv4:127.0.0.1:")
+        assert "0 running, 100 free" in listed.out
+        assert "has workers that are there" in said("workers", "forget", "echo", *operator).err
+    (told,) = [json.loads(line) for line in said("workers", "list", "--json", *operator).out.splitlines()]
+    assert (told["agent"], told["principal"], told.get("workers", [])) == ("echo", "boxes", [])
+    # The name is the boxes' while they are away, until an operator frees it.
+    with working("--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app, ready=False) as other:
+        assert "AGENT_TAKEN" in other.err.until("error: ")
+        assert other.ends() == 3
+    forgotten = said("workers", "forget", "echo", *operator)
+    assert forgotten.out == "forgotten: echo; tasks that waited for it and ended as FAILED: 0\n"
+    with working("--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app):
+        assert said("workers", "list", *operator).out.startswith("echo  (other)\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("caller", 'PERMISSION_DENIED: hello.agents: these credentials may not serve agent "echo"'),
+        (None, 'UNAUTHENTICATED: workers need credentials with the grant "worker"'),
+        ("wrong", "UNAUTHENTICATED: "),
+    ],
+)
+def test_a_worker_that_is_refused_says_why_and_ends(
+    asking: Server, keys: dict[str, Path], app: Path, name: str | None, text: str
+) -> None:
+    wrong = app.with_name("wrong.key")
+    wrong.write_text("dgm_wrong")
+    options = () if name is None else ("--key-file", str(keys.get(name, wrong)))
+    with working(*options, server=asking.grpc, cwd=app.parent, app=app, ready=False) as worker:
+        assert text in worker.err.until("error: ")
+        assert worker.ends() == 3
+    asking.err.until("a caller was refused")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "absent.key cannot be read: No such file or directory"),
+        ("", "must hold one line with an API key or a token"),
+        ("one\ntwo", "must hold one line with an API key or a token"),
+    ],
+)
+def test_a_key_file_that_cannot_be_used_is_named(app: Path, content: str | None, text: str) -> None:
+    file = app.with_name("absent.key" if content is None else "bad.key")
+    if content is not None:
+        file.write_text(content)
+    with working("--key-file", str(file), server="127.0.0.1:1", cwd=app.parent, app=app, ready=False) as worker:
+        assert worker.ends() == 2
+        told = worker.err.rest()
+    assert told.startswith("error: --key-file: ")
+    assert text in told
+
+
+def test_an_app_without_agents_is_no_worker(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("")
+    with working(server="127.0.0.1:1", cwd=tmp_path, app=tmp_path / "empty.py", ready=False) as worker:
+        assert worker.ends() == 2
+        assert "declares no agent" in worker.err.rest()
+
+
+def test_the_line_may_be_encrypted(tmp_path: Path, app: Path, dragoman: Run) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    certificate, private = write(tmp_path, authority.issue())
+    with serving("--tls-cert", str(certificate), "--tls-key", str(private), cwd=tmp_path) as server:
+        address = f"grpcs://{server.grpc}"
+        with working("--tls-ca", str(authority.ca), server=address, cwd=tmp_path, app=app):
+            sent = dragoman("send", "hello", "--agent", "echo", "--grpc", address, "--ca", str(authority.ca))
+            assert (sent.code, sent.out) == (0, "hello\n")
+        with working("--tls-ca", str(other.ca), server=address, cwd=tmp_path, app=app, ready=False) as stranger:
+            assert "nobody trusted here has signed its certificate" in stranger.err.until("is broken")
+
+
+def test_where_nobody_dialled_in_there_is_nobody(dragoman: Run) -> None:
+    assert dragoman("workers", "list").out == "no worker ever came\n"
