@@ -20,7 +20,14 @@ class TurnOver(Exception):
 
 
 class ProcessLost(Exception):
-    """The process that ran a turn is gone, and nothing it still says of it is taken. The text says what is known."""
+    """The process that ran a turn is gone, and nothing it still says of it is taken. The text says what is known.
+
+    began: whether it may have run anything of the turn.
+    """
+
+    def __init__(self, text: str = "", *, began: bool = True) -> None:
+        super().__init__(text)
+        self.began = began
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ SUBMITTED, and anybody with room may have it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from dragoman.core.errors import Unavailable
@@ -21,7 +20,7 @@ class Places:
         """`patience`: seconds for which tasks wait for an agent that is not there."""
         self._patience = patience
         self._agents = {name: agent for name, agent in agents.items() if isinstance(agent, Elsewhere)}
-        self._taken: Counter[str] = Counter()
+        self._taken: dict[str, int] = {}
         self._short = set(self._agents)
         self._looking: set[str] = set()
 
@@ -61,7 +60,7 @@ class Places:
     def room(self, agent: str) -> int:
         """Turns of an agent elsewhere that may begin now."""
         found = self._agents.get(agent)
-        return max(found.capacity - self._taken[agent], 0) if found else 0
+        return max(found.capacity - self._taken.get(agent, 0), 0) if found else 0
 
     def open(self, agent: str) -> bool:
         """Whether a new message may begin a turn without passing others that wait."""
@@ -75,18 +74,20 @@ class Places:
             return True
         if self.room(agent) <= 0:
             return False
-        self._taken[agent] += 1
+        self.hold(agent)
         return True
 
     def hold(self, agent: str) -> None:
         """Takes a place for a run, which has been claimed already."""
         if agent in self._agents:
-            self._taken[agent] += 1
+            self._taken[agent] = self._taken.get(agent, 0) + 1
 
     def give(self, agent: str) -> None:
         """Gives a place back."""
-        if self._taken[agent] > 1:
-            self._taken[agent] -= 1
+        if (taken := self._taken.get(agent)) is None:
+            return
+        if taken > 1:
+            self._taken[agent] = taken - 1
         else:
             del self._taken[agent]
 

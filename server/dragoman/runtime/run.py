@@ -78,7 +78,7 @@ class Run:
     _ending = False
     _reason = ""
     _said_working = False
-    _lost = False
+    _lost: ProcessLost | None = None
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class Run:
                 self.references = await self._referring.tasks(self.head, self.principal, named)
             ending = await self._agent.take_turn(self)
         except ProcessLost as lost:
-            self._lost = True
+            self._lost = lost
             ending = Ending(notice(PROCESS_LOST, str(lost)))
         except asyncio.CancelledError:
             if not self.cancelled:
@@ -278,8 +278,9 @@ class Run:
         except Exception as error:
             changes, notes = [], NOTHING
             ending = Ending(notice(LOST, str(error)))
-        given_up = self._lost or self._reason == "drain"
-        if given_up and self._retries_left and ending.status.state == states.FAILED:
+        given_up = self._lost is not None or self._reason == "drain"
+        free = self._lost is not None and not self._lost.began
+        if given_up and (self._retries_left or free) and ending.status.state == states.FAILED:
             await self._leave(changes, notes)
             return False
         changes += [*map(self._anew, ending.artifacts), ending.status]

@@ -14,10 +14,10 @@ from typing import Final
 
 from dragoman.client.failure import ClientError
 from dragoman.client.trust import advice
-from dragoman.core.errors import InvalidParams
 from dragoman.ports import Agent, Ending
 from dragoman.worker.card import registration
 from dragoman.worker.desk import WorkerDesk
+from dragoman.worker.frames import failed
 from dragoman.worker.line import Line
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -181,8 +181,9 @@ class Worker:
         line = self._line
         agent = self._agents.get(start.agent_id)
         assert line is not None
-        if agent is None:  # the server broke the rules; what it says is not ours to run
-            raise InvalidParams.field("turn_start.agent_id", f'"{start.agent_id}" is no agent of this worker')
+        if agent is None:
+            line.say(turn_end=failed(start.turn_id, f'"{start.agent_id}" is no agent of this worker'))
+            return
         desk = WorkerDesk(start, line.say, self._frame_bytes)
         work = self._turn(agent, desk, line)
         task = asyncio.get_running_loop().create_task(work, name=f"turn {start.turn_id} of task {start.task_id}")

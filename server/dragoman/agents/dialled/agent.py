@@ -104,4 +104,4 @@ class DialledAgent:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise ProcessLost("It went before it began.") from None
+            raise ProcessLost("It went before it began.", began=False) from None

@@ -1,0 +1,164 @@
+"""Agents that other processes run, as the runtime deals with them: room, waiting, and processes that go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.world import World, said, state
+
+from dragoman.bus.local import LocalBus
+from dragoman.core import states
+from dragoman.core.card import AgentSpec
+from dragoman.core.errors import Unavailable
+from dragoman.core.log import StatusChange
+from dragoman.ports import Desk, Elsewhere, Ending, ProcessLost
+from dragoman.runtime import open_runtime
+from dragoman.stores.sqlite import open_store
+
+
+class Far:
+    """Does what the test says, as often as it says. Implements `ports.Elsewhere`."""
+
+    left_behind = 0
+
+    def __init__(self, id: str = "far", capacity: int = 1, **spec: Any) -> None:
+        self.spec = AgentSpec(id=id, name=id, description="far away", **spec)
+        self.room = capacity
+        self.absence = 0.0
+        self.turns: asyncio.Queue[tuple[Desk, asyncio.Future[Ending]]] = asyncio.Queue()
+        self.held = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.room
+
+    def runner_of(self, task_id: str) -> str:
+        return "somewhere"
+
+    async def take_turn(self, desk: Desk) -> Ending:
+        self.held += 1
+        end: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self.turns.put_nowait((desk, end))
+        try:
+            return await end
+        finally:
+            self.held -= 1
+
+
+DONE = Ending(StatusChange(states.COMPLETED))
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, *agents: Far, **options: Any) -> AsyncIterator[World]:
+    store = open_store(tmp_path / "tasks.db")
+    try:
+        async with open_runtime(store, LocalBus(), agents, **options) as runtime:
+            yield World(runtime, store)
+    finally:
+        await store.close()
+
+
+def test_far_is_an_agent_elsewhere() -> None:
+    assert isinstance(Far(), Elsewhere)
+
+
+async def test_no_more_turns_begin_than_there_is_room_for(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=2)) as here:
+        tasks = [await here.start(str(number)) for number in range(5)]
+        assert sorted(state(task) for task in tasks) == ["SUBMITTED"] * 5
+        order = []
+        for _ in range(5):
+            desk, end = await far.turns.get()
+            assert far.held <= 2
+            order.append(desk.message.parts[0].text)
+            end.set_result(DONE)
+        for task in tasks:
+            assert state(await here.ended(task.id)) == "COMPLETED"
+        assert sorted(order) == ["0", "1", "2", "3", "4"]
+
+
+async def test_nobody_passes_those_who_wait(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=0)) as here:
+        first = await here.start("first")
+        far.room = 1  # and nobody was told yet
+        second = await here.start("second")
+        here.runtime.enlisting.changed()
+        desk, end = await far.turns.get()
+        assert desk.task_id == first.id
+        end.set_result(DONE)
+        desk, end = await far.turns.get()
+        assert desk.task_id == second.id
+        end.set_result(DONE)
+        await here.ended(second.id)
+
+
+async def test_slots_count_for_agents_elsewhere_as_well(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=10), slots=1) as here:
+        tasks = [await here.start(str(number)) for number in range(3)]
+        for _ in tasks:
+            _, end = await far.turns.get()
+            assert far.held == 1
+            end.set_result(DONE)
+        for task in tasks:
+            assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+@pytest.mark.parametrize(("retries", "expected"), [(0, "FAILED"), (1, "COMPLETED")])
+async def test_a_turn_whose_process_is_lost_fails_or_begins_again(tmp_path: Path, retries: int, expected: str) -> None:
+    async with served(tmp_path, far := Far(retries=retries)) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        end.set_exception(ProcessLost)
+        if retries:
+            desk, end = await far.turns.get()
+            assert desk.attempt == 2
+            end.set_result(DONE)
+        ended = await here.ended(task.id)
+        assert state(ended) == expected
+        assert said(ended) == ("" if retries else "INTERRUPTED: The worker that ran this task is gone.")
+
+
+async def test_a_turn_that_never_began_is_given_back_in_any_case(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(retries=0)) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        end.set_exception(ProcessLost("too late", began=False))
+        _, end = await far.turns.get()
+        end.set_result(DONE)
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+async def test_who_is_away_is_waited_for_only_so_long(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=0), worker_wait=60) as here:
+        far.absence = 59.0
+        task = await here.start()
+        assert await here.runtime.enlisting.give_up() == 0
+        far.absence = 61.0
+        with pytest.raises(Unavailable, match='no worker of agent "far" has been connected for 61 s'):
+            await here.start("other")
+        assert await here.runtime.enlisting.give_up() == 1
+        assert said(await here.get(task.id)).startswith("NO_WORKER: ")
+        assert (await here.list()).total_size == 1
+
+
+async def test_an_agent_may_come_while_the_server_runs_and_go(tmp_path: Path) -> None:
+    shown: list[str] = []
+    async with served(tmp_path, near := Far("near")) as here:
+        enlisting = here.runtime.enlisting
+        enlisting.show(lambda spec: shown.append(spec.name), lambda id: shown.append(f"no {id}"))
+        late = Far("late")
+        assert not enlisting.is_of_this_process("near")
+        await enlisting.enlist(late)
+        assert list(here.runtime.service.agents) == ["near", "late"]
+        assert await enlisting.discharge("late") == 0
+        assert list(here.runtime.service.agents) == ["near"]
+        assert shown == ["late", "no late"]
+        task = await here.start()
+        _, end = await near.turns.get()
+        end.set_result(DONE)
+        await here.ended(task.id)
