@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from tests.callers import ByHeader, named
@@ -171,3 +172,15 @@ async def test_a_roster_that_cannot_be_read_keeps_the_others(caplog: pytest.LogC
     assert [agent.spec.id for agent in found.agents] == ["b"]
     assert "agent a of a worker is not served" in caplog.text
     await there.depart()
+
+
+async def test_an_id_that_the_app_has_now_is_the_apps(opened: Open) -> None:
+    async with opened() as app:
+        async with dialled(str(app.grpc)) as line:
+            await line.begin(registration())
+        entry = (await app.switchboard._roster.list())[0]
+        await app.switchboard._roster.enrol(replace(entry, agent="echo", registration=b"\x0a\x04echo"))
+    async with opened() as app, Client(str(app.grpc)) as client:
+        await app.switchboard.look()
+        assert [one.agent for one in app.switchboard.presence()] == ["desk"]
+        assert (await client.send(message("still here"))).task.status.state == states.COMPLETED

@@ -213,8 +213,9 @@ class Switchboard:
         for entry in kept:
             agent = self._agents.get(entry.agent)
             if agent is None:
-                agent = self._restore(entry)
-                if agent is not None and self._enlist is not None:
+                if self._enlist is None or self._enlist.is_of_this_process(entry.agent):
+                    continue  # the app has an agent of this id now
+                if (agent := self._restore(entry)) is not None:
                     await self._enlist.enlist(agent)
             elif any(agent.workers):
                 if now - entry.seen > NOTED * 1000:
