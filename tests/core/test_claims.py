@@ -165,7 +165,8 @@ def test_a_name_that_is_none_or_somebody_else_s_is_refused(sub: object) -> None:
         ({"scope": "openid dragoman:operator"}, ["operator"]),
         ({"scp": ["dragoman:agent:echo", "agent:other"]}, ["agent:echo", "agent:other"]),
         ({"scope": "scope:default dragoman:scope:projects/p"}, ["scope:default", "scope:projects/p"]),
-        ({"scope": "operator admin"}, []),
+        ({"scope": "operator admin worker worker:echo"}, []),
+        ({"scope": "dragoman:worker dragoman:worker:echo"}, ["worker", "worker:echo"]),
         ({"scope": "staff"}, ["agent:a", "agent:b"]),
         ({"scope": "x", "scp": ["dragoman:operator"]}, []),
         # What narrows to nothing still narrows.

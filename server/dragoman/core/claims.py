@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dragoman.core.errors import PermissionDenied, Unauthenticated
-from dragoman.core.identity import AGENT, OPERATOR, SCOPE, Identity, check_principal
+from dragoman.core.identity import AGENT, OPERATOR, SCOPE, WORKER, Identity, check_principal
 from dragoman.core.issuers import Issuer
 
 TYPES: Final = frozenset(("jwt", "at+jwt", "application/jwt", "application/at+jwt"))
@@ -103,8 +103,10 @@ def claim(claims: Mapping[str, Any], name: str) -> Any:
 
 def _granted(scope: str, issuer: Issuer) -> tuple[str, ...]:
     # What narrows is taken as it stands: an agent that is none narrows to nothing, and dropping it would open all.
+    # What allows more is taken only under our prefix: a scope `worker` may be anybody's word.
     own = scope.removeprefix(OWN)
-    said = (own,) if own.startswith((AGENT, SCOPE)) or scope == OWN + OPERATOR else ()
+    more = scope in (OWN + OPERATOR, OWN + WORKER) or scope.startswith(f"{OWN}{WORKER}:")
+    said = (own,) if more or own.startswith((AGENT, SCOPE)) else ()
     return (*issuer.grants.get(scope, ()), *said)
 
 
