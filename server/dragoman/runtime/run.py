@@ -34,9 +34,10 @@ from dragoman.runtime.batch import Batch, Change
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.deadlines import Deadlines
 from dragoman.runtime.log import Log
-from dragoman.runtime.notices import BROKEN, DRAINED, LOST, OUTDATED, OVERTAKEN, PROCESS_LOST, again, notice
+from dragoman.runtime.notices import DRAINED, LOST, OUTDATED, OVERTAKEN, PROCESS_LOST, again, notice
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.shown import Shown
+from dragoman.runtime.strict import strictly
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -286,7 +287,7 @@ class Run:
         changes += [*map(self._anew, ending.artifacts), ending.status]
         notes = notes.then(ending.notes)
         if self._strict:
-            changes = self._strictly(changes)
+            changes = strictly(changes, shown=self.head.state, said=self._state)
         try:
             appended = await self._insist(self._change(changes, notes, release=True))
         except Refused as refused:
@@ -403,19 +404,6 @@ class Run:
             raise ValueError(f"{states.name(self._state)} may not be followed by {states.name(state)}")
         self._said_working = state == states.WORKING
         self._state = state
-
-    def _strictly(self, changes: list[Change]) -> list[Change]:
-        """The last append of a turn as a2a-rust's table wants it: WORKING before a result, FAILED for a wrong end."""
-        first, end = changes[0], changes[-1]
-        if self.head.state == states.SUBMITTED and not (
-            isinstance(first, StatusChange) and first.state in states.STRICT[states.SUBMITTED]
-        ):
-            changes = [StatusChange(states.WORKING), *changes]
-            self._state = states.WORKING
-        if isinstance(end, StatusChange) and not states.can_transition_to(self._state, end.state, strict=True):
-            rule = f"{states.name(self._state)} may not be followed by {states.name(end.state)}"
-            return [*changes[:-1], notice(BROKEN, rule)]
-        return changes
 
     # The messages -----------------------------------------------------------------------------------------------
 
