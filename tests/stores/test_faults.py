@@ -16,10 +16,10 @@ import pytest
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, TaskRef
+from dragoman.core.sizes import Sizes
 from dragoman.ports import Store
 from dragoman.stores.sqlite import SqliteStore, checkpoint, open_store
 from dragoman.stores.sqlite.schema import connect, migrate
-from dragoman.stores.sqlite.sizes import Sizes
 from dragoman.stores.sqlite.store import milliseconds
 from dragoman.testing.changes import by_runner, chunk, created, new_ref, running
 

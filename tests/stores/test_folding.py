@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core import states
+from dragoman.core.joins import JOINED, groups
 from dragoman.core.log import Appended
 from dragoman.core.plan import plan
 from dragoman.ports import Tidied
 from dragoman.stores.sqlite import Sizes, SqliteStore, folding, open_store, schema, writer
-from dragoman.stores.sqlite.folding import JOINED, Growth, groups
+from dragoman.stores.sqlite.folding import Growth
 from dragoman.testing.changes import (
     OWNER,
     SESSION,

@@ -13,14 +13,15 @@ holds `JOINED` bytes it is left alone, and `artifacts.folded` says where the nex
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from dragoman.core import states
+from dragoman.core.joins import JOINED, Run, groups, within
 from dragoman.core.plan import Plan
-from dragoman.stores.sqlite.sizes import Sizes
+from dragoman.core.sizes import Sizes
 
 Work = Callable[[sqlite3.Connection], Any]
 Look = Callable[[Work], Awaitable[Any]]
@@ -39,9 +40,6 @@ ROWS: Final = 512
 BYTES: Final = 1024 * 1024
 """The most that one step touches: about what one commit of appends may bring. Less than 4 rows, or two rows of
 `JOINED` bytes, would be a step that gets nowhere."""
-
-JOINED: Final = 64 * 1024
-"""Bytes of a row that grows no more. Rows that are larger from the start stay as they are."""
 
 GREW: Final = """
 INSERT INTO grown VALUES (?, ?, ?) ON CONFLICT (owner, task) DO UPDATE SET rows = rows + excluded.rows
@@ -129,7 +127,7 @@ def join(connection: sqlite3.Connection, place: Place) -> tuple[Place | None, in
     where = (place.owner, place.task)
     for artifact, folded in connection.execute(ARTIFACTS, (*where, place.artifact, ROWS)).fetchall():
         found = connection.execute(CHUNKS, (*where, artifact, folded, rows_left)).fetchall()
-        rows = _within(found, bytes_left)
+        rows = within(found, bytes_left)
         joined = groups(rows)
         for run in joined:
             if run.rows > 1:
@@ -144,39 +142,6 @@ def join(connection: sqlite3.Connection, place: Place) -> tuple[Place | None, in
     connection.execute(LOOKED, (place.seen, *where))
     connection.execute(SETTLED, where)
     return None, gone
-
-
-@dataclass(slots=True)
-class Run:
-    """Neighbouring rows of one kind that may be one row: the sequences of the first and the last."""
-
-    first: int
-    last: int
-    kind: int
-    bytes: int
-    rows: int = 1
-
-
-def groups(rows: Sequence[tuple[int, int, int]]) -> list[Run]:
-    """Rows (sequence, kind, bytes) as runs of at most `JOINED` bytes; what is larger is a run of its own."""
-    runs: list[Run] = []
-    for sequence, kind, size in rows:
-        if runs and runs[-1].kind == kind and runs[-1].bytes + size <= JOINED:
-            runs[-1].last = sequence
-            runs[-1].bytes += size
-            runs[-1].rows += 1
-        else:
-            runs.append(Run(sequence, sequence, kind, size))
-    return runs
-
-
-def _within(rows: list[tuple[int, int, int]], limit: int) -> list[tuple[int, int, int]]:
-    """The first of these rows: so many that the small ones, which alone are ever read, stay within the limit."""
-    for number, (_, _, size) in enumerate(rows):
-        limit -= size if size < JOINED else 0
-        if limit < 0:
-            return rows[:number]
-    return rows
 
 
 def _join(connection: sqlite3.Connection, where: tuple[int, bytes, str], run: Run) -> None:

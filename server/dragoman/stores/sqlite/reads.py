@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from itertools import groupby
 from typing import Any, Final
 
 from dragoman.core import frames
@@ -16,10 +15,10 @@ from dragoman.core.log import ContextState, Cut, Event, Head, TaskRef
 from dragoman.core.names import Owner, key_of
 from dragoman.core.pages import Page, Query, sort_key
 from dragoman.core.plan import status_bytes
+from dragoman.core.stored import artifacts_of, state_of, unframed
 from dragoman.ports import Conversation, Snapshot, StoredMessage
 from dragoman.stores.sqlite import contexts, joining
 from dragoman.stores.sqlite.apply import ALIAS, HEAD_COLUMNS, head_of
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {HEAD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
@@ -138,23 +137,12 @@ def task_bytes(
         (said,) = connection.execute(MESSAGE, (*where, head.status_message)).fetchone()
     parts = [frames.text(1, head.id), frames.text(2, head.context), status_bytes(head, said)]
     if artifacts:
-        parts += _artifacts(take(connection.execute(ARTIFACTS, where)))
+        parts += artifacts_of(take(connection.execute(ARTIFACTS, where)))
     if history != 0:
         rows = connection.execute(HISTORY, (*where, head.status_message, -1 if history is None else history))
         parts += [data for (data,) in take(rows)][::-1]
     parts.append(frames.submessage(6, metadata))
     return b"".join(parts)
-
-
-def _artifacts(rows: Iterable[tuple[str, bytes, int, bytes]]) -> Iterable[bytes]:
-    for _, chunks in groupby(rows, key=lambda row: row[0]):
-        body: list[bytes] = []
-        for text, run in groupby(chunks, key=lambda row: row[2]):
-            held = list(run)
-            body = body or [held[0][1]]
-            data = b"".join([chunk[3] for chunk in held])
-            body.append(frames.frame(4, frames.frame(1, data)) if text else data)
-        yield frames.frame(4, b"".join(body))
 
 
 def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int) -> list[Event]:
@@ -169,7 +157,7 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
         if first + count - 1 > after:
             for sequence, payload in enumerate(frames.undelimited(data), first):
                 if sequence > after:
-                    found.append(Event(sequence, payload, _state(payload)))
+                    found.append(Event(sequence, payload, state_of(payload)))
             found[-1].ends = bool(ends)
         if len(found) >= limit:
             break
@@ -182,27 +170,16 @@ def oldest(connection: sqlite3.Connection, ref: TaskRef) -> int:
     return first or 0
 
 
-def _state(payload: bytes) -> int:
-    if payload[:1] == b"\x22":  # artifact_update: no need to parse what may be large
-        return 0
-    response = pb.StreamResponse.FromString(payload)
-    return response.task.status.state if response.HasField("task") else response.status_update.status.state
-
-
 def conversation(connection: sqlite3.Connection, ref: TaskRef, after: int) -> Conversation | None:
     number = owner_number(connection, ref.owner)
     row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
     if row is None:
         return None
     messages = [
-        StoredMessage(n, role, _unframed(data), envelope, sender)
+        StoredMessage(n, role, unframed(data), envelope, sender)
         for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, ref.key, after))
     ]
     return Conversation(head_of(ref, row), messages, row[-1])
-
-
-def _unframed(row: bytes) -> bytes:
-    return next(frames.undelimited(row[1:]))
 
 
 def page(connection: sqlite3.Connection, query: Query) -> Page:

@@ -18,6 +18,7 @@ from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
+from dragoman.core.sizes import DEFAULT, Sizes
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
 from dragoman.stores.sqlite import backup, blobs, joining, reads, sessions, waiting
 from dragoman.stores.sqlite.apikeys import SqliteApiKeys
@@ -30,7 +31,6 @@ from dragoman.stores.sqlite.near import Away, Near
 from dragoman.stores.sqlite.outbox import Outbox
 from dragoman.stores.sqlite.roster import SqliteRoster
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
-from dragoman.stores.sqlite.sizes import DEFAULT, Sizes
 from dragoman.stores.sqlite.spill import Spill
 from dragoman.stores.sqlite.trouble import outage
 from dragoman.stores.sqlite.writer import Writer
