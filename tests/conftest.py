@@ -14,6 +14,10 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.postgres import postgres, postgres_url
+
+__all__ = ["postgres", "postgres_url"]
+"""Fixtures for every test that wants a PostgreSQL."""
 
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "")
 UNTIL: Final = float(os.environ.get("FUZZ_UNTIL", "inf"))

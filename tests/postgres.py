@@ -1,0 +1,153 @@
+"""A PostgreSQL of one's own: a server from the wheel `pgserver` for a run of tests, and a database for each of them.
+
+The wheel's own launcher keeps a server for the user; here it is ours to stop, to kill and to start again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+TEMPLATE = "template_of_tests"
+
+
+def binaries() -> Path | None:
+    """Where the wheel has the programs; None on an interpreter for which there is no wheel."""
+    spec = importlib.util.find_spec("pgserver")  # importing it would do more than we want
+    return Path(spec.origin).parent / "pginstall" / "bin" if spec and spec.origin else None
+
+
+def needed() -> None:
+    """Skips a test where there is no PostgreSQL to be had."""
+    if binaries() is None:
+        pytest.skip("no PostgreSQL here: the wheel pgserver is not made for this interpreter")
+
+
+class Server:
+    """One server on a port of loopback, in a folder that goes with it."""
+
+    def __init__(self, *settings: str, data: Path | None = None) -> None:
+        """settings: such as `fsync=off`. data: a folder that is there already."""
+        found = binaries()
+        assert found is not None
+        self.binaries = found
+        self.folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self.data = data or self.folder / "data"
+        self.port = free_port()
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        # PostgreSQL does not run as root.
+        self._user = "nobody" if os.geteuid() == 0 else None
+        if self._user:
+            os.chown(self.folder, pwd.getpwnam(self._user).pw_uid, pwd.getpwnam(self._user).pw_gid)
+        if data is None:
+            self.run("initdb", "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Runs one of PostgreSQL's programs to its end."""
+        subprocess.run(
+            [self.binaries / program, *arguments],
+            user=self._user, cwd=self.folder, check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+
+    def start(self, *settings: str) -> None:
+        """Starts the server and waits until it answers."""
+        arguments = [f"port={self.port}", "listen_addresses=127.0.0.1", "max_connections=200", "shared_buffers=32MB"]
+        options = [word for setting in (*arguments, *self._settings, *settings) for word in ("-c", setting)]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.binaries / "postgres", "-D", self.data, "-k", self.folder, *options],
+                user=self._user, cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + 30
+        ready = [str(self.binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(ready, check=False).returncode:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((self.folder / "log").read_text())
+            time.sleep(0.02)  # there is nothing to wait on
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Ends it: SIGINT undoes what is under way and writes what is committed, SIGQUIT is a crash."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(30)
+            self._process = None
+
+    def remove(self) -> None:
+        """Stops it and removes its folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, database: str = "postgres", user: str = "postgres") -> str:
+        """Where a database of it is."""
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    @asynccontextmanager
+    async def database(self, name: str) -> AsyncIterator[str]:
+        """An empty database, for as long as the block runs; gives its URL."""
+        await self._execute(f'CREATE DATABASE "{name}"')
+        try:
+            yield self.url(name)
+        finally:
+            await self._execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    async def _execute(self, sql: str) -> None:
+        connection = await asyncpg.connect(self.url())
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The server of this run."""
+    needed()
+    server = Server()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+async def postgres_url(postgres: Server, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """An empty database for one test."""
+    name = f"t{os.getpid()}_{next(_numbers)}"
+    async with postgres.database(name) as url:
+        yield url
+
+
+_numbers = iter(range(1, 1_000_000))
+
+
+async def execute(url: str, sql: str, *values: object) -> list[asyncpg.Record]:
+    """Runs one statement by a connection of its own."""
+    connection = await asyncpg.connect(url)
+    try:
+        found: list[asyncpg.Record] = await connection.fetch(sql, *values)
+        return found
+    finally:
+        await connection.close()
