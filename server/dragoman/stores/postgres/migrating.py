@@ -1,0 +1,53 @@
+"""The schema of a database: its migrations are numbered, never edited, and made by one process at a time."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Final
+
+from asyncpg import Connection
+
+from dragoman.stores.postgres.trouble import SchemaTooNew
+
+LOCK: Final = 0x647261676F6D616E
+"""The advisory lock of whoever migrates: "dragoman" in ASCII."""
+
+_MIGRATIONS: Final = files(__package__) / "migrations"
+_META: Final = 'CREATE TABLE IF NOT EXISTS meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)'
+_VERSION: Final = "SELECT value::int FROM meta WHERE name = 'schema'"
+_SET: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+_ONCE: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+
+
+async def migrate(connection: Connection) -> None:
+    """Brings the database to this version's schema, whole or not at all. Raises SchemaTooNew when it is past it.
+
+    Servers that start at the same time wait for each other: the lock goes with the transaction, so that it is good
+    behind a pooler, too.
+    """
+    steps = dict(_steps())
+    async with connection.transaction():
+        await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+        if not await connection.fetchval("SELECT to_regclass('meta') IS NOT NULL"):
+            await connection.execute(_META)
+        version = await connection.fetchval(_VERSION) or 0
+        if version > max(steps):
+            raise SchemaTooNew(
+                f"the store has schema {version}; this version of Dragoman knows up to {max(steps)}: start a newer one"
+            )
+        for number in range(version + 1, max(steps) + 1):
+            await connection.execute(steps[number])
+        if version < max(steps):
+            await connection.execute(_SET, "schema", str(max(steps)))
+        # A store that is made anew has another epoch, so that old cursors are refused rather than misread.
+        if version == 0:
+            await connection.execute(_ONCE, "epoch", secrets.token_hex(4))
+            await connection.execute(_ONCE, "secret", secrets.token_hex(32))
+
+
+def _steps() -> Iterator[tuple[int, str]]:
+    for file in _MIGRATIONS.iterdir():
+        if file.name.endswith(".sql"):
+            yield int(file.name.split("_", 1)[0]), file.read_text("utf-8")

@@ -1,0 +1,38 @@
+"""Session rows: begun once, renewed, and over when they expire by the server's clock."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncpg import Connection
+
+from dragoman.stores.postgres.database import NOW
+
+_END_ALL: Final = "UPDATE sessions SET expires = 0 WHERE expires > 0"
+_BEGIN: Final = f"""
+INSERT INTO sessions (started, expires) VALUES ({NOW.format("$1")}, {NOW.format("$1")} + $2) RETURNING session
+"""
+_RENEW: Final = f"UPDATE sessions SET expires = {NOW.format('$2')} + $3 WHERE session = $1"
+_ALIVE: Final = f"SELECT session, expires FROM sessions WHERE expires > {NOW.format('$1')}"
+
+
+async def begin(connection: Connection, at: int | None, lease: float, alone: bool) -> int:
+    """A new session. `alone` ends all others."""
+    if alone:
+        await connection.execute(_END_ALL)
+    session: int = await connection.fetchval(_BEGIN, at, _length(lease))
+    return session
+
+
+async def renew(connection: Connection, session: int, at: int | None, lease: float) -> None:
+    """Puts the end of a session off. One that has expired lives again; the claims that were taken from it do not."""
+    await connection.execute(_RENEW, session, at, _length(lease))
+
+
+async def alive(connection: Connection, at: int | None) -> dict[int, int]:
+    """The sessions that have not expired, with the time when they will."""
+    return {row[0]: row[1] for row in await connection.fetch(_ALIVE, at)}
+
+
+def _length(lease: float) -> int:
+    return round(lease * 1000)

@@ -1,0 +1,99 @@
+"""What is wrong with a database, in words that say what to do, and without what is secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import asyncpg
+
+from dragoman.core.errors import Unavailable
+
+
+class Unusable(Exception):
+    """A database that cannot hold a store. The text is one line."""
+
+
+class SchemaTooNew(Unusable):
+    """The store was written by a newer Dragoman than this one."""
+
+
+class Uncertain(Exception):
+    """The connection broke while a commit was under way: whether it happened is not known."""
+
+
+_AWAY: Final[Sequence[type[BaseException]]] = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+)
+"""The server is not there, is starting or stopping, or is a standby now. asyncpg says InterfaceError of a connection
+that was closed."""
+
+_COLLIDED: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+_SAID: Final[Sequence[tuple[tuple[type[BaseException], ...], str]]] = (
+    (
+        (asyncpg.InvalidAuthorizationSpecificationError,),
+        "it does not take these credentials; see the user of --store, its password (PGPASSWORD, a password file) and "
+        "pg_hba.conf",
+    ),
+    ((asyncpg.InvalidCatalogNameError,), "there is no database of this name; make it with createdb"),
+    (
+        (asyncpg.InsufficientPrivilegeError,),
+        "this user may not do that; it has to own the tables, or GRANT it CREATE and USAGE on the schema",
+    ),
+    ((asyncpg.InvalidSchemaNameError,), "the search_path of this user names no schema that is there"),
+    (
+        (asyncpg.TooManyConnectionsError,),
+        "it takes no more connections; lower --postgres-connections, or put a pooler in",
+    ),
+    ((asyncpg.CannotConnectNowError,), "it is starting or stopping; try again"),
+    ((asyncpg.ReadOnlySQLTransactionError,), "it is read-only; name the primary"),
+    ((asyncpg.DiskFullError,), "there is no room left; free some on its disk, nothing that was acknowledged is lost"),
+    ((TimeoutError,), "it does not answer; see whether it runs, and whether a firewall is between"),
+    ((OSError,), "it cannot be reached; see whether it runs there and listens"),
+)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether an error says that the server cannot be asked now; a little later it may."""
+    return isinstance(error, tuple(_AWAY))
+
+
+def has_collided(error: BaseException) -> bool:
+    """Whether a transaction was undone because of another one, and may simply be tried again."""
+    return isinstance(error, _COLLIDED)
+
+
+def outage(error: BaseException) -> BaseException:
+    """What callers are told of an error: that it is not their fault, and nothing of ours; or the error itself."""
+    if isinstance(error, Uncertain):
+        said = "stopped answering in a commit: whether this request was done is not known, so look before you repeat it"
+    elif is_away(error):
+        said = "does not answer; what it has acknowledged is safe, this request is not done"
+    elif isinstance(error, asyncpg.DiskFullError):
+        said = "is full; what it has acknowledged is safe, this request is not done"
+    else:
+        return error
+    unavailable = Unavailable(f"the store {said}")
+    unavailable.__cause__ = error
+    return unavailable
+
+
+def explain(error: BaseException) -> str:
+    """What the trouble is and what helps, in one line, with PostgreSQL's own words."""
+    own = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, Unusable):
+        return own
+    for kinds, said in _SAID:
+        if isinstance(error, kinds):
+            return f"{own}: {said}"
+    return own
