@@ -1,0 +1,183 @@
+"""The PostgreSQL store: one writer for each process, readers apart, everything in one database.
+
+Several processes may open the same database at the same time. Who runs a task, which message was first and whether
+there is room for one more is decided by row locks and advisory locks that go with their transaction; the time that
+counts is the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from asyncpg import Connection
+
+from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
+from dragoman.core.errors import UnsupportedOperation
+from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
+from dragoman.core.names import Owner
+from dragoman.core.pages import Page, Query
+from dragoman.core.references import MARKER
+from dragoman.core.sizes import Sizes
+from dragoman.ports import Conversation, Copied, Snapshot, Tidied
+from dragoman.stores.postgres import blobs, joining, listing, reads, sessions, waiting
+from dragoman.stores.postgres.apikeys import PostgresApiKeys
+from dragoman.stores.postgres.aside import Aside
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.erasures import Erasures
+from dragoman.stores.postgres.folding import Folder
+from dragoman.stores.postgres.inline import Inline
+from dragoman.stores.postgres.outbox import Outbox
+from dragoman.stores.postgres.spill import Spill
+from dragoman.stores.postgres.writer import Writer
+
+log = logging.getLogger("dragoman.store")
+
+
+NO_BACKUP: Final = (
+    "a store on PostgreSQL is copied with PostgreSQL's own tools: pg_dump, or pg_basebackup with an archive of its "
+    "log; large parts are in the database, too"
+)
+
+
+class PostgresStore:
+    """Implements `dragoman.ports.Store` on a database, for the event loop on which it is opened."""
+
+    def __init__(
+        self,
+        url: str,
+        database: Database,
+        epoch: str,
+        secret: bytes,
+        sizes: Sizes,
+        clock: Callable[[], int] | None,
+    ) -> None:
+        self._database = database
+        self._epoch = epoch
+        self._secret = secret
+        self._writer = Writer(database)
+        self._heart = Aside(url, "dragoman-session-rows")
+        self._links = Aside(url, "dragoman-links")
+        marker = hmac.digest(secret, b"reference", "sha256")[:MARKER]
+        self.blobs = Inline(self._contents, self._links, secret, marker, sizes.inline_bytes, clock or _milliseconds)
+        self._spill = Spill(database, self._writer, self.blobs, marker)
+        self._folder = Folder(database, sizes)
+        self._erasures = Erasures(database, self._writer.slot)
+        self.api_keys = PostgresApiKeys(database)
+        self.pushes = Outbox(database)
+        self._closed = False
+
+    def secret(self, purpose: str) -> bytes:
+        return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
+
+    def append(self, change: Append) -> asyncio.Future[Appended]:
+        return self._spill.append(change)
+
+    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> Head | None:
+        return await self._database.look(reads.find, owner, agent, task_id, joined)
+
+    async def host(self, owner: Owner, context: str) -> Owner | None:
+        return await self._database.look(joining.host, owner, context)
+
+    async def locate(self, task_id: str) -> list[Head]:
+        return await self._database.look(reads.locate, task_id)
+
+    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
+        return await self.blobs.snapshot(await self._database.look(reads.read, task, history, artifacts))
+
+    async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
+        return await self.blobs.events(await self._database.look(reads.events, task, after, limit))
+
+    async def oldest(self, task: TaskRef) -> int:
+        return await self._database.look(reads.oldest, task)
+
+    async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
+        return await self.blobs.conversation(await self._database.snapshot(reads.conversation, task, after))
+
+    async def page(self, query: Query) -> Page:
+        return await self.blobs.page(await self._database.snapshot(listing.page, query))
+
+    async def versions(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
+        return await self._database.look(reads.versions, tasks)
+
+    async def waiting(self, agents: Collection[str], limit: int, after: str = "") -> list[Head]:
+        return await self._database.look(waiting.waiting, agents, limit, after)
+
+    async def orphans(self, session: int, limit: int) -> list[Head]:
+        return await self._database.look(reads.orphans, session, self._database.at, limit)
+
+    @property
+    def epoch(self) -> str:
+        return self._epoch
+
+    async def context(self, owner: Owner, agent: str, context: str) -> ContextState:
+        return await self._database.look(reads.context, owner, agent, context)
+
+    async def open_session(self, lease: float, *, alone: bool = False) -> int:
+        return await self._database.change(sessions.begin, self._database.at, lease, alone)
+
+    def renew(self, session: int, lease: float) -> None:
+        async def renew(connection: Connection) -> None:
+            await sessions.renew(connection, session, self._database.at, lease)
+
+        self._heart.run(renew)
+
+    async def sessions(self) -> dict[int, int]:
+        return await self._database.look(sessions.alive, self._database.at)
+
+    async def tidy(self) -> Tidied:
+        done = Tidied(await self._folder.join(), await self._folder.cut(), await blobs.sweep(self._database))
+        if done != Tidied():
+            log.info("tidied the store: %s", done)
+        return done
+
+    def select(self, selection: Selection) -> AsyncGenerator[list[Head], None]:
+        return self._erasures.select(selection)
+
+    async def measure(self, selection: Selection) -> Counts:
+        return await self._erasures.measure(selection)
+
+    async def erase(
+        self,
+        selection: Selection,
+        *,
+        reason: str = PURGE,
+        limit: int | None = None,
+        gone: Callable[[list[Head]], None] | None = None,
+    ) -> Receipt:
+        return await self._erasures.erase(selection, reason=reason, limit=limit, gone=gone)
+
+    async def resume_erasures(self) -> list[Receipt]:
+        return await self._erasures.resume()
+
+    async def receipts(self, limit: int = 100) -> list[Receipt]:
+        return await self._erasures.receipts(limit)
+
+    async def resting(self) -> list[tuple[str, int]]:
+        return await self._erasures.resting()
+
+    def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
+        raise UnsupportedOperation(NO_BACKUP)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._spill.close()
+        await self._writer.close()
+        await self._database.close()
+        await asyncio.to_thread(self._heart.close)
+        await asyncio.to_thread(self._links.close)
+        await asyncio.to_thread(self.blobs.close)
+
+    async def _contents(self, digests: Collection[bytes]) -> Mapping[bytes, bytes]:
+        return await self._database.look(blobs.contents_of, digests)
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
