@@ -9,7 +9,7 @@ from typing import Final
 
 from asyncpg import Connection
 
-from dragoman.stores.postgres.trouble import SchemaTooNew
+from dragoman.stores.postgres.trouble import SchemaTooNew, Unusable
 
 LOCK: Final = 0x647261676F6D616E
 """The advisory lock of whoever migrates: "dragoman" in ASCII."""
@@ -21,8 +21,10 @@ _SET: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET
 _ONCE: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 
 
-async def migrate(connection: Connection) -> None:
-    """Brings the database to this version's schema, whole or not at all. Raises SchemaTooNew when it is past it.
+async def migrate(connection: Connection, *, make: bool = True) -> None:
+    """Brings the database to this version's schema, whole or not at all; not from nothing, without `make`.
+
+    Raises SchemaTooNew when it is past it, Unusable for what cannot be a store.
 
     Servers that start at the same time wait for each other: the lock goes with the transaction, so that it is good
     behind a pooler, too.
@@ -31,6 +33,8 @@ async def migrate(connection: Connection) -> None:
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         if not await connection.fetchval("SELECT to_regclass('meta') IS NOT NULL"):
+            if not make:
+                raise Unusable("there is no store in this database; see whether it is the right one")
             await connection.execute(_META)
         version = await connection.fetchval(_VERSION) or 0
         if version > max(steps):

@@ -40,8 +40,9 @@ async def open_store(
     sizes: Sizes = DEFAULT,
     connections: int = CONNECTIONS,
     pooled: bool = False,
+    make: bool = True,
 ) -> PostgresStore:
-    """Opens the database, making or migrating its tables first.
+    """Opens the database, making or migrating its tables first; `make=False` refuses one that has none.
 
     url: `postgresql://USER@HOST:PORT/DATABASE`, as libpq has it. clock: milliseconds instead of the server's time.
     pooled: a pooler in between may give each transaction another connection, so that nothing is prepared.
@@ -52,7 +53,7 @@ async def open_store(
         try:
             async with connection.transaction():
                 await check(connection)
-            await migrate(connection)
+            await migrate(connection, make=make)
             async with connection.transaction():
                 meta = dict(await connection.fetch("SELECT name, value FROM meta"))
         finally:

@@ -34,7 +34,8 @@ _FIRST: Final = _PAIRS.format("<=")
 _OLDEST: Final = Statement(
     "SELECT r.principal, f.* FROM {rows}"
     f" CROSS JOIN LATERAL (SELECT t.created, t.task, o.scope, o.principal AS whose, {COLUMNS}"
-    " FROM tasks t JOIN owners o ON o.owner = t.owner WHERE t.ready AND t.principal = r.principal AND t.agent = r.agent ORDER BY t.created, t.task LIMIT $3) f",
+    " FROM tasks t JOIN owners o ON o.owner = t.owner WHERE t.ready AND t.principal = r.principal"
+    " AND t.agent = r.agent ORDER BY t.created, t.task LIMIT $3) f",
     "tt",
     "principal, agent",
 )
