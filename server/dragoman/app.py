@@ -63,7 +63,8 @@ class App:
     grpc: Bound
     public_url: str
     """Where clients find it: the setting, else the HTTP address, seen from this machine."""
-    store: Path
+    store: str
+    """Where tasks are kept, without what is secret."""
     runtime: Runtime
     draining: asyncio.Event
     switchboard: Switchboard
@@ -120,7 +121,7 @@ async def open_app(
     if agents is None:
         agents = load_agents(settings.app)
     async with AsyncExitStack() as stack:
-        lock, store = _open_store(stack, settings)
+        lock, store = await _open_store(stack, settings)
         stack.push_async_callback(store.close)
         switchboard = await _switchboard(store, settings, agents)
         agents = [*agents, *switchboard.agents]
@@ -145,6 +146,7 @@ async def open_app(
                     bus,
                     agents,
                     root=settings.root,
+                    alone=lock is not None,
                     limits=Limits(
                         message_bytes=settings.message_bytes,
                         blocking_wait=settings.blocking_wait,
@@ -164,7 +166,7 @@ async def open_app(
         except ValueError as error:
             raise SettingsError(f"--root: {error}") from error
         except Unavailable as error:  # the store can be opened, but takes nothing
-            raise _trouble(settings.store_path, error.__cause__ or error) from error
+            raise _trouble(settings.store_name, error.__cause__ or error) from error
         security = await stack.enter_async_context(
             open_security(
                 token=settings.token.get_secret_value(),
@@ -244,9 +246,10 @@ async def open_app(
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
         home = cards.url(None)  # also in the last words, when nothing listens any more
         listening.set()
-        lock.tell(http=_url(at_http), grpc=str(at_grpc))
+        if lock is not None:
+            lock.tell(http=_url(at_http), grpc=str(at_grpc))
         public = settings.public_url or _url(at_http)
-        yield App(at_http, at_grpc, public, settings.store_path, runtime, draining, switchboard, certificates)
+        yield App(at_http, at_grpc, public, settings.store_name, runtime, draining, switchboard, certificates)
 
 
 async def _switchboard(store: Store, settings: Settings, agents: Sequence[Agent]) -> Switchboard:
@@ -268,8 +271,9 @@ def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:
 async def open_operations(settings: Settings) -> AsyncIterator[Upkeeping]:
     """The operators' verbs on a store that no server holds. Raises StartError."""
     async with AsyncExitStack() as stack:
-        _check_is_there(settings)
-        _, store = _open_store(stack, settings)
+        if not settings.is_shared:
+            _check_is_there(settings)
+        _, store = await _open_store(stack, settings, make=False)
         stack.push_async_callback(store.close)
         bus = LocalBus()
         yield Upkeeping(Upkeep(store, bus, Followers(store, bus)))
@@ -282,24 +286,26 @@ async def open_keys(settings: Settings) -> AsyncIterator[Keykeeping]:
     Raises StartError.
     """
     async with AsyncExitStack() as stack:
-        _, store = _open_store(stack, settings)
+        _, store = await _open_store(stack, settings)
         stack.push_async_callback(store.close)
         yield Keykeeping(Keyring(store.api_keys, clock=milliseconds))
 
 
 async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Copied, None]:
     """Copies a store to a folder, whether or not a server holds it. Raises StartError, InvalidParams."""
+    _check_is_a_file(settings)
     _check_is_there(settings)
     try:
         async with aclosing(backup(settings.store_path, destination, milliseconds)) as steps:
             async for step in steps:
                 yield step
     except TROUBLE as error:
-        raise _trouble(settings.store_path, error) from error
+        raise _trouble(settings.store_name, error) from error
 
 
 def restore_store(settings: Settings, source: Path) -> Restored:
     """Makes a store of a copy. Raises StartError, InvalidParams."""
+    _check_is_a_file(settings)
     path = settings.store_path
     try:
         with hold(path):
@@ -307,28 +313,57 @@ def restore_store(settings: Settings, source: Path) -> Restored:
     except StoreInUseError as error:
         raise StartError(str(error)) from error
     except TROUBLE as error:
-        raise _trouble(source, error) from error
+        raise _trouble(str(source), error) from error
 
 
-def _open_store(stack: AsyncExitStack, settings: Settings) -> tuple[StoreLock, Store]:
-    """Holds and opens the store. Raises StartError."""
+async def _open_store(
+    stack: AsyncExitStack, settings: Settings, *, make: bool = True
+) -> tuple[StoreLock | None, Store]:
+    """Opens the store, and holds it if only one may. `make`: also one that is not there yet. Raises StartError."""
+    if settings.is_shared:
+        return None, await _open_postgres(settings, make)
     path = settings.store_path
     try:
         lock = stack.enter_context(hold(path))
-        return lock, STORES[settings.store.partition(":")[0]](settings)
+        sizes = Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes)
+        return lock, open_store(path, synchronous=settings.sqlite_synchronous, sizes=sizes)
     except FileNotFoundError as error:
         raise StartError(f"--store: there is no folder {path.parent}") from error
     except StoreInUseError as error:
         raise StartError(f"{error}\nstop it, or name another store with --store sqlite:///other.db") from error
     except TROUBLE as error:
-        raise _trouble(path, error) from error
+        raise _trouble(settings.store_name, error) from error
+
+
+async def _open_postgres(settings: Settings, make: bool) -> Store:
+    """Raises StartError."""
+    try:
+        from dragoman.stores import postgres
+    except ImportError as error:
+        raise StartError("--store: PostgreSQL needs one more package: pip install 'dragoman[postgres]'") from error
+    try:
+        return await postgres.open_store(
+            settings.store,
+            make=make,
+            sizes=Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes),
+            connections=settings.postgres_connections,
+            pooled=settings.postgres_pooler,
+        )
+    except postgres.Unusable as error:
+        raise _trouble(settings.store_name, error) from None  # what caused it may hold a password
 
 
 TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, Damaged)
 
 
-def _trouble(path: Path, error: BaseException) -> StartError:
-    return StartError(f"the store {path} cannot be opened: {explain(error)}")
+def _trouble(store: str, error: BaseException) -> StartError:
+    return StartError(f"the store {store} cannot be opened: {explain(error)}")
+
+
+def _check_is_a_file(settings: Settings) -> None:
+    """Raises StartError for a store that is copied by the tools of its database."""
+    if settings.is_shared:
+        raise StartError("--store: backup and restore are for SQLite; use pg_dump and pg_restore, or pg_basebackup")
 
 
 def _certificates(stack: AsyncExitStack, settings: Settings) -> CertificateFiles | None:
@@ -362,15 +397,6 @@ def guard(settings: Settings) -> Outbound:
 def _check_is_there(settings: Settings) -> None:
     if not settings.store_path.is_file():
         raise StartError(f"--store: there is no store {settings.store_path}")
-
-
-def _open_sqlite(settings: Settings) -> Store:
-    sizes = Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes)
-    return open_store(settings.store_path, synchronous=settings.sqlite_synchronous, sizes=sizes)
-
-
-STORES: Final[Mapping[str, Callable[[Settings], Store]]] = {"sqlite": _open_sqlite}
-"""What opens the store of a URL scheme."""
 
 
 async def _listen(

@@ -8,6 +8,7 @@ else reads the environment.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -65,7 +66,16 @@ T = TypeVar("T")
 TOKEN_LENGTH: Final = 16
 """Characters of a token that strangers may try to guess."""
 
-STORE_FORM: Final = "sqlite:///PATH (from here), sqlite:////PATH (from the root)"
+STORE_FORM: Final = "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"
+
+
+SHARED: Final = "postgresql://"
+"""What the URL of a store begins with that several servers may serve."""
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", url))
 
 
 class SettingsError(Exception):
@@ -133,6 +143,10 @@ class Settings(BaseSettings):
     store: str = "sqlite:///dragoman.db"
     sqlite_synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits when the machine loses power, not when the process dies."""
+    postgres_connections: int = Field(default=10, ge=1)
+    """Connections to PostgreSQL, besides three that are kept for appends, for the session and for links."""
+    postgres_pooler: bool = False
+    """A pooler stands before PostgreSQL and may give each transaction another connection."""
     fold_rows: int = Field(default=256, ge=0)
     """Rows by which a task's artifacts grew, after which the store joins them; 0: never. No answer changes."""
     cut_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
@@ -253,8 +267,12 @@ class Settings(BaseSettings):
     @field_validator("store")
     @classmethod
     def _store_is_known(cls, value: str) -> str:
-        if not value.startswith("sqlite:///") or value.removeprefix("sqlite:///") in ("", ":memory:"):
-            raise ValueError(f'"{value}" names no store; use {STORE_FORM}')
+        if value.startswith(SHARED):
+            is_good = bool(re.fullmatch(r"[^/?#]+/[^/?#]+([?][^#]*)?", value.removeprefix(SHARED)))
+        else:
+            is_good = value.startswith("sqlite:///") and value.removeprefix("sqlite:///") not in ("", ":memory:")
+        if not is_good:
+            raise ValueError(f'"{without_password(value)}" names no store; use {STORE_FORM}')
         return value
 
     @field_validator("public_url")
@@ -289,6 +307,16 @@ class Settings(BaseSettings):
     def store_path(self) -> Path:
         """The file of an SQLite store, made absolute from the working directory."""
         return Path(self.store.removeprefix("sqlite:///")).expanduser().absolute()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may serve the same store at the same time."""
+        return self.store.startswith(SHARED)
+
+    @property
+    def store_name(self) -> str:
+        """The store as people are told of it: a path, or a URL without a password and options."""
+        return without_password(self.store).partition("?")[0] if self.is_shared else str(self.store_path)
 
     @property
     def is_loopback(self) -> bool:

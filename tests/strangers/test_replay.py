@@ -94,10 +94,10 @@ STRANGERS = {
 async def test_a_stranger_reads_nothing_changes_nothing_and_learns_nothing(tmp_path: Path, road: str, who: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
-        before = kept(app.store)
+        before = kept(Path(app.store))
         told, asked = await replay(app, victim, road, STRANGERS[who], frozenset())
         assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
-        assert kept(app.store) == before
+        assert kept(Path(app.store)) == before
         assert app.running == len(victim.names["", "running"]) + len(victim.names[RESOURCE, "running"])
         assert asked >= {id(row) for row in (ROWS if road in ("gRPC", "REST") else CALLS)}
 
@@ -106,10 +106,10 @@ async def test_a_stranger_reads_nothing_changes_nothing_and_learns_nothing(tmp_p
 async def test_who_takes_no_part_in_a_conversation_is_a_stranger(tmp_path: Path, road: str) -> None:
     async with serving(tmp_path, "context") as (app, store):
         victim = await settle(app, store)
-        before = kept(app.store)
+        before = kept(Path(app.store))
         told, _ = await replay(app, victim, road, named("mallory"), JOINS)
         assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
-        assert kept(app.store) == before
+        assert kept(Path(app.store)) == before
         assert await store.host(Owner("default", "mallory"), victim.names["", "finished"][0].context) is not None
 
 
@@ -127,11 +127,11 @@ async def test_one_s_own_tasks_are_not_there_in_another_scope(tmp_path: Path, ro
 async def test_the_replay_finds_what_there_is_to_find(tmp_path: Path, road: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
-        before = kept(app.store)
+        before = kept(Path(app.store))
         told, _ = await replay(app, victim, road, named(VICTIM), frozenset(), only=frozenset((GET, CANCEL)))
         assert len(told) > 50
         assert any(f"tells {SECRET}" in one for one in told)
-        assert kept(app.store) != before
+        assert kept(Path(app.store)) != before
 
 
 # The table ----------------------------------------------------------------------------------------------------------

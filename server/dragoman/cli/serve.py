@@ -40,7 +40,11 @@ def serve(
     grpc: Annotated[str | None, _option("--grpc", metavar="HOST:PORT", help="gRPC. [127.0.0.1:50051]")] = None,
     store: Annotated[
         str | None,
-        _option("--store", metavar="URL", help="Where tasks are kept. [sqlite:///dragoman.db; sqlite:////abs/path.db]"),
+        _option(
+            "--store",
+            metavar="URL",
+            help="Where tasks are kept: sqlite:///PATH, postgresql://USER@HOST/DB. [sqlite:///dragoman.db]",
+        ),
     ] = None,
     root: Annotated[
         str | None,
@@ -222,6 +226,21 @@ def serve(
             metavar="full|normal",
             panel=_LIMITS,
             help="normal: faster; a power cut (not a crash) may undo the last commits. [full]",
+        ),
+    ] = None,
+    postgres_connections: Annotated[
+        str | None,
+        _option(
+            "--postgres-connections", metavar="N", panel=_LIMITS, help="Connections to PostgreSQL, and three. [10]"
+        ),
+    ] = None,
+    postgres_pooler: Annotated[
+        bool | None,
+        typer.Option(
+            "--postgres-pooler",
+            metavar=" ",
+            rich_help_panel=_LIMITS,
+            help="A pooler by transaction stands before PostgreSQL.",
         ),
     ] = None,
     idempotent_message_ids: Annotated[

@@ -14,7 +14,11 @@ from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, State, TaskId, Token
 
 StoreUrl = Annotated[
     str,
-    typer.Option("--store", metavar="URL", help="This store, without a server: sqlite:///PATH. No server may hold it."),
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="This store, without a server: sqlite:///PATH (no server may hold it), postgresql://...",
+    ),
 ]
 Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Only of this agent.")]
 Principal = Annotated[str, typer.Option("--principal", metavar="NAME", help="Only of this principal.")]
