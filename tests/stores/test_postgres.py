@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 
+import asyncpg
 import pytest
+from tests.postgres import Server, execute
 
-from dragoman.stores.postgres import PostgresStore, open_store
+from dragoman.core import states
+from dragoman.core.erasing import Selection
+from dragoman.core.errors import Unavailable
+from dragoman.core.log import Append, Appended, Key, NewTask
+from dragoman.core.names import Owner, id_of, new_key
+from dragoman.core.pages import Query
+from dragoman.stores.postgres import PostgresStore, blobs, database, open_store
+from dragoman.testing.changes import (
+    AGENT,
+    OWNER,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    file,
+    finished,
+    follow_up,
+    new_ref,
+    running,
+    status,
+)
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
 from dragoman.testing.store_pushes import StorePushes
@@ -64,3 +90,288 @@ class TestAdmission(StoreAdmission):
 
 class TestSize(StoreSize):
     pass
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_item_the_database_refuses_fails_alone(store: PostgresStore, postgres_url: str) -> None:
+    good = [created(new_ref()) for _ in range(49)]
+    bad = created(new_ref(), agent=None)  # type: ignore[arg-type]  # NOT NULL: no guard foresees it
+    results = await asyncio.gather(*map(store.append, [*good[:20], bad, *good[20:]]), return_exceptions=True)
+    failed = [number for number, result in enumerate(results) if isinstance(result, BaseException)]
+    assert failed == [20]
+    assert isinstance(results[20], asyncpg.NotNullViolationError)
+    (row,) = await execute(postgres_url, "SELECT count(*) FROM tasks")
+    assert row[0] == 49
+
+
+def counted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches that a store commits from now on."""
+    sizes: list[int] = []
+    together = store._writer._together
+
+    async def count(batch: Any) -> Any:
+        sizes.append(len(batch))
+        return await together(batch)
+
+    monkeypatch.setattr(store._writer, "_together", count)
+    return sizes
+
+
+async def test_what_waits_is_committed_together(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = counted(store, monkeypatch)
+    await asyncio.gather(*(store.append(created(new_ref())) for _ in range(200)))
+    assert sum(sizes) == 200
+    assert len(sizes) < 5
+
+
+async def test_a_batch_is_a_few_round_trips_whatever_it_holds(store: PostgresStore) -> None:
+    """Statements are counted where they leave: for a new task with a key, and for three hundred of them."""
+    sent: list[str] = []
+    async with store._database._writing.acquire() as connection:
+        connection.add_query_logger(lambda record: sent.append(record.query))
+    counts = []
+    for many in (1, 300):
+        sent.clear()
+        keys = [Key(AGENT, f"{many}.{number}", b"d") for number in range(many)]
+        await asyncio.gather(*(store.append(replace(created(new_ref()), key=key)) for key in keys))
+
+        counts.append(len(sent))
+    # Begin, owners, names, heads, keys; rows, keys; commit. The first time, the owner is written, and looked at again.
+    assert counts == [10, 8]
+
+
+async def test_a_waiter_that_goes_away_stops_no_write(store: PostgresStore) -> None:
+    change = created(new_ref())
+    store.append(change).cancel()
+    await store.append(created(new_ref()))  # committed after it
+    assert await store.read(change.task) is not None
+
+
+async def test_closing_twice_is_fine_and_writing_after_it_is_not(postgres_url: str) -> None:
+    store = await open_store(postgres_url)
+    last = store.append(created(new_ref()))
+    await store.close()
+    await store.close()
+    assert (await last).head.last == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        await store.append(created(new_ref()))
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_texts_with_a_nul_are_texts_like_any_other(store: PostgresStore) -> None:
+    """PostgreSQL has no U+0000 in a text; callers may have it in an id."""
+    for text in ("a\0b", "a\1b", "\0", "\1\1", "a\0\1\2b"):
+        owner = Owner(f"scope {text}", f"principal {text}")
+        ref = new_ref(owner)
+        new = NewTask(AGENT, text, f"context {text}", alias=True, open=True)
+        key = Key(AGENT, f"key {text}", b"d")
+        made = await store.append(replace(created(ref, claim=7), create=new, key=key))
+        await store.append(by_runner(made, artifact(f"artifact {text}", "x"), chunk(f"artifact {text}", "y")))
+        found = await store.find(owner, AGENT, text)
+        assert found is not None
+        assert (found.ref, found.id, found.context, found.principal) == (ref, text, new.context, owner.principal)
+        snapshot = await store.read(ref)
+        assert snapshot is not None
+        assert f"artifact {text}".encode() in snapshot.task
+        page = await store.page(Query(owner, AGENT, context=new.context))
+        assert (page.total, len(page.tasks)) == (1, 1)
+        assert await store.host(owner, new.context) == owner
+        assert [head.ref for head in await store.locate(text)] == [ref]
+
+
+async def test_ranges_of_time_may_become_partitions_of_the_log(store: PostgresStore, postgres_url: str) -> None:
+    """As docs/operations.md says: the key of a task begins with its time, in milliseconds and 6 bytes."""
+    begin, end = (instant.to_bytes(6, "big").hex() for instant in (1_900_000_000_000, 1_910_000_000_000))
+    await execute(
+        postgres_url,
+        f"CREATE TABLE log_2030 PARTITION OF log FOR VALUES FROM ('\\x{begin}') TO ('\\x{end}')",
+    )
+    refs = [new_ref(), replace(new_ref(), key=new_key(1_905_000_000_000 * 1_000_000, bytes(8)))]
+    for ref in refs:
+        claimed = await store.append(created(ref, claim=7))
+        await store.append(by_runner(claimed, *[chunk("out", str(n)) for n in range(5)]))
+        assert [event.sequence for event in await store.events(ref, 0)] == list(range(1, 7))
+    for table in ("log_rest", "log_2030"):
+        (row,) = await execute(postgres_url, f"SELECT count(*) FROM {table}")
+        assert row[0] == 2
+
+
+async def test_no_table_of_tasks_is_ever_walked_through(store: PostgresStore, postgres_url: str) -> None:
+    """Whatever callers ask for is found by an index, also right after the tables grew, and after they were analysed."""
+    for _ in range(3):
+        await asyncio.gather(*(finished(store, artifact("a", "x")) for _ in range(300)))
+    waiting = [created(new_ref(Owner("default", f"caller {number % 7}"))) for number in range(200)]
+    await asyncio.gather(*map(store.append, waiting))
+    await execute(postgres_url, "ANALYZE")
+
+    async def walked() -> dict[str, int]:
+        sql = "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname <> 'meta'"
+        await execute(postgres_url, "SELECT pg_stat_force_next_flush()")
+        return dict(await execute(postgres_url, sql))
+
+    async with store._database._others.acquire() as connection:
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+    before = await walked()
+    claimed = await running(store)
+    ref = claimed.head.ref
+    await asyncio.gather(*(store.append(by_runner(claimed, chunk("out", "x"))) for _ in range(100)))
+    await store.append(replace(follow_up(ref, "more"), key=Key(AGENT, "k", b"d")))
+    await store.read(ref, history=1)
+    await store.events(ref, 50)
+    await store.conversation(ref)
+    await store.find(OWNER, AGENT, claimed.head.id)
+    await store.page(Query(OWNER, AGENT, size=10))
+    await store.page(Query(OWNER, AGENT, state=states.COMPLETED, size=10))
+    await store.append(created(new_ref(), context="a talk"))
+    await store.page(Query(OWNER, AGENT, context="a talk", size=10))
+    assert len(await store.waiting([AGENT], 10)) == 10
+    assert [head.ref for head in await store.orphans(8, 10)] == [ref]
+    await store.close()  # so that all connections tell of what they did
+    after = await walked()
+    large = {"tasks", "log_rest", "messages", "artifacts", "chunks", "idempotency"}
+    assert {name: after[name] - before[name] for name in large} == dict.fromkeys(large, 0)
+
+
+async def test_large_parts_that_nothing_refers_to_go_after_a_while(
+    store: PostgresStore, postgres_url: str, clock: Clock
+) -> None:
+    content, other = b"x" * 300_000, b"y" * 300_000
+    first = await finished(store, file("a", content), file("b", other))
+    second = await finished(store, file("a", content))
+
+    async def kept() -> int:
+        (row,) = await execute(postgres_url, "SELECT count(*) FROM blobs")
+        return int(row[0])
+
+    clock.now += blobs.HELD + 1
+    assert (await store.tidy()).files == 0
+    await store.erase(Selection(task=first.head.id))
+    assert (await store.tidy()).files == 1
+    assert await kept() == 1
+    assert (await store.tidy()).files == 0
+    await store.erase(Selection(task=second.head.id))
+    assert (await store.tidy()).files == 1
+    late = await running(store)
+    with pytest.raises(Exception, match="fenced"):
+        await store.append(replace(by_runner(late, file("a", content)), guard=by_runner(first).guard))
+    assert await kept() == 1
+    assert (await store.tidy()).files == 0  # it was written just now: an append might be on its way
+    clock.now += blobs.HELD + 1
+    assert (await store.tidy()).files == 1
+
+
+# Trouble -------------------------------------------------------------------------------------------------------------
+
+
+async def test_connections_that_are_cut_are_made_again(store: PostgresStore, postgres_url: str) -> None:
+    claimed = await running(store)
+    session = await store.open_session(10)
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    cut = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
+    for number in range(3):
+        await execute(postgres_url, cut)
+        await store.append(by_runner(claimed, chunk("out", str(number))))
+        assert (await store.versions([claimed.head.ref])) == {claimed.head.ref.key: 2 + number}
+        await asyncio.to_thread(store.renew, session, 10)
+
+
+@pytest.fixture
+async def own(postgres: Server) -> AsyncIterator[Server]:
+    """A server that a test may stop."""
+    server = await asyncio.to_thread(Server)
+    try:
+        await asyncio.to_thread(server.start)
+        yield server
+    finally:
+        await asyncio.to_thread(server.remove)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(own: Server, how: signal.Signals) -> None:
+    """It is stopped, or crashes, under load, and comes back within the patience of those who write."""
+    store = await open_store(own.url())
+    acknowledged: list[Appended] = []
+    uncertain: list[Append] = []
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        while not stop.is_set():
+            change = created(new_ref(), claim=7)
+            try:
+                claimed = await store.append(change)
+                acknowledged.append(claimed)
+                acknowledged.append(await store.append(by_runner(claimed, status(states.COMPLETED, "done"), end=True)))
+            except Unavailable:
+                uncertain.append(change)
+
+    async def more_than(number: int) -> None:
+        while len(acknowledged) < number:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+    writers = [asyncio.create_task(write()) for _ in range(8)]
+    await more_than(100)
+    await asyncio.to_thread(own.stop, how)
+    await asyncio.to_thread(own.start)
+    await more_than(len(acknowledged) + 100)
+    stop.set()
+    await asyncio.gather(*writers)
+    assert len(uncertain) <= 8  # only those whose commit was under way
+    for appended in acknowledged:
+        assert (await store.versions([appended.head.ref]))[appended.head.ref.key] >= appended.head.last
+    (row,) = await execute(own.url(), "SELECT count(*) FROM (SELECT task FROM log GROUP BY task HAVING count(*) > 2) x")
+    assert row[0] == 0
+    await store.close()
+
+
+async def test_a_server_that_stays_away_is_told_of_in_bounded_time(
+    own: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE", 0.2)
+    monkeypatch.setattr(database, "READ_PATIENCE", 0.2)
+    store = await open_store(own.url())
+    ref = (await running(store)).head.ref
+    await asyncio.to_thread(own.stop)
+    said = "the store does not answer; what it has acknowledged is safe, this request is not done"
+    asked: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.append(created(new_ref())),
+        lambda: store.read(ref),
+        lambda: store.pushes.waiting(1),
+        lambda: asyncio.to_thread(store.renew, 1, 10),
+    ]
+    for ask in asked:
+        with pytest.raises(Unavailable, match=said):
+            await ask()
+    await asyncio.to_thread(own.start)
+    assert await store.read(ref) is not None
+    await store.append(created(new_ref()))
+    await store.close()
+
+
+async def test_a_commit_that_nobody_answered_is_said_to_be_uncertain(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was done: the caller is told to look, and the store does not try it again."""
+    execute_ = asyncpg.Connection.execute
+
+    async def breaks(self: asyncpg.Connection, sql: str, *values: object, **options: Any) -> object:
+        said = await execute_(self, sql, *values, **options)
+        if sql == "COMMIT":
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+        return said
+
+    change = created(new_ref())
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncpg.Connection, "execute", breaks)
+        with pytest.raises(Unavailable, match="whether this request was done is not known"):
+            await store.append(change)
+    assert (await store.versions([change.task])) == {change.task.key: 1}
+    assert id_of(change.task.key)
+
+
+async def test_a_copy_is_left_to_the_tools_of_the_database(store: PostgresStore, tmp_path: Any) -> None:
+    with pytest.raises(Exception, match="pg_dump"):
+        store.backup(tmp_path / "copy")

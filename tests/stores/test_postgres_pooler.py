@@ -53,7 +53,8 @@ async def test_nothing_is_left_on_a_connection(behind: tuple[Pooler, str], store
     session = await store.open_session(10)
     await asyncio.to_thread(store.renew, session, 10)
     left = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
-    settings = "SELECT count(*) FROM pg_settings WHERE source = 'session' AND name NOT LIKE 'transaction%'"
+    changed = "source = 'session' AND setting <> reset_val AND name NOT LIKE 'transaction%'"
+    settings = f"SELECT count(*) FROM pg_settings WHERE {changed}"
     for sql in (left, settings, "SELECT count(*) FROM pg_prepared_statements"):
         counts = [await store._database.look(_value, sql) for _ in range(6)]
         assert set(counts) == {0}, sql

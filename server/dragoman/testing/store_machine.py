@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import replace
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -67,8 +68,8 @@ which = st.integers(0, 30)
 class StoreMachine(RuleBasedStateMachine):
     """Changes pile up and are written together by `write`; the model is told of each at once."""
 
-    def opened(self, folder: Path, clock: Clock) -> Store:
-        """Opens the store in a folder: the same tasks whenever the folder is the same."""
+    def opened(self, folder: Path, clock: Clock) -> Store | Awaitable[Store]:
+        """Opens the store in a folder: the same tasks whenever the folder is the same. May be a coroutine."""
         raise NotImplementedError
 
     @initialize()
@@ -241,7 +242,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _open(self) -> Store:
         async def inside_the_loop() -> Store:
-            return self.opened(Path(self.folder.name), self.clock)
+            store = self.opened(Path(self.folder.name), self.clock)
+            return await store if isawaitable(store) else store
 
         return self._run(inside_the_loop())
 

@@ -33,6 +33,8 @@ async def prepare(connection: Connection) -> None:
     """Has a new connection write and read texts so."""
     async with connection.transaction():  # behind a pooler, a statement outside of one may lose its preparation
         await connection.set_type_codec("text", schema="pg_catalog", encoder=escape, decoder=unescape)
+        # The library looks a type up when it first meets it: now rather than in a batch.
+        await connection.fetch(f"SELECT {', '.join(f'NULL::{kind}[]' for kind in TYPES.values())}")
 
 
 def arrays(kinds: str, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
