@@ -30,6 +30,9 @@ SLOTS: Final = 1000
 WORKER_WAIT: Final = 300.0
 """Seconds for which tasks wait for an agent elsewhere that is not there, unless the settings say otherwise."""
 
+LOOK: Final = 2.0
+"""Seconds between two looks for tasks that another process left waiting, where there may be others."""
+
 STOPPING: Final = 30.0
 """Seconds before the end of the drain at which runs are told (`turn.stopping`)."""
 
@@ -235,6 +238,16 @@ class Dispatch:
         if self._starved and not self._refilling and not self._draining and self.free > 0:
             self._refilling = True
             self._keep(self._take_waiting(), "take waiting tasks")
+
+    async def keep_looking(self) -> None:
+        """Looks for waiting tasks every LOOK seconds: whoever made one ready may be gone, and told nobody here.
+
+        Runs until cancelled.
+        """
+        while True:
+            await asyncio.sleep(LOOK)
+            self._starved = True
+            self._refill()
 
     @property
     def free(self) -> int:

@@ -151,6 +151,7 @@ async def open_runtime(
     tidying = asyncio.create_task(keep_tidy(store), name="the store is kept tidy")
     keeping = asyncio.create_task(kept.keep_on(), name="retention")
     giving_up = asyncio.create_task(enlisting.watch(), name="agents that stay away")
+    others = [] if alone else [asyncio.create_task(dispatch.keep_looking(), name="what others left waiting")]
     try:
         await dispatch.start()
         if courier:
@@ -160,6 +161,8 @@ async def open_runtime(
     finally:
         keeping.cancel()
         giving_up.cancel()
+        for looking in others:
+            looking.cancel()
         await dispatch.stop()
         if courier:  # after the last words of whatever ran
             await courier.stop()
@@ -168,7 +171,7 @@ async def open_runtime(
         watchdog.stop()
         await asyncio.to_thread(heartbeat.stop)
         tidying.cancel()
-        await asyncio.wait((keeping, giving_up, reaping, tidying))  # they must not find the store closed
+        await asyncio.wait((keeping, giving_up, reaping, tidying, *others))  # they must not find the store closed
 
 
 def _courier(store: Store, followers: Followers, session: int, pushing: Pushing) -> Courier:

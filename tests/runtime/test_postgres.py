@@ -1,0 +1,138 @@
+"""Runtimes on one PostgreSQL, with nothing between them but the store: who runs what, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of, speaks, until
+from tests.runtime.world import collect, kinds, state, texts, world
+
+from dragoman import Turn, retry
+from dragoman.core import states
+from dragoman.runtime import dispatch
+from dragoman.runtime.sessions import LEASE
+from dragoman.stores.postgres import PostgresStore, open_store
+from dragoman.testing.changes import created, new_ref
+from dragoman.testing.store_writes import Clock
+
+Stores = tuple[PostgresStore, PostgresStore]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def stores(postgres_url: str, clock: Clock) -> Stores:
+    first, second = await open_store(postgres_url, clock=clock), await open_store(postgres_url, clock=clock)
+    return first, second  # whoever uses them closes them
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("late", [chunks, finishes, asks, breaks, speaks])
+async def test_what_the_paused_one_writes_late_is_nowhere(
+    tmp_path: Path, stores: Stores, clock: Clock, late: Any, again: bool
+) -> None:
+    """The first runtime's agent stands still while its session expires; then it goes on as if nothing had been."""
+    go_on, gone = asyncio.Event(), asyncio.Event()
+
+    async def pauses(turn: Turn) -> object:
+        turn.chunk(f"attempt {turn.attempt}; ")
+        if turn.attempt == 2:
+            return None
+        await turn.flush()
+        try:
+            await go_on.wait()
+            return await late(turn)
+        finally:
+            gone.set()
+
+    first, second = stores
+    options: dict[str, Any] = {"alone": False} | ({"on_crash": retry(1)} if again else {})
+    async with (
+        world(tmp_path, pauses, store=first, **options) as paused,
+        world(tmp_path, pauses, store=second, **options) as other,
+    ):
+        task = await paused.start()
+        run = next(iter(paused.runtime.dispatch._runs.values()))
+        await until(lambda: run.head.last >= 3)
+        clock.now += int(LEASE * 1000) + 1
+        assert await reaper_of(other.runtime).reap() == 1
+        before = await other.ended(task.id)
+        events = await second.events(run.head.ref, 0)
+        go_on.set()
+        await gone.wait()
+        await paused.idle()
+        assert await other.get(task.id) == before
+        assert await second.events(run.head.ref, 0) == events
+    assert sum(event.state in states.TERMINAL for event in events) == 1
+    assert (state(before), texts(before)) == (
+        ("COMPLETED", ["attempt 2; "]) if again else ("FAILED", ["attempt 1; "])
+    )  # fmt: skip
+
+
+async def test_tasks_that_wait_are_taken_up_by_whoever_has_room_and_each_once(tmp_path: Path, stores: Stores) -> None:
+    runs: list[str] = []
+
+    async def echo(turn: Turn) -> str:
+        runs.append(turn.text)
+        await asyncio.sleep(0)
+        return turn.text
+
+    for number in range(60):  # left by a process that is gone
+        await stores[0].append(created(new_ref(), text=str(number)))
+    async with (
+        world(tmp_path, echo, store=stores[0], alone=False) as one,
+        world(tmp_path, echo, store=stores[1], alone=False) as other,
+    ):
+        await until(lambda: len(runs) >= 60)
+        await one.idle()
+        await other.idle()
+        page = await one.list(page_size=100)
+        assert [state(task) for task in page.tasks] == ["COMPLETED"] * 60
+    assert sorted(runs) == sorted(map(str, range(60)))
+
+
+async def test_a_task_that_nobody_told_of_is_found(
+    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it ready died before it could say so; the other one is idle."""
+    monkeypatch.setattr(dispatch, "LOOK", 0.01)
+
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    async with world(tmp_path, echo, store=stores[0], alone=False) as idle:
+        head = (await stores[1].append(created(new_ref()))).head
+        assert state(await idle.ended(head.id)) == "COMPLETED"
+    await stores[1].close()
+
+
+async def test_who_follows_elsewhere_sees_every_event(tmp_path: Path, stores: Stores) -> None:
+    go_on = asyncio.Event()
+
+    async def counts(turn: Turn) -> None:
+        for number in range(3):
+            turn.chunk(str(number))
+            await turn.flush()
+        await go_on.wait()
+        turn.chunk("3")
+
+    async with (
+        world(tmp_path, counts, store=stores[0], alone=False) as one,
+        world(tmp_path, counts, store=stores[1], alone=False) as other,
+    ):
+        task = await one.start()
+        following = asyncio.create_task(collect(other.follow(task.id)))
+        go_on.set()
+        await one.ended(task.id)
+        service: Any = other.runtime.service
+        while not following.done():
+            await service._followers.look()  # what it does every two seconds
+        shown = kinds(following.result())
+        assert shown[-1] == "COMPLETED"
+        assert shown[0].startswith("task ")
