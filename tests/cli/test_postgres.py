@@ -1,0 +1,96 @@
+"""`dragoman serve --store postgresql://...` as processes: two servers on one store, one of which is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.cli.server import serving
+from tests.postgres import Server, execute, free_port
+from typer.testing import CliRunner
+
+from dragoman.cli import cli
+
+AGENTS = """
+import asyncio
+from dragoman import Turn, agent, retry
+
+@agent(default=True)
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+@agent(on_crash=retry(2))
+async def slow(turn: Turn):
+    yield f"attempt {turn.attempt}"
+    if turn.attempt == 1:
+        await asyncio.sleep(3600)
+"""
+
+
+@pytest.fixture
+def url(postgres: Server) -> Iterator[str]:
+    """An empty database, for a test that runs no event loop."""
+    name, where = f"cli_{os.getpid()}", ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
+    postgres.run("createdb", *where, name)
+    yield postgres.url(name)
+    postgres.run("dropdb", *where, "--force", name)
+
+
+def test_servers_share_a_store_and_one_goes_on_for_another_that_dies(tmp_path: Path, dragoman: Run, url: str) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    with ExitStack() as stack:
+        one, other = (stack.enter_context(serving("agents.py", "--store", url, cwd=tmp_path)) for _ in range(2))
+        assert one.told["store"] == url
+        said = dragoman("send", "hello", "--json", "--grpc", one.grpc)
+        task = json.loads(said.out)["task"]["id"]
+        assert json.loads(dragoman("get", task, "--json", "--grpc", other.grpc).out)["id"] == task
+        running = dragoman("send", "x", "--agent", "slow", "--no-wait", "--grpc", one.grpc).out.split()[0]
+        while not asyncio.run(execute(url, "SELECT 1 FROM tasks WHERE state = 2 AND agent = 'slow'")):
+            pass
+        one.signal(signal.SIGKILL)
+        assert one.ends() == -signal.SIGKILL
+        # Its session expires after ten seconds; then the other one begins the turn again.
+        followed = dragoman("watch", running, "--agent", "slow", "--grpc", other.grpc)
+        assert "attempt 2" in followed.out
+        done = json.loads(dragoman("get", running, "--agent", "slow", "--json", "--grpc", other.grpc).out)
+        assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+def test_a_database_that_cannot_be_used_is_told_in_one_line_without_its_password(tmp_path: Path) -> None:
+    url = f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/tasks"
+    with serving("--store", url, cwd=tmp_path, ready=False) as server:
+        assert server.ends() == 1
+        said = server.err.rest()
+    assert said.startswith(f"error: the store {url.replace(':secret-of-mine', '')} cannot be opened: ")
+    assert "cannot be reached" in said
+    assert "secret-of-mine" not in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:secret-of-mine@host", "postgresql://me:secret-of-mine@/?x=1"])
+def test_a_url_that_names_no_database_is_refused_without_its_password(url: str) -> None:
+    said = CliRunner().invoke(cli, ["serve", "--store", url])
+    assert said.exit_code == 2
+    assert "names no store; use sqlite:///PATH" in said.output
+    assert "secret-of-mine" not in said.output
+
+
+def test_operators_verbs_work_beside_the_servers(tmp_path: Path, dragoman: Run, url: str) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    with serving("agents.py", "--store", url, cwd=tmp_path) as server:
+        task = json.loads(dragoman("send", "hello", "--json", "--grpc", server.grpc).out)["task"]["id"]
+        exported = dragoman("export", task, "--store", url)
+        assert task in exported.out.splitlines()[0]
+        purged = dragoman("purge", "--task", task, "--store", url)
+        assert "1 task" in purged.out
+        for verb in (("backup", str(tmp_path / "copy"), "--store", url), ("restore", str(tmp_path), "--store", url)):
+            refused = dragoman(*verb)
+            assert refused.code == 1
+            assert "pg_dump" in refused.err
