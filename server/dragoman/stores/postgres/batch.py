@@ -3,11 +3,12 @@
 `core.plan` decides what is written; here is in which order it is read, locked and sent. Everybody locks in the same
 order, so batches of several processes wait for each other and never in a circle:
 
-1. owners, which new callers are written among;
-2. names that have to be unique or are counted: keys, aliases, conversations with state, principals with a quota;
-3. the heads of the tasks, by key.
+1. names that have to be unique or are counted (`names_of`): keys, aliases, conversations with state, principals with a
+   quota;
+2. the heads of the tasks, by scope, principal and key;
+3. owners that are new.
 
-Then all is decided in memory, and written with one statement for each table.
+Then all is decided in memory, and written with one statement. What few batches need costs them one more.
 """
 
 from __future__ import annotations
@@ -25,18 +26,9 @@ from dragoman.core.pace import Pace
 from dragoman.core.plan import Plan, plan
 from dragoman.stores.postgres import contexts, joining, keys, owners, pushes
 from dragoman.stores.postgres.folding import Growth
-from dragoman.stores.postgres.heads import COLUMNS, head_of
-from dragoman.stores.postgres.rows import Statement
 from dragoman.stores.postgres.standing import Place, Tally, weighs
 from dragoman.stores.postgres.writing import Pending, discard
 
-LOCK_NAMES: Final = "SELECT pg_advisory_xact_lock(name) FROM unnest($1::bigint[]) AS r(name)"
-HEADS: Final = Statement(
-    f"SELECT t.owner, t.task, {COLUMNS} FROM {{rows}} JOIN tasks t ON t.owner = r.owner AND t.task = r.task"
-    " ORDER BY t.owner, t.task FOR UPDATE OF t",
-    "iy",
-    "owner, task",
-)
 ALIAS: Final = "SELECT 1 FROM tasks WHERE owner = $1 AND agent = $2 AND id = $3 AND alias"
 
 Result = Appended | Refused
@@ -73,27 +65,22 @@ class Batch:
     # Reading and locking ----------------------------------------------------------------------------------------
 
     async def _look(self, changes: Sequence[Append], at: int | None) -> None:
-        connection = self._connection
-        asked: set[Owner] = set()
         new: set[Owner] = set()
         for change in changes:
-            asked.add(change.task.owner)
             if change.create is not None:
                 new.add(change.task.owner)
             if change.key is not None:
                 new.add(change.key.owner or change.task.owner)
             if change.joins is not None:
                 new.add(change.joins)
-        self._now, self._numbers = await owners.numbers(connection, asked | new, new, at)
-        if names := sorted({name for change in changes for name in self._names(change)}):
-            await connection.execute(LOCK_NAMES, names)
-        places = {self._place(change): change for change in changes}
-        self._heads = dict.fromkeys(places)
-        for row in await HEADS.fetch(connection, sorted(places)):
-            place = row[0], row[1]
-            self._heads[place] = head_of(places[place].task, row[2:])
+        refs = {change.task for change in changes}
+        found = await owners.look(self._connection, refs, new, at)
+        self._now, self._numbers = found.now, found.numbers
+        self._heads = {self._place(change): found.heads.get(change.task) for change in changes}
         await self._weigh(changes)
-        self._keys = await keys.find(connection, [self._key(change) for change in changes if change.key is not None])
+        self._keys = await keys.find(
+            self._connection, [self._key(change) for change in changes if change.key is not None]
+        )
 
     async def _weigh(self, changes: Sequence[Append]) -> None:
         principals = {_sender(change) for change in changes if change.quota is not None and change.message is not None}
@@ -103,18 +90,6 @@ class Batch:
             if (after := weighs(change, self._heads[place])) is not None:
                 tasks[place] = min(after, tasks.get(place, after))
         await self._tally.know(self._connection, principals, tasks)
-
-    def _names(self, change: Append) -> list[int]:
-        owner, found = self._numbers[change.task.owner], []
-        if change.key is not None:
-            found.append(_name("key", *self._key(change)))
-        if change.create is not None and change.create.alias:
-            found.append(_name("alias", owner, change.create.agent, change.create.id))
-        if change.context is not None:  # of which task it is the conversation is known only by its head
-            found.append(_name("state", owner))
-        if change.quota is not None and change.message is not None:
-            found.append(_name("quota", _sender(change)))
-        return found
 
     def _place(self, change: Append) -> Place:
         return self._numbers[change.task.owner], change.task.key
@@ -198,6 +173,23 @@ class Batch:
         self._totals.clear()
         pending, self._pending = self._pending, Pending()
         await pending.write(self._connection, totals, self._tally.rows(self._slot), self._now)
+
+
+def names_of(changes: Sequence[Append]) -> list[int]:
+    """The numbers of the locks that a batch needs before it looks, in the order in which everybody takes them."""
+    found: set[int] = set()
+    for change in changes:
+        owner = change.task.owner
+        if change.key is not None:
+            holder = change.key.owner or owner
+            found.add(_name("key", holder.scope, holder.principal, change.key.agent, change.key.text))
+        if change.create is not None and change.create.alias:
+            found.add(_name("alias", owner.scope, owner.principal, change.create.agent, change.create.id))
+        if change.context is not None:  # of which task it is the conversation is known only by its head
+            found.add(_name("state", owner.scope, owner.principal))
+        if change.quota is not None and change.message is not None:
+            found.add(_name("quota", _sender(change)))
+    return sorted(found)
 
 
 def _sender(change: Append) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -38,8 +38,17 @@ COLLISIONS: Final = 5
 NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 """The store's time in milliseconds, of the server unless the argument says another."""
 
-# Rows are looked up by their keys, a few of many: no plan that a young table's statistics suggest may walk through it.
-_PLANS: Final = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+# Rows are looked up by their keys, a few of many: no plan that a young table's statistics suggest may walk through it,
+# and one plan suits whatever is given.
+_PLANS: Final = "; ".join(
+    f"SET LOCAL {setting}"
+    for setting in (
+        "plan_cache_mode = force_generic_plan",
+        "enable_seqscan = off",
+        "enable_hashjoin = off",
+        "enable_mergejoin = off",
+    )
+)
 BEGIN: Final = f"BEGIN; {_PLANS}; SELECT pg_advisory_xact_lock_shared({GATE})"
 ALONE: Final = f"BEGIN; {_PLANS}; SELECT pg_advisory_xact_lock({GATE})"
 
@@ -126,9 +135,10 @@ class Database:
         """The same, while nobody else writes."""
         return await self._change(self._others, ALONE, lambda connection: write(connection, *args, **kwargs))
 
-    async def commit(self, write: Callable[[Connection], Awaitable[T]]) -> T:
-        """The same, on the connection that is kept for appends."""
-        return await self._change(self._writing, BEGIN, write)
+    async def commit(self, write: Callable[[Connection], Awaitable[T]], names: Sequence[int]) -> T:
+        """The same, on the connection that is kept for appends, and with these locks, in this order."""
+        locks = "".join(f"; SELECT pg_advisory_xact_lock({name})" for name in names)
+        return await self._change(self._writing, BEGIN + locks, write)
 
     async def _look(self, isolation: str, read: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         async def once() -> T:

@@ -57,7 +57,7 @@ _CONTENT: Final = (
 _LOCK: Final = Statement(
     f"SELECT o.scope, o.principal, t.owner, t.task, {COLUMNS} FROM {{rows}}"
     " JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
-    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY t.owner, t.task FOR UPDATE OF t",
+    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY o.scope, o.principal, t.task FOR UPDATE OF t",
     "tty",
     "scope, principal, task",
 )

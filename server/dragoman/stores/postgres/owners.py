@@ -1,47 +1,72 @@
-"""Owners as numbers. Nobody remembers them from one batch to the next: another process may have taken one away."""
+"""Where tasks are: their owners as numbers, and their heads.
+
+Nobody remembers a number from one batch to the next: another process may have taken that owner away.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from asyncpg import Connection
 
+from dragoman.core.log import Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.stores.postgres.database import NOW
-from dragoman.stores.postgres.rows import insert, texts
+from dragoman.stores.postgres.heads import COLUMNS, head_of
+from dragoman.stores.postgres.rows import Statement, insert
 
 NOBODY: Final = -1
 """The number that no owner has."""
 
-_FIND: Final = f"""
-SELECT {NOW.format("$3")}, r.at, o.owner
-FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS r(scope, principal, at)
-LEFT JOIN owners o ON o.scope = r.scope AND o.principal = r.principal
-"""
+# Row by row, in the order in which they are given: so they are locked.
+_LOOK: Final = Statement(
+    f"SELECT {NOW.format('$4')}, r.scope, r.principal, o.owner, h.* FROM {{rows}}"
+    " LEFT JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
+    f" LEFT JOIN LATERAL (SELECT t.task, {COLUMNS} FROM tasks t"
+    " WHERE t.owner = o.owner AND t.task = r.task FOR UPDATE) h ON true",
+    "tty",
+    "scope, principal, task",
+)
 _ONE: Final = "SELECT owner FROM owners WHERE scope = $1 AND principal = $2"
 _ADD: Final = insert("owners", "tt", "scope, principal", "ON CONFLICT DO NOTHING")
+_NUMBERS: Final = Statement(
+    "SELECT o.scope, o.principal, o.owner FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal",
+    "tt",
+    "scope, principal",
+)
 
 
-async def numbers(
-    connection: Connection, owners: Collection[Owner], new: Collection[Owner], at: int | None
-) -> tuple[int, dict[Owner, int]]:
-    """The store's time, and the numbers of these owners. Those of `new` get one if they have none."""
-    now, found = await _look(connection, owners, at)
-    if missing := sorted({(one.scope, one.principal) for one in new if found[one] == NOBODY}):
+@dataclass(slots=True)
+class Found:
+    """The store's time, the numbers of owners (NOBODY's for those who are not there), and the heads that there are."""
+
+    now: int = 0
+    numbers: dict[Owner, int] = field(default_factory=dict)
+    heads: dict[TaskRef, Head] = field(default_factory=dict)
+
+
+async def look(connection: Connection, tasks: Collection[TaskRef], new: Collection[Owner], at: int | None) -> Found:
+    """Locks these tasks, and gives what there is of them. Owners of `new` get a number if they have none."""
+    found = Found()
+    rows: set[tuple[Any, ...]] = {(ref.owner.scope, ref.owner.principal, ref.key) for ref in tasks}
+    rows |= {(one.scope, one.principal, b"") for one in new}  # no task has that key
+    for now, scope, principal, number, key, *row in await _LOOK.fetch(connection, sorted(rows), at):
+        owner = Owner(scope, principal)
+        found.now = now
+        found.numbers[owner] = NOBODY if number is None else number
+        if key is not None:
+            ref = TaskRef(owner, key)
+            found.heads[ref] = head_of(ref, row)
+    if missing := sorted((one.scope, one.principal) for one in new if found.numbers[one] == NOBODY):
         await _ADD.run(connection, missing)
-        _, found = await _look(connection, owners, at)
-    return now, found
+        for scope, principal, number in await _NUMBERS.fetch(connection, missing):
+            found.numbers[Owner(scope, principal)] = number
+    return found
 
 
 async def number_of(connection: Connection, owner: Owner) -> int:
     """An owner's number; NOBODY for one that is not there."""
     found: int | None = await connection.fetchval(_ONE, owner.scope, owner.principal)
     return NOBODY if found is None else found
-
-
-async def _look(connection: Connection, owners: Collection[Owner], at: int | None) -> tuple[int, dict[Owner, int]]:
-    asked = list(owners)
-    rows = await connection.fetch(_FIND, texts(one.scope for one in asked), texts(one.principal for one in asked), at)
-    found = {asked[row[1] - 1]: NOBODY if row[2] is None else row[2] for row in rows}
-    return rows[0][0], found

@@ -42,7 +42,7 @@ _COUNT: Final = "SELECT count(*) FROM pushes WHERE owner = $1 AND task = $2 AND 
 _LOCK: Final = Statement(
     "SELECT r.scope, r.principal, r.task, t.owner, t.visible, t.last, t.state, t.id, t.agent FROM {rows}"
     " JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
-    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY t.owner, t.task FOR UPDATE OF t",
+    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY o.scope, o.principal, t.task FOR UPDATE OF t",
     "tty",
     "scope, principal, task",
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from asyncpg import Connection
@@ -64,10 +65,15 @@ class Statement:
     kinds: str
     names: str
 
+    @cache  # noqa: B019 - statements are constants
     def text(self, first: int = 1) -> str:
         """Its SQL, where its arguments begin with the number `first`."""
         marks = ", ".join(f"${number}::{TYPES[kind]}[]" for number, kind in enumerate(self.kinds, first))
         return self.sql.replace("{rows}", f"unnest({marks}) AS r({self.names})").replace("{names}", self.names)
+
+    def columns(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Its arguments for these rows."""
+        return arrays(self.kinds, rows)
 
     async def run(self, connection: Connection, rows: Sequence[Sequence[Any]], *more: Any) -> None:
         """Executes it, if there are any rows. `more` are arguments after those of the rows."""
@@ -87,6 +93,7 @@ def insert(table: str, kinds: str, names: str, after: str = "") -> Statement:
     return Statement(f"INSERT INTO {table} ({{names}}) SELECT {{names}} FROM {{rows}} {after}", kinds, names)
 
 
+@cache
 def together(statements: Sequence[Statement]) -> str:
     """One statement that does what all of these do, none of which sees what the others do. Arguments in order."""
     parts, first = [], 1

@@ -21,7 +21,7 @@ from asyncpg import Connection
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended
 from dragoman.core.pace import Pace
-from dragoman.stores.postgres.batch import Batch, Result
+from dragoman.stores.postgres.batch import Batch, Result, names_of
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.folding import Growth
 from dragoman.stores.postgres.standing import SLOTS
@@ -107,7 +107,7 @@ class Writer:
 
     async def _together(self, batch: Sequence[Waiting]) -> Sequence[Result]:
         changes = [one.change for one in batch]
-        return await self._database.commit(partial(self._apply, changes))
+        return await self._database.commit(partial(self._apply, changes), names_of(changes))
 
     async def _apply(self, changes: Sequence[Append], connection: Connection) -> list[Result]:
         return await Batch(connection, self.slot, self._growth, self._pace).run(changes, self._database.at)

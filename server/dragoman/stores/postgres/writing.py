@@ -1,6 +1,6 @@
 """What a batch writes: gathered while its changes are decided, and sent with one statement for each table.
 
-Most batches touch the first six tables alone, and those go together in one statement.
+What most batches write goes together in one statement, with what their artifacts are made of if there are any.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dragoman.core.log import Head
 from dragoman.core.plan import ArtifactRow, Plan
 from dragoman.stores.postgres import blobs, folding, joining, keys, pushes, standing
 from dragoman.stores.postgres.heads import CHANGING, CHANGING_KINDS, KINDS, NAMES, changing, values
-from dragoman.stores.postgres.rows import Statement, arrays, insert, together
+from dragoman.stores.postgres.rows import Statement, insert, together
 from dragoman.stores.postgres.standing import Place
 
 ADD_TOTALS: Final = insert(
@@ -33,8 +33,6 @@ _CHANGED: Final = Statement(
 )
 _LOG: Final = insert("log", "iyiiby", "owner, task, first, count, ends, data")
 _MESSAGES: Final = insert("messages", "iyiiyyti", "owner, task, number, role, data, envelope, sender, size")
-_MOSTLY: Final = (_TASKS, _CHANGED, _LOG, _MESSAGES, ADD_TOTALS, standing.ADD)
-_ALL: Final = together(_MOSTLY)
 
 _MEMORY: Final = Statement(
     "UPDATE tasks SET memory = r.memory FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
@@ -55,6 +53,7 @@ _PUT: Final = insert(
 )
 _ADD: Final = insert("artifacts", "iytiy", "owner, task, artifact, position, head", "ON CONFLICT DO NOTHING")
 _CHUNKS: Final = insert("chunks", "iytiby", "owner, task, artifact, sequence, text, data")
+_TOGETHER: Final = (_TASKS, _CHANGED, _LOG, _MESSAGES, ADD_TOTALS, standing.ADD, _DROP_CHUNKS, _PUT, _ADD, _CHUNKS)
 _DISCARD: Final = tuple(
     f"DELETE FROM {table} WHERE owner = $1 AND task = $2"
     for table in ("tasks", "log", "messages", "artifacts", "chunks", "blob_uses")
@@ -128,10 +127,6 @@ class Pending:
         """Sends what waits, and these counts."""
         await self._mostly(connection, totals, standings)
         await _MEMORY.run(connection, [(*place, memory) for place, memory in self.memories.items()])
-        await _DROP_CHUNKS.run(connection, [(*where, sequence) for where, sequence in self.dropped.items()])
-        await _PUT.run(connection, [(*where, *row) for where, row in self.put.items()])
-        await _ADD.run(connection, [(*where, *row) for where, row in self.added.items()])
-        await _CHUNKS.run(connection, [(*where, *row) for where, rows in self.chunks.items() for row in rows])
         await keys.use(connection, self.keys)
         await joining.join(connection, self.joined)
         await joining.open_tasks(connection, self.opened)
@@ -143,14 +138,21 @@ class Pending:
     async def _mostly(self, connection: Connection, totals: Sequence[Any], standings: Sequence[Any]) -> None:
         new = [(*place, *row, *values(self.heads[place])) for place, row in self.new.items()]
         changed = [(*place, *changing(head)) for place, head in self.heads.items() if place not in self.new]
-        rows: tuple[Sequence[Any], ...] = new, changed, self.log, self.messages, totals, standings
-        if any(rows):
-            given = [
-                column
-                for statement, some in zip(_MOSTLY, rows, strict=True)
-                for column in arrays(statement.kinds, some)
-            ]
-            await connection.execute(_ALL, *given)
+        rows: list[Sequence[Any]] = [new, changed, self.log, self.messages, totals, standings]
+        if self.chunks:
+            rows += self._parts()
+        kinds = tuple(one for one, some in zip(_TOGETHER, rows, strict=False) if some)
+        if kinds:
+            lots = zip(kinds, filter(None, rows), strict=True)
+            await connection.execute(together(kinds), *(column for one, some in lots for column in one.columns(some)))
+
+    def _parts(self) -> list[Sequence[Any]]:
+        return [
+            [(*where, sequence) for where, sequence in self.dropped.items()],
+            [(*where, *row) for where, row in self.put.items()],
+            [(*where, *row) for where, row in self.added.items()],
+            [(*where, *row) for where, rows in self.chunks.items() for row in rows],
+        ]
 
 
 async def discard(connection: Connection, place: Place) -> None:
