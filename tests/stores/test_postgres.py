@@ -40,6 +40,7 @@ from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
 from dragoman.testing.store_pushes import StorePushes
 from dragoman.testing.store_reads import StoreReads
+from dragoman.testing.store_roster import StoreRoster
 from dragoman.testing.store_sessions import StoreSessions
 from dragoman.testing.store_sharing import StoreSharing
 from dragoman.testing.store_size import StoreSize
@@ -80,6 +81,10 @@ class TestSharing(StoreSharing):
 
 
 class TestApiKeys(StoreApiKeys):
+    pass
+
+
+class TestRoster(StoreRoster):
     pass
 
 

@@ -107,6 +107,13 @@ async def find(connection: Connection, owner: Owner, agent: str, task_id: str, j
     return with_owners(rows)[0] if rows else None
 
 
+async def get(
+    connection: Connection, owner: Owner, agent: str, task_id: str, joined: bool, history: int | None
+) -> Snapshot | None:
+    head = await find(connection, owner, agent, task_id, joined)
+    return await read(connection, head.ref, history, True) if head else None
+
+
 async def locate(connection: Connection, task_id: str) -> list[Head]:
     return with_owners(await connection.fetch(_LOCATE, task_id, key_of(task_id)))
 

@@ -33,6 +33,7 @@ from dragoman.stores.postgres.erasures import Erasures
 from dragoman.stores.postgres.folding import Folder
 from dragoman.stores.postgres.inline import Inline
 from dragoman.stores.postgres.outbox import Outbox
+from dragoman.stores.postgres.roster import PostgresRoster
 from dragoman.stores.postgres.spill import Spill
 from dragoman.stores.postgres.writer import Writer
 
@@ -70,6 +71,7 @@ class PostgresStore:
         self._erasures = Erasures(database, self._writer.slot)
         self.api_keys = PostgresApiKeys(database)
         self.pushes = Outbox(database)
+        self.roster = PostgresRoster(database)
         self._closed = False
 
     def secret(self, purpose: str) -> bytes:
@@ -89,6 +91,12 @@ class PostgresStore:
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
         return await self.blobs.snapshot(await self._database.look(reads.read, task, history, artifacts))
+
+    async def get(
+        self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
+    ) -> Snapshot | None:
+        found = await self._database.snapshot(reads.get, owner, agent, task_id, joined, history)
+        return await self.blobs.snapshot(found)
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self.blobs.events(await self._database.look(reads.events, task, after, limit))
