@@ -205,7 +205,7 @@ async def test_ranges_of_time_may_become_partitions_of_the_log(store: PostgresSt
         datetime(2028, 1, 1),
     )
     for instant in instants:
-        ref = replace(new_ref(), key=new_key(int(instant.replace(tzinfo=UTC).timestamp()) * 10**9, bytes(8)))
+        ref = new_ref()._replace(key=new_key(int(instant.replace(tzinfo=UTC).timestamp()) * 10**9, bytes(8)))
         claimed = await store.append(created(ref, claim=7))
         await store.append(by_runner(claimed, *[chunk("out", str(n)) for n in range(5)]))
         assert [event.sequence for event in await store.events(ref, 0)] == list(range(1, 7))
