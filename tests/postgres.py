@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -52,7 +51,7 @@ class Server:
         # PostgreSQL does not run as root.
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
-            os.chown(self.folder, pwd.getpwnam(self._user).pw_uid, pwd.getpwnam(self._user).pw_gid)
+            shutil.chown(self.folder, self._user)
         if data is None:
             self.run("initdb", "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
 

@@ -94,3 +94,6 @@ def test_operators_verbs_work_beside_the_servers(tmp_path: Path, dragoman: Run, 
             refused = dragoman(*verb)
             assert refused.code == 1
             assert "pg_dump" in refused.err
+        refused = dragoman("backup", str(tmp_path / "copy"), "--grpc", server.grpc)
+        assert refused.code == 3
+        assert "pg_dump" in refused.err

@@ -21,7 +21,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Key, NewTask
 from dragoman.core.names import Owner, id_of, new_key
 from dragoman.core.pages import Query
-from dragoman.stores.postgres import PostgresStore, blobs, database, open_store
+from dragoman.stores.postgres import PostgresStore, blobs, database, open_store, trouble
 from dragoman.testing.changes import (
     AGENT,
     OWNER,
@@ -125,6 +125,16 @@ def counted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(store._writer, "_together", count)
     return sizes
+
+
+async def test_a_text_that_no_database_takes_fails_alone(store: PostgresStore) -> None:
+    good = [created(new_ref()) for _ in range(9)]
+    bad = created(new_ref(), context="half of a pair: \ud800")
+    results = await asyncio.gather(*map(store.append, [*good[:4], bad, *good[4:]]), return_exceptions=True)
+    assert [number for number, result in enumerate(results) if isinstance(result, BaseException)] == [4]
+    assert isinstance(results[4], BaseException)
+    assert not isinstance(results[4], Unavailable)
+    assert not trouble.is_away(results[4])  # nobody waits for a server that is there
 
 
 async def test_what_waits_is_committed_together(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,17 @@ async def test_the_state_of_a_conversation_is_written_once_for_each_version(stor
     assert sorted(reasons(await all_of(stores, changes))) == ["", *[CHANGED] * 9]
 
 
+async def test_the_isolation_that_a_database_has_by_default_changes_nothing(postgres_url: str) -> None:
+    name = postgres_url.rpartition("/")[2]
+    await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    first, second = await open_store(postgres_url), await open_store(postgres_url)
+    claimed = await running(first)
+    changes = [by_runner(claimed, chunk("out", f"{number} ")) for number in range(100)]
+    assert set(reasons(await all_of((first, second), changes))) == {""}
+    await first.close()
+    await second.close()
+
+
 async def test_new_owners_that_both_meet_first_are_one(stores: Stores) -> None:
     owners = [Owner("default", f"caller {number}") for number in range(50)]
     backwards = [created(new_ref(owner)) for owner in reversed(owners)]

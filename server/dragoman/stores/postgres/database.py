@@ -29,7 +29,7 @@ ANSWER: Final = 60.0
 """Seconds for one statement."""
 PATIENCE: Final = 10.0
 """Seconds for which a server that is away is asked again, before whoever waits is told."""
-READ_PATIENCE: Final = 1.0
+READ_PATIENCE: Final = 5.0
 """The same for those who only read."""
 PAUSE: Final = 0.1
 COLLISIONS: Final = 5
@@ -37,6 +37,9 @@ COLLISIONS: Final = 5
 
 NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 """The store's time in milliseconds, of the server unless the argument says another."""
+
+# Whatever the database's default: a statement has to see what was committed while it waited for a lock.
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 # Rows are looked up by their keys, a few of many: no plan that a young table's statistics suggest may walk through it,
 # and one plan suits whatever is given.
@@ -49,8 +52,8 @@ _PLANS: Final = "; ".join(
         "enable_mergejoin = off",
     )
 )
-BEGIN: Final = f"BEGIN; {_PLANS}; SELECT pg_advisory_xact_lock_shared({GATE})"
-ALONE: Final = f"BEGIN; {_PLANS}; SELECT pg_advisory_xact_lock({GATE})"
+BEGIN: Final = f"{_BEGIN}; {_PLANS}; SELECT pg_advisory_xact_lock_shared({GATE})"
+ALONE: Final = f"{_BEGIN}; {_PLANS}; SELECT pg_advisory_xact_lock({GATE})"
 
 Clock = Callable[[], int]
 P = ParamSpec("P")
@@ -155,8 +158,12 @@ class Database:
 
     async def _change(self, connections: Pool, begin: str, write: Callable[[Connection], Awaitable[T]]) -> T:
         async def once() -> T:
-            async with connections.acquire() as connection:
+            connection = await connections.acquire()
+            try:
                 return await transact(connection, begin, write)
+            finally:
+                with suppress(Exception):  # what is committed is not tried again because of this
+                    await connections.release(connection)
 
         try:
             return await self._patiently(once, PATIENCE)

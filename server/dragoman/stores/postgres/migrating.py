@@ -30,7 +30,7 @@ async def migrate(connection: Connection, *, make: bool = True) -> None:
     behind a pooler, too.
     """
     steps = dict(_steps())
-    async with connection.transaction():
+    async with connection.transaction(isolation="read_committed"):
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         if not await connection.fetchval("SELECT to_regclass('meta') IS NOT NULL"):
             if not make:

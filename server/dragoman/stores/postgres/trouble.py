@@ -30,12 +30,10 @@ _AWAY: Final[Sequence[type[BaseException]]] = (
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.InterfaceError,
     OSError,
     TimeoutError,
 )
-"""The server is not there, is starting or stopping, or is a standby now. asyncpg says InterfaceError of a connection
-that was closed."""
+"""The server is not there, is starting or stopping, or is a standby now."""
 
 _COLLIDED: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
@@ -65,6 +63,8 @@ _SAID: Final[Sequence[tuple[tuple[type[BaseException], ...], str]]] = (
 
 def is_away(error: BaseException) -> bool:
     """Whether an error says that the server cannot be asked now; a little later it may."""
+    if isinstance(error, asyncpg.InterfaceError):  # the connection was closed; or, as a ValueError, a value is no good
+        return not isinstance(error, ValueError)
     return isinstance(error, tuple(_AWAY))
 
 
