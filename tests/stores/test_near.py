@@ -112,6 +112,28 @@ async def test_memory_has_an_end(store: SqliteStore, monkeypatch: pytest.MonkeyP
     assert KEPT == 4 * 1024 * 1024
 
 
+async def test_a_look_is_one_snapshot_whatever_is_committed_meanwhile(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = await running(store)
+    await store.append(by_runner(claimed, status(states.WORKING, "one")))
+    before = await by_reader(store, claimed.head.ref)
+    build = reads.task_bytes
+
+    def late(*arguments: Any) -> bytes:
+        writer = sqlite3.connect(store._path, isolation_level=None)
+        writer.execute("DELETE FROM messages WHERE role = 1")
+        writer.close()
+        return build(*arguments)
+
+    monkeypatch.setattr(reads, "task_bytes", late)
+    assert store._near.get(OWNER, AGENT, claimed.head.id, None) == before
+    monkeypatch.undo()
+    after = store._near.read(claimed.head.ref, 5, artifacts=True)
+    assert after is not None
+    assert len(after.task) < len(before.task)
+
+
 def timed(seconds: float) -> Callable[[], float]:
     """A clock that shows so much more each time."""
     now = 0.0

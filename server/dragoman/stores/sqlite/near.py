@@ -48,7 +48,10 @@ TASK: Final = f"""
 SELECT t.owner, {", ".join(f"t.{name}" for name in _NAMES)}, t.metadata
 FROM owners o CROSS JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND t.task = ?
+UNION ALL SELECT {", ".join(["NULL"] * (len(_NAMES) + 2))}
 """
+"""The row of a task, and one more that means nothing: as long as that is not fetched, this is one snapshot with what
+else is read, without BEGIN and ROLLBACK. Each of them would let go of the interpreter, which gRPC's threads take."""
 
 
 class Away(Exception):
@@ -63,6 +66,8 @@ class Near:
     ) -> None:
         self._connection = connection
         connection.execute("PRAGMA busy_timeout = 0")
+        self._held = connection.cursor()
+        """The look under way."""
         self._marker = marker
         self._clock = clock
         self._away = 0
@@ -97,11 +102,10 @@ class Near:
             raise Away
         began = self._clock()
         try:
-            self._connection.execute("BEGIN")  # one snapshot, however many statements
             try:
                 return look(*arguments)
             finally:
-                self._connection.execute("ROLLBACK")
+                self._held.close()
         except sqlite3.Error:  # the readers have more patience, and tell what is wrong
             raise Away from None
         finally:
@@ -129,8 +133,9 @@ class Near:
         return Snapshot(head, self._made(head, row, history, artifacts=False))
 
     def _row(self, owner: Owner, key: bytes) -> tuple[Any, ...] | None:
-        found: tuple[Any, ...] | None = self._connection.execute(TASK, (owner.scope, owner.principal, key)).fetchone()
-        return found
+        self._held = held = self._connection.execute(TASK, (owner.scope, owner.principal, key))
+        found: tuple[Any, ...] = held.fetchone()
+        return found if found[0] is not None else None
 
     def _kept_as(self, row: tuple[Any, ...], key: bytes, history: int | None) -> Snapshot | None:
         """The task as it was read before, if it is still that."""
