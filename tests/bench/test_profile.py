@@ -67,6 +67,6 @@ def test_a_library_is_named_by_its_package() -> None:
 def test_the_report_adds_up_and_begins_with_the_most() -> None:
     found = list(looks(RAW))
     text = report(shared_out(SPENT, found, 1000), 1234.0, Counter(look.thread for look in found))
-    assert text.startswith("1,234 sends/s, 680 µs of CPU a send")
+    assert text.startswith("1,234 a second, 680 µs of CPU each")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[2].split("|")[1].strip() == "MainThread"
