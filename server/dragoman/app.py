@@ -119,12 +119,13 @@ async def open_app(
     Raises StartError, SettingsError (an agent that is not there), and LoadError for APP.
     """
     if agents is None:
-        agents = load_agents(settings.app)
+        agents = load_agents(settings.own_app)
     async with AsyncExitStack() as stack:
         lock, store = await _open_store(stack, settings)
         stack.push_async_callback(store.close)
         switchboard = await _switchboard(store, settings, agents)
         agents = [*agents, *switchboard.agents]
+        root = settings.root or (switchboard.eldest if settings.workers_only else "")
         _check_names(settings, agents)
         bus = LocalBus()
         stack.push_async_callback(bus.close)
@@ -145,8 +146,9 @@ async def open_app(
                     store,
                     bus,
                     agents,
-                    root=settings.root,
+                    root=root,
                     alone=lock is not None,
+                    vacant=settings.workers_only,
                     limits=Limits(
                         message_bytes=settings.message_bytes,
                         blocking_wait=settings.blocking_wait,

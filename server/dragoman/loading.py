@@ -33,7 +33,9 @@ class LoadError(Exception):
 
 
 def load_agents(app: str) -> Sequence[Agent]:
-    """The agents that APP declares, in the order of its text. Raises LoadError."""
+    """The agents that APP declares, in the order of its text; none for an empty one. Raises LoadError."""
+    if not app:
+        return []
     module = load_module(app)
     if not any(isinstance(value, DeclaredAgent) for value in vars(module).values()):
         raise LoadError(f"{app}: declares no agent. An agent is a function with @agent:\n\n{HOW_TO_DECLARE}")

@@ -104,6 +104,8 @@ class Settings(BaseSettings):
     """The TOML file these settings were read from."""
     app: str = PLAYGROUND
     """A `.py` file or a module with agents."""
+    workers_only: bool = False
+    """There are no agents but those of workers."""
     root: str = ""
     """The id of the agent meant when a request names none; empty: the agents' own choice."""
     insecure: bool = False
@@ -291,12 +293,24 @@ class Settings(BaseSettings):
             Address.parse(value)
         return value
 
+    @field_validator("workers_only")
+    @classmethod
+    def _has_no_app_then(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("app", PLAYGROUND) != PLAYGROUND:
+            raise ValueError(f'APP "{info.data["app"]}" would not be served; say one or the other')
+        return value
+
     @field_validator("root")
     @classmethod
     def _root_could_be_an_agent(cls, value: str) -> str:
         if value and not AGENT_ID.fullmatch(value):
             raise ValueError(f'"{value}" is no agent id: a lower-case letter, then at most 62 letters, digits or "-"')
         return value
+
+    @property
+    def own_app(self) -> str:
+        """APP, or nothing on a server that has only agents of workers."""
+        return "" if self.workers_only else self.app
 
     @property
     def asks(self) -> bool:

@@ -35,9 +35,9 @@ def opened(tmp_path: Path) -> Open:
     """Opens a server on free ports; again on the same store the next time."""
 
     @asynccontextmanager
-    async def open_it(authenticator: Any = None, **settings: Any) -> AsyncIterator[App]:
+    async def open_it(authenticator: Any = None, *, own: bool = True, **settings: Any) -> AsyncIterator[App]:
         given = {"store": f"sqlite:///{tmp_path}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **settings}
-        async with open_app(Settings(**given), [echo], authenticator) as app:
+        async with open_app(Settings(**given), [echo] if own else None, authenticator) as app:
             yield app
 
     return open_it

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import aiohttp
 import pytest
 from tests.callers import ByHeader, named
 from tests.workers.conftest import Open
@@ -18,6 +19,7 @@ from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core import states
 from dragoman.core.identity import Identity
+from dragoman.settings import SettingsError, load
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops_workers
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -184,3 +186,43 @@ async def test_an_id_that_the_app_has_now_is_the_apps(opened: Open) -> None:
         await app.switchboard.look()
         assert [one.agent for one in app.switchboard.presence()] == ["desk"]
         assert (await client.send(message("still here"))).task.status.state == states.COMPLETED
+
+
+# A server without agents of its own ----------------------------------------------------------------------------------
+
+
+async def test_a_server_may_have_only_agents_of_workers(opened: Open) -> None:
+    async with opened(own=False, workers_only=True) as app, Client(str(app.grpc)) as client:
+        assert (app.root, dict(app.agents)) == ("", {})
+        async with aiohttp.ClientSession(app.public_url) as http:
+            for path, status in (
+                ("/", 200),
+                ("/agents", 200),
+                ("/openapi.json", 200),
+                ("/readyz", 200),
+                ("/.well-known/agent-card.json", 404),
+            ):
+                async with http.get(path) as answer:
+                    assert (path, answer.status) == (path, status)
+        with pytest.raises(ClientError, match=r'no agent "" here; use one of \(none yet: no worker has come\)'):
+            await client.send(message("x"))
+        async with dialled(str(app.grpc)) as line:
+            await line.begin(registration(), registration("before-it"))
+            assert app.root == "desk"
+            sending = asyncio.create_task(client.send(message("x")))
+            turn = await line.hear("turn_start")
+            assert turn.agent_id == "desk"
+            await line.end(turn.turn_id)
+            assert (await sending).task.status.state == states.COMPLETED
+    async with opened(own=False, workers_only=True) as app:
+        assert app.root == "desk"
+    async with opened(own=False, workers_only=True, root="third") as app:
+        assert app.root == "third"
+        async with dialled(str(app.grpc)) as line:
+            await line.begin(registration("third"))
+        assert app.card_url.endswith("/.well-known/agent-card.json")
+
+
+def test_an_app_and_no_agents_but_those_of_workers_are_not_said_together() -> None:
+    with pytest.raises(SettingsError, match=r'APP "agents.py" would not be served; say one or the other'):
+        load({"app": "agents.py", "workers_only": True})

@@ -91,7 +91,8 @@ class Cards:
         self._kept: OrderedDict[tuple[_Make, str, str, str, bool], Served] = OrderedDict()
 
     def show(self, spec: AgentSpec) -> None:
-        """Shows the card of one more agent, or one that has changed."""
+        """Shows the card of one more agent, or one that has changed. Where there is no root agent, it is that."""
+        self.root = self.root or spec.id
         self.agents[spec.id] = _secured(spec, self.enforced, self._doorway)
         for key in [key for key in self._kept if key[1] == spec.id]:
             del self._kept[key]

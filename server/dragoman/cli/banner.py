@@ -28,6 +28,9 @@ def banner(app: App, settings: Settings) -> str:
     """The lines: where everything is, what is served, what to try."""
     others = sorted(agent for agent in app.agents if agent != app.root)
     agents = f"{app.root} (root)" + (f", {', '.join(others)}" if others else "")
+    if app.root not in app.agents:
+        agents = ", ".join(others) or "those that workers dial in with: dragoman worker APP --server HOST:PORT"
+    tried = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
     return f"""\
 Dragoman {version("dragoman")}
 
@@ -38,11 +41,7 @@ Dragoman {version("dragoman")}
   Data    {app.store}
   Callers {callers(settings)}
 
-Try it:
-
-  {curl_line(app, settings)}
-
-Ctrl-C stops, and lets running turns end."""
+{tried}Ctrl-C stops, and lets running turns end."""
 
 
 def callers(settings: Settings) -> str:

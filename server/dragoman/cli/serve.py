@@ -50,6 +50,10 @@ def serve(
         str | None,
         _option("--root", metavar="ID", help="The agent meant when a request names none. [the app's choice]"),
     ] = None,
+    workers_only: Annotated[
+        bool | None,
+        typer.Option("--workers-only", metavar=" ", help="No agents but those that workers dial in with."),
+    ] = None,
     log_format: Annotated[
         str | None, _option("--log-format", metavar="text|json", help="How log lines look, on stderr. [text]")
     ] = None,

@@ -41,7 +41,7 @@ def run(arguments: Mapping[str, Any]) -> int:
         settings = load(arguments)
         logs.configure(settings.log_format)
         make_room(settings.connections)
-        agents = load_agents(settings.app)  # while Ctrl-C still means what it does in any Python program
+        agents = load_agents(settings.own_app)  # while Ctrl-C still means what it does in any Python program
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(settings, agents))
     except (SettingsError, LoadError) as error:

@@ -45,11 +45,12 @@ class Enlisting:
         self._shown: list[Callable[[AgentSpec], None]] = []
         self._hidden: list[Callable[[str], None]] = []
 
-    def show(self, shown: Callable[[AgentSpec], None], hidden: Callable[[str], None]) -> None:
+    def show(self, shown: Callable[[AgentSpec], None], hidden: Callable[[str], None] | None = None) -> None:
         """Calls `shown` with the spec of each agent that comes, or says something new of itself, `hidden` with the id
         of each that goes."""
         self._shown.append(shown)
-        self._hidden.append(hidden)
+        if hidden is not None:
+            self._hidden.append(hidden)
 
     def is_of_this_process(self, agent: str) -> bool:
         """Whether an id is that of an agent which no worker can have."""

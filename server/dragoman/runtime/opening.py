@@ -86,6 +86,7 @@ async def open_runtime(
     pushing: Pushing | None = None,
     quotas: Quotas | None = None,
     worker_wait: float = WORKER_WAIT,
+    vacant: bool = False,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -97,12 +98,13 @@ async def open_runtime(
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
     else the first. `retention` says how long tasks are kept, `isolation` who sees them, `doorway` whom we let in
     without credentials, `quotas` what callers may take up; `worker_wait`: seconds for which tasks wait for agents
-    elsewhere that are away. On leaving, runs that are left end as FAILED. The caller
+    elsewhere that are away. `vacant`: there need be no agent yet; the root agent is then the first that comes, unless
+    `root` names one. On leaving, runs that are left end as FAILED. The caller
     holds the store's lock and closes store and bus. Raises ValueError for agents that cannot be served together.
     """
     by_id = {agent.spec.id: agent for agent in agents}
-    root = root or root_of(agents)
-    if root not in by_id:
+    root = root or ("" if vacant else root_of(agents))
+    if root not in by_id and not vacant:
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
     session = await store.open_session(lease, alone=alone)
     followers = Followers(store, bus)
@@ -143,6 +145,7 @@ async def open_runtime(
     declared = {name: spec.retention for name, spec in specs.items()}
     kept = Retention(store, appends, upkeep, replace(retention or Rules(), declared=declared))
     enlisting = Enlisting(store, appends, dispatch, by_id, specs, declared)
+    enlisting.show(service.welcome)
     # Not a TaskGroup: it would wrap whatever the caller's block raises.
     keeping_up = asyncio.create_task(followers.keep_up(), name="followers keep up")
     reaping = asyncio.create_task(reaper.watch(), name="reaper")

@@ -98,6 +98,10 @@ class TaskService:
         """The id of the agent meant when a request names none."""
         self.doorway = doorway
 
+    def welcome(self, spec: AgentSpec) -> None:
+        """An agent came while the server runs; where there is no root agent yet, it is that."""
+        self.root = self.root or spec.id
+
     @property
     def push(self) -> bool:
         """Whether this server pushes."""
@@ -112,7 +116,7 @@ class TaskService:
         """The scope and the agent that a tenant string means here. Raises AgentNotFound."""
         scope, agent = resolve(tenant, self.root)
         if agent not in self.agents:
-            known = ", ".join(sorted(self.agents))
+            known = ", ".join(sorted(self.agents)) or "(none yet: no worker has come)"
             shown = agent if AGENT_ID.fullmatch(agent) else tenant[:200]
             raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}')
         return scope, agent

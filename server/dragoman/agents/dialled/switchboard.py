@@ -50,8 +50,11 @@ class Switchboard:
         self._new_id = new_id
         self._enlist: Enlist | None = None
         self._agents: dict[str, DialledAgent] = {}
-        for one in known:
-            self._restore(replace(one, seen=clock()))
+        self.eldest = ""
+        """The id of the agent that was there first; empty when there is none."""
+        for one in sorted(known, key=lambda one: (one.since, one.agent)):
+            if self._restore(replace(one, seen=clock())) is not None:
+                self.eldest = self.eldest or one.agent
 
     @property
     def agents(self) -> Sequence[DialledAgent]:
@@ -167,10 +170,10 @@ class Switchboard:
     async def _enrol(self, hello: wk.Hello, specs: Iterable[AgentSpec], principal: str) -> None:
         """Keeps and serves the agents of a worker. Raises AgentTaken when somebody else was faster."""
         assert self._enlist is not None
-        now = self._clock()
-        for spec, registration in zip(specs, hello.agents, strict=True):
+        now = self._clock()  # a millisecond apart, so that the first is the eldest
+        for place, (spec, registration) in enumerate(zip(specs, hello.agents, strict=True)):
             text = registration.SerializeToString(deterministic=True)
-            kept = await self._roster.enrol(Enrolled(spec.id, principal, text, since=now, seen=now))
+            kept = await self._roster.enrol(Enrolled(spec.id, principal, text, since=now + place, seen=now))
             if kept.principal != principal:
                 raise _taken(spec.id)
             agent = self._agents.get(spec.id)
