@@ -167,6 +167,14 @@ async def big(turn: Turn) -> bytes:
 
 
 @agent
+async def big_chunks(turn: Turn) -> AsyncIterator[str]:
+    """A small chunk, one as large as the text says, and a small one."""
+    yield "before "
+    yield "x" * int(turn.text)
+    yield " after"
+
+
+@agent
 async def together(turn: Turn) -> str:
     """Ends when it is told to; shows its process id until then."""
     await turn.status(str(os.getpid()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from dragoman.runtime.batch import Batch
 from dragoman.worker import frames
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+log = logging.getLogger("dragoman.worker")
 
 Say = Callable[..., None]
 """Sends one frame: `say(events=...)`."""
@@ -112,7 +115,9 @@ class WorkerDesk:
             return
         except Exception as error:
             if not self.is_over:
-                self._say(turn_end=frames.failed(self.turn, f"{type(error).__name__}: {error}"))
+                text = f"{type(error).__name__}: {error}"
+                log.error("agent %s: the turn fails: %s", self.agent, text, extra={"task": self.task_id})
+                self._say(turn_end=frames.failed(self.turn, text))
             return
         if self.cancel_reason == "drain":
             self._say(turn_end=wk.TurnEnd(turn_id=self.turn, given_back=wk.GivenBack()))
