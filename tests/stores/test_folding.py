@@ -226,10 +226,8 @@ async def test_no_append_waits_for_what_may_wait(store: SqliteStore) -> None:
     order: list[str] = []
     held = threading.Event()
     blocked = store._writer.submit(lambda connection: held.wait(10))
-    store._writer.flush()
     low = [store._writer.submit(lambda connection: order.append("low"), low=True) for _ in range(3)]
     appends = [store._writer.submit(lambda connection: order.append("append")) for _ in range(5)]
-    store._writer.flush()
     held.set()
     await asyncio.gather(blocked, *low, *appends)
     assert order == ["append"] * 5 + ["low"] * 3

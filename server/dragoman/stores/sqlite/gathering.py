@@ -34,6 +34,9 @@ class Gathering(Generic[T]):
         self._most = most
         self._items: list[T] = []
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def add(self, item: T) -> None:
         if not self._items:
             now = time.perf_counter()

@@ -157,7 +157,7 @@ class Writer:
             self._serve_urgent()
             self._write(work)
             self._passed += 1
-            while open_for_more and self._low and (self._queue.empty() or self._passed > PATIENCE):
+            while open_for_more and self._low and (self._idle or self._passed > PATIENCE):
                 self._passed = 0
                 self._write([self._low.popleft()])
         while self._low:
@@ -165,6 +165,11 @@ class Writer:
         self._serve_urgent()
         self._checkpointer.empty(self._connection)
         self._connection.close()
+
+    @property
+    def _idle(self) -> bool:
+        """Whether no change waits, nor is about to be handed over."""
+        return self._queue.empty() and not self._gathering
 
     def _serve_urgent(self) -> None:
         while self._urgent:
