@@ -53,6 +53,11 @@ SELECT o.scope, o.principal, t.task, {COLUMNS} {_OWN}
 WHERE o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.visible
     AND (t.task = $5 OR t.alias) ORDER BY t.alias LIMIT 1
 """
+_GET: Final = f"""
+SELECT {TASK.format("$6")}, t.task {_OWN} {CHUNKS.format("$7")}
+WHERE o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.visible
+    AND (t.task = $5 OR t.alias) ORDER BY t.alias LIMIT 1
+"""
 _HEAD: Final = f"""
 SELECT o.scope, o.principal, t.task, {COLUMNS} {_OWN} WHERE t.owner = $1 AND t.task = $2 AND t.visible
     AND t.agent = $3 AND t.id = $4
@@ -110,8 +115,12 @@ async def find(connection: Connection, owner: Owner, agent: str, task_id: str, j
 async def get(
     connection: Connection, owner: Owner, agent: str, task_id: str, joined: bool, history: int | None
 ) -> Snapshot | None:
-    head = await find(connection, owner, agent, task_id, joined)
-    return await read(connection, head.ref, history, True) if head else None
+    row = await connection.fetchrow(_GET, owner.scope, owner.principal, agent, task_id, key_of(task_id), history, True)
+    if row is not None:
+        head = head_of(TaskRef(owner, row[-1]), row)
+        return Snapshot(head, task_bytes(head, row))
+    shared = await find(connection, owner, agent, task_id, True) if joined else None
+    return await read(connection, shared.ref, history, True) if shared else None
 
 
 async def locate(connection: Connection, task_id: str) -> list[Head]:

@@ -95,8 +95,9 @@ class PostgresStore:
     async def get(
         self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
     ) -> Snapshot | None:
-        found = await self._database.snapshot(reads.get, owner, agent, task_id, joined, history)
-        return await self.blobs.snapshot(found)
+        # One's own task is one statement, and so one moment; one of a conversation that was joined is looked for.
+        look = self._database.snapshot if joined else self._database.look
+        return await self.blobs.snapshot(await look(reads.get, owner, agent, task_id, joined, history))
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self.blobs.events(await self._database.look(reads.events, task, after, limit))
