@@ -21,7 +21,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Key, NewTask
 from dragoman.core.names import Owner, id_of, new_key
 from dragoman.core.pages import Query
-from dragoman.stores.postgres import PostgresStore, blobs, database, open_store, trouble
+from dragoman.stores.postgres import PostgresStore, blobs, database, open_store, sessions, trouble
 from dragoman.testing.changes import (
     AGENT,
     OWNER,
@@ -373,6 +373,43 @@ async def test_a_server_that_stays_away_is_told_of_in_bounded_time(
     assert await store.read(ref) is not None
     await store.append(created(new_ref()))
     await store.close()
+
+
+async def test_a_failover_is_told_of(own: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """The standby takes the primary's place; that nothing was lost is more than a server can know."""
+    where = ["-h", "127.0.0.1", "-p", str(own.port), "-U", "postgres"]
+    copy = own.folder / "standby"
+    await asyncio.to_thread(own.run, "pg_basebackup", "-D", str(copy), "-R", *where)
+    standby = await asyncio.to_thread(Server, data=copy)
+    try:
+        await asyncio.to_thread(standby.start)
+        store = await open_store(own.url())
+        session = await store.open_session(10)
+        await asyncio.to_thread(store.renew, session, 10)
+        claimed = await running(store)
+        await asyncio.to_thread(own.stop)  # in good order, so that the standby has everything
+        standby.run("pg_ctl", "promote", "-w", "-D", str(copy))
+        await asyncio.to_thread(standby.stop)
+        standby.port = own.port  # what follows the primary follows it here
+        await asyncio.to_thread(standby.start)
+        await asyncio.to_thread(store.renew, session, 10)
+        await store.append(by_runner(claimed, status(states.WORKING)))
+        errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert [line.partition(":")[0] for line in errors] == [
+            "the database was failed over (timeline 00000001, now 00000002)"
+        ]
+        await asyncio.to_thread(store.renew, session, 10)
+        assert sum(record.levelname == "ERROR" for record in caplog.records) == 1
+        await store.close()
+    finally:
+        await asyncio.to_thread(standby.remove)
+
+
+async def test_a_session_that_the_store_lost_is_not_renewed(store: PostgresStore, postgres_url: str) -> None:
+    session = await store.open_session(10)
+    await execute(postgres_url, "DELETE FROM sessions")
+    with pytest.raises(sessions.Forgotten, match=f"knows no session {session} any more.*restart this server"):
+        await asyncio.to_thread(store.renew, session, 10)
 
 
 async def test_a_commit_that_nobody_answered_is_said_to_be_uncertain(

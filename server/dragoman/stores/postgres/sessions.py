@@ -12,8 +12,21 @@ _END_ALL: Final = "UPDATE sessions SET expires = 0 WHERE expires > 0"
 _BEGIN: Final = f"""
 INSERT INTO sessions (started, expires) VALUES ({NOW.format("$1")}, {NOW.format("$1")} + $2) RETURNING session
 """
-_RENEW: Final = f"UPDATE sessions SET expires = {NOW.format('$2')} + $3 WHERE session = $1"
+_RENEW: Final = f"""
+UPDATE sessions SET expires = {NOW.format("$2")} + $3 WHERE session = $1
+RETURNING left(pg_walfile_name(pg_current_wal_lsn()), 8)
+"""
 _ALIVE: Final = f"SELECT session, expires FROM sessions WHERE expires > {NOW.format('$1')}"
+
+
+class Forgotten(Exception):
+    """A session that was begun is not in the store: it lost its last commits, or it is another store."""
+
+    def __init__(self, session: int) -> None:
+        super().__init__(
+            f"the store knows no session {session} any more: it was restored, or failed over to a standby that lagged "
+            "behind; restart this server"
+        )
 
 
 async def begin(connection: Connection, at: int | None, lease: float, alone: bool) -> int:
@@ -24,9 +37,15 @@ async def begin(connection: Connection, at: int | None, lease: float, alone: boo
     return session
 
 
-async def renew(connection: Connection, session: int, at: int | None, lease: float) -> None:
-    """Puts the end of a session off. One that has expired lives again; the claims that were taken from it do not."""
-    await connection.execute(_RENEW, session, at, _length(lease))
+async def renew(connection: Connection, session: int, at: int | None, lease: float) -> str:
+    """Puts the end of a session off. One that has expired lives again; the claims that were taken from it do not.
+
+    Gives the database's timeline: another one after each failover. Raises Forgotten for a session that is not there.
+    """
+    timeline: str | None = await connection.fetchval(_RENEW, session, at, _length(lease))
+    if timeline is None:
+        raise Forgotten(session)
+    return timeline
 
 
 async def alive(connection: Connection, at: int | None) -> dict[int, int]:

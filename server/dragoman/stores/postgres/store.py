@@ -46,6 +46,12 @@ NO_BACKUP: Final = (
 )
 
 
+FAILED_OVER: Final = (
+    "the database was failed over (timeline %s, now %s): unless the standby was synchronous, commits are gone, "
+    "and every server has to be restarted"
+)
+
+
 class PostgresStore:
     """Implements `dragoman.ports.Store` on a database, for the event loop on which it is opened."""
 
@@ -72,6 +78,7 @@ class PostgresStore:
         self.api_keys = PostgresApiKeys(database)
         self.pushes = Outbox(database)
         self.roster = PostgresRoster(database)
+        self._timeline = ""
         self._closed = False
 
     def secret(self, purpose: str) -> bytes:
@@ -131,10 +138,13 @@ class PostgresStore:
         return await self._database.change(sessions.begin, self._database.at, lease, alone)
 
     def renew(self, session: int, lease: float) -> None:
-        async def renew(connection: Connection) -> None:
-            await sessions.renew(connection, session, self._database.at, lease)
+        async def renew(connection: Connection) -> str:
+            return await sessions.renew(connection, session, self._database.at, lease)
 
-        self._heart.run(renew)
+        timeline = self._heart.run(renew)
+        if self._timeline not in ("", timeline):
+            log.error(FAILED_OVER, self._timeline, timeline)
+        self._timeline = timeline
 
     async def sessions(self) -> dict[int, int]:
         return await self._database.look(sessions.alive, self._database.at)
