@@ -146,6 +146,14 @@ async def tries_again(turn: Turn) -> str:
     return "done"
 
 
+@agent(on_crash=retry(100))
+async def steady(turn: Turn) -> AsyncIterator[str]:
+    """Twenty chunks, with a moment between them, in however many attempts."""
+    for number in range(20):
+        yield f"{number} "
+        await asyncio.sleep(0.01)
+
+
 @agent
 async def hangs(turn: Turn) -> None:
     """Says its process id, and hangs."""
