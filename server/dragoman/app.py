@@ -194,8 +194,9 @@ async def open_app(
         )
         runtime.enlisting.show(cards.show, cards.hide)
         switchboard.serve(runtime.enlisting)
-        looking = asyncio.create_task(switchboard.keep_up(), name="roster of workers")
-        stack.callback(looking.cancel)
+        if lock is None:  # others may serve the store, and have workers
+            looking = asyncio.create_task(switchboard.keep_up(), name="roster of workers")
+            stack.callback(looking.cancel)
         store.blobs.served_at(lambda: home or cards.url(None))
         draining, refusals = asyncio.Event(), Refusals()
         over_grpc = Options(

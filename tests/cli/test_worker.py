@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.certificates import Authority, write
 from tests.cli.conftest import Run, Said
 from tests.cli.server import Server, clean_environment, serving
+from tests.postgres import Server as Postgres
 from tests.workers.process import working
 from typer.testing import CliRunner
 
@@ -28,6 +30,15 @@ def key(store: Path, name: str, *arguments: str) -> Path:
     file = store.with_name(f"{name}.key")
     file.write_text(made.out)
     return file
+
+
+@pytest.fixture
+def postgres_database(postgres: Postgres) -> Iterator[str]:
+    """An empty database, for a test that runs no event loop."""
+    name, where = f"worker_{os.getpid()}", ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
+    postgres.run("createdb", *where, name)
+    yield postgres.url(name)
+    postgres.run("dropdb", *where, "--force", name)
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +160,18 @@ def test_the_line_may_be_encrypted(tmp_path: Path, app: Path, dragoman: Run) -> 
 
 def test_where_nobody_dialled_in_there_is_nobody(dragoman: Run) -> None:
     assert dragoman("workers", "list").out == "no worker ever came\n"
+
+
+def test_a_worker_at_one_server_does_what_was_asked_of_another(
+    tmp_path: Path, app: Path, dragoman: Run, postgres_database: str
+) -> None:
+    with (
+        serving("--store", postgres_database, cwd=tmp_path) as one,
+        serving("--store", postgres_database, cwd=tmp_path) as other,
+        working(server=other.grpc, cwd=tmp_path, app=app),
+    ):
+        # The other server learns of the agent within five seconds, and its task is found within two.
+        while dragoman("send", "hello", "--agent", "echo", "--no-wait", "--grpc", one.grpc).code:
+            pass
+        sent = dragoman("send", "hello there", "--agent", "echo", "--grpc", one.grpc)
+        assert (sent.code, sent.out) == (0, "hello there\n")

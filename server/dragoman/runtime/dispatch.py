@@ -247,6 +247,7 @@ class Dispatch:
         while True:
             await asyncio.sleep(LOOK)
             self._starved = True
+            self.places.look_again()
             self._refill()
 
     @property

@@ -113,6 +113,10 @@ class Places:
         """Tasks of it may wait in the store."""
         self._short.add(agent)
 
+    def look_again(self) -> None:
+        """Tasks of any of them may wait in the store, though nobody said so."""
+        self._short.update(self._agents)
+
     def hungry(self) -> list[str]:
         """The agents with room whose tasks may wait, and that nobody looks after yet; they are looked after from now
         on, until `looked`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from dragoman.agents.dialled.connection import Connection
 from dragoman.agents.dialled.turn import PATIENCE, Stopped
@@ -13,7 +14,10 @@ from dragoman.core.card import AgentSpec
 from dragoman.core.log import Refused, StatusChange
 from dragoman.ports import Desk, Ending, ProcessLost, TurnOver
 
-SEATED: float = 10.0
+FRESH: Final = 15.0
+"""Seconds for which another server's word counts that workers of an agent are there."""
+
+SEATED: Final = 10.0
 """Seconds that a turn which was begun here waits for a worker, should the one with room have gone just then."""
 
 
@@ -26,6 +30,8 @@ class DialledAgent:
         self.spec = spec
         self.principal = principal
         self.seen = seen
+        self.elsewhere = 0
+        """When another server on the store last noted that a worker of it is there."""
         self._clock = clock
         self._workers: deque[Connection] = deque()
         self._changed = asyncio.Event()
@@ -42,8 +48,16 @@ class DialledAgent:
 
     @property
     def absence(self) -> float:
-        """Seconds since no worker of it is there; 0 while there is one."""
-        return 0.0 if self._workers else max((self._clock() - self.seen) / 1000, 0.001)
+        """Seconds since no worker of it is there; 0 while there is one, here or at another server."""
+        now = self._clock()
+        if self._workers or now - self.elsewhere < FRESH * 1000:
+            return 0.0
+        return max((now - max(self.seen, self.elsewhere)) / 1000, 0.001)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether a worker of it is at this server."""
+        return bool(self._workers)
 
     @property
     def workers(self) -> Iterator[Connection]:

@@ -23,10 +23,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 log = logging.getLogger("dragoman.workers")
 
 LOOK: Final = 5.0
-"""Seconds between two looks at the roster, where other processes on the same store note who is there."""
-
-NOTED: Final = 30.0
-"""Seconds after which it is noted again that workers of an agent are there."""
+"""Seconds between two looks at the roster, where the servers on one store note who is there."""
 
 
 class Switchboard:
@@ -50,6 +47,8 @@ class Switchboard:
         self._new_id = new_id
         self._enlist: Enlist | None = None
         self._agents: dict[str, DialledAgent] = {}
+        self._noted: dict[str, int] = {}
+        """What this server itself wrote into the roster last."""
         self.eldest = ""
         """The id of the agent that was there first; empty when there is none."""
         for one in sorted(known, key=lambda one: (one.since, one.agent)):
@@ -86,7 +85,7 @@ class Switchboard:
         if found is None:
             raise InvalidParams.field("agent", f'"{agent[:80]}" is no agent that a worker had')
         if found.absence == 0:
-            there = ", ".join(map(str, found.workers))
+            there = ", ".join(map(str, found.workers)) or "at another server"
             raise InvalidParams.field("agent", f'"{agent}" has workers that are there: {there}; stop them first')
         await self._roster.strike(agent)
         log.info("an agent of workers is forgotten", extra={"agent": agent, "principal": found.principal})
@@ -173,6 +172,7 @@ class Switchboard:
         now = self._clock()  # a millisecond apart, so that the first is the eldest
         for place, (spec, registration) in enumerate(zip(specs, hello.agents, strict=True)):
             text = registration.SerializeToString(deterministic=True)
+            self._noted[spec.id] = now
             kept = await self._roster.enrol(Enrolled(spec.id, principal, text, since=now + place, seen=now))
             if kept.principal != principal:
                 raise _taken(spec.id)
@@ -211,7 +211,8 @@ class Switchboard:
         kept = await self._roster.list()
         for name in set(self._agents) - {entry.agent for entry in kept}:
             # Forgotten elsewhere; but who came while the roster was read is not in it yet.
-            if self._agents[name].absence and self._agents[name].seen < now - LOOK * 1000:
+            known = self._agents[name]
+            if not known.is_here and max(known.seen, known.elsewhere) < now - LOOK * 1000:
                 await self._discharge(name)
         for entry in kept:
             agent = self._agents.get(entry.agent)
@@ -220,11 +221,11 @@ class Switchboard:
                     continue  # the app has an agent of this id now
                 if (agent := self._restore(entry)) is not None:
                     await self._enlist.enlist(agent)
-            elif any(agent.workers):
-                if now - entry.seen > NOTED * 1000:
-                    await self._roster.enrol(replace(entry, seen=now))
-            else:
-                agent.seen = max(agent.seen, entry.seen)
+            elif agent.is_here:
+                self._noted[entry.agent] = now
+                await self._roster.enrol(replace(entry, seen=now))
+            elif entry.seen != self._noted.get(entry.agent):
+                agent.elsewhere = entry.seen
 
     def _restore(self, entry: Enrolled) -> DialledAgent | None:
         """An agent of the roster; None, with a line in the log, for one that this version cannot read."""
@@ -234,6 +235,7 @@ class Switchboard:
             log.error("agent %s of a worker is not served: %s", entry.agent, error.message)
             return None
         agent = self._agents[entry.agent] = DialledAgent(spec, entry.principal, self._clock, entry.seen)
+        agent.elsewhere = entry.seen if self._enlist is not None else 0
         return agent
 
 
