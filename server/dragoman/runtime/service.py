@@ -27,16 +27,7 @@ from dragoman.core.errors import (
 from dragoman.core.extensions import overlay
 from dragoman.core.identity import OPEN, Caller, Doorway, Identity
 from dragoman.core.isolation import RESERVED, Isolation
-from dragoman.core.log import (
-    Append,
-    Cut,
-    Event,
-    Head,
-    NotTerminal,
-    Refused,
-    StatusChange,
-    TaskRef,
-)
+from dragoman.core.log import Append, Cut, Event, Head, NotTerminal, Refused, StatusChange, TaskRef
 from dragoman.core.names import AGENT_ID, resolve
 from dragoman.ports import Bus, Signal, Snapshot, Store
 from dragoman.runtime.admission import Admission
