@@ -9,13 +9,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import pytest
 from tests.workers.conftest import Open
 from tests.workers.dialling import Line, dialled, registration
-from tests.workers.reading import NOW, text_of, until
+from tests.workers.reading import NOW, said, text_of, until
 
 from dragoman.app import App
 from dragoman.client import Client, message
 from dragoman.core import states
+from dragoman.runtime import run
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -203,3 +205,33 @@ async def test_the_card_of_a_worker_is_served_and_changes_with_the_next_one(open
             assert (await card(app))["name"] == "Front desk"
     async with opened() as app:
         assert (await card(app))["name"] == "Front desk"
+
+
+async def test_a_worker_that_ignores_a_cancel_is_fenced_off(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "FENCED_AFTER", 0.05)
+    async with opened() as app, at_the_desk(app) as (line, client):
+        task = (await client.send(message("go"), configuration=NOW)).task
+        turn = await line.hear("turn_start")
+        await client.cancel(task.id)
+        ended = await until(client, task.id, states.CANCELED)
+        assert said(ended).startswith("FENCED: ")
+        await line.hear("cancel")
+        await line.put_text(turn.turn_id, 1, "too late", append=False)
+        over = await line.hear("turn_over")
+        assert (over.turn_id, over.reason) == (turn.turn_id, "the task was canceled")
+        assert (await client.get(task.id)).artifacts == ended.artifacts
+
+
+async def test_of_two_turns_that_write_the_conversation_one_is_told_to_give_way(opened: Open) -> None:
+    """`context_state` is written by one turn at a time: the second is told, and its task fails."""
+    async with opened() as app, at_the_desk(app) as (line, client):
+        await line.say(credit=wk.Credit(agent_id="desk", turns=1))
+        first = (await client.send(message("a"), configuration=NOW)).task
+        second = (await client.send(message("b", context=first.context_id), configuration=NOW)).task
+        turns = {turn.task_id: turn.turn_id for turn in [await line.hear("turn_start") for _ in range(2)]}
+        status = wk.StatusChange(state=pb.TASK_STATE_COMPLETED)
+        for task in (first, second):
+            notes = wk.Notes(context_state=json.dumps({"by": task.id}))
+            await line.say(turn_end=wk.TurnEnd(turn_id=turns[task.id], status=status, notes=notes))
+            await until(client, task.id, states.COMPLETED if task is first else states.FAILED)
+        assert said(await client.get(second.id)).startswith("CONTEXT_CHANGED: ")
