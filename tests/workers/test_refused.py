@@ -169,13 +169,14 @@ async def test_more_than_may_wait_uncommitted_fails_the_task(opened: Open) -> No
 # Names and credentials ---------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_of_the_server_is_taken(opened: Open) -> None:
+async def test_an_agent_of_the_server_is_taken(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     async with opened() as app, dialled(str(app.grpc)) as line:
         await line.say(**hello(registration("echo")))
         assert await line.status() == (
             "ALREADY_EXISTS",
             'hello.agents: "echo" is an agent of the server itself; choose another id',
         )
+    assert 'a worker was refused: hello.agents: "echo" is an agent of the server itself' in caplog.text
 
 
 async def test_an_agent_belongs_to_the_principal_that_brought_it(opened: Open) -> None:

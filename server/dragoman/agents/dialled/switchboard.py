@@ -101,11 +101,16 @@ class Switchboard:
         self, frames: AsyncIterator[wk.ConnectRequest], identity: Identity, peer: str
     ) -> AsyncGenerator[wk.ConnectResponse]:
         """One worker, for as long as it is there. Raises A2AError for one that cannot be served, or breaks a rule."""
-        hello = await self._hello(frames)
-        specs = check_hello(hello)
-        agents = {spec.id: spec for spec in specs}
-        self._check(agents, identity)
-        await self._enrol(hello, specs, identity.principal)
+        try:
+            hello = await self._hello(frames)
+            specs = check_hello(hello)
+            agents = {spec.id: spec for spec in specs}
+            self._check(agents, identity)
+            await self._enrol(hello, specs, identity.principal)
+        except (InvalidParams, AgentTaken) as error:
+            fields = {"principal": identity.principal, "peer": peer}
+            log.warning("a worker was refused: %s", error.message, extra=fields)
+            raise
         worker = Connection(
             hello.name,
             peer,
