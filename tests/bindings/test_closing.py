@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from pathlib import Path
 
+import grpc
+import pytest
+from tests.callers import ByHeader, named
+
+from dragoman import Turn, agent
+from dragoman.app import open_app
+from dragoman.bindings import closing
 from dragoman.bindings.closing import Streams
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
 from dragoman.core.identity import NOBODY, Identity
+from dragoman.settings import Address, Settings
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
 ALICE = Identity("alice", key="a")
 BOB = Identity("bob", key="b")
@@ -91,3 +103,51 @@ async def test_a_client_that_goes_away_is_no_end_of_ours() -> None:
     alice.task.cancel()
     await asyncio.wait((alice.task,))
     assert (alice.task.cancelled(), alice.why) == (True, None)
+
+
+@agent
+async def floods(turn: Turn) -> AsyncIterator[str]:
+    """Always has something more to say."""
+    while True:
+        yield "x" * 2000
+
+
+class Known(ByHeader):
+    """Callers by a header, all with one key, which may be withdrawn."""
+
+    withdrawn = False
+
+    async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
+        identity = await super().authenticate(headers)
+        return replace(identity, key="key-1") if identity else None
+
+    async def check(self, identity: Identity) -> None:
+        if self.withdrawn:
+            raise Unauthenticated("the key was revoked")
+
+
+async def test_a_busy_stream_over_grpc_ends_with_a_status_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC has an event in hand almost always. Canceled then, a call would end without a word to its reader."""
+    monkeypatch.setattr(closing, "LOOK_AGAIN", 0.01)
+    known = Known()
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", drain=0)
+    async with (
+        open_app(settings, [floods], known) as app,
+        grpc.aio.insecure_channel(str(app.grpc)) as channel,
+        asyncio.timeout(20),
+    ):
+        asked = pb.SendMessageRequest(message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")]))
+        call = rpc.A2AServiceStub(channel).SendStreamingMessage(asked, metadata=tuple(named("alice").items()))
+
+        async def read() -> None:
+            seen = 0
+            async for _ in call:
+                seen += 1
+                known.withdrawn = seen > 50
+
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await read()
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert ended.value.details() == "the key was revoked"
+        await app.drain(0)

@@ -28,6 +28,16 @@ class Stream:
     """One open stream, and who reads it, as soon as that is known."""
 
     identity: Identity = NOBODY
+    sending: bool = False
+    """gRPC has an event of it in hand. Canceled then, the call would end without a status, and its reader wait on."""
+    ended: A2AError | None = None
+    """Why the server ends it, said while it was sending."""
+
+    def sent(self) -> None:
+        """The event is on its way. Raises why the server ended the stream meanwhile."""
+        self.sending = False
+        if self.ended is not None:
+            raise self.ended
 
 
 class Streams:
@@ -84,8 +94,11 @@ class Streams:
                 continue
 
     def _withdraw(self, key: str, error: A2AError) -> None:
-        theirs = [task for task, stream in self._tasks.items() if stream.identity.key == key]
-        for task in theirs:
+        theirs = [(task, stream) for task, stream in self._tasks.items() if stream.identity.key == key]
+        for task, stream in theirs:
+            if stream.sending:
+                stream.ended = error
+                continue
             self._withdrawn[task] = error
             task.cancel()
         _log.info("streams are ended: %s", error.message, extra={"key": key, "streams": len(theirs)})

@@ -213,7 +213,9 @@ class _Method:
                 async with aclosing(self._operation(call, asked)) as events:
                     while lot := await events.lot():
                         for event in lot:
+                            stream.sending = True
                             yield frame(show(event), turn and event.ends)
+                            stream.sent()
         except Exception as error:
             await self._refuse(context, error, access)
         except asyncio.CancelledError:
