@@ -19,7 +19,7 @@ from dragoman.core import states
 from dragoman.core.erasing import Selection
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Key, NewTask
-from dragoman.core.names import Owner, id_of, new_key
+from dragoman.core.names import Owner, new_key
 from dragoman.core.pages import Query
 from dragoman.stores.postgres import PostgresStore, blobs, database, open_store, sessions, trouble
 from dragoman.testing.changes import (
@@ -319,7 +319,7 @@ async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(own: 
     """It is stopped, or crashes, under load, and comes back within the patience of those who write."""
     store = await open_store(own.url())
     acknowledged: list[Appended] = []
-    uncertain: list[Append] = []
+    refused: list[Append] = []
     stop = asyncio.Event()
 
     async def write() -> None:
@@ -330,7 +330,7 @@ async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(own: 
                 acknowledged.append(claimed)
                 acknowledged.append(await store.append(by_runner(claimed, status(states.COMPLETED, "done"), end=True)))
             except Unavailable:
-                uncertain.append(change)
+                refused.append(change)
 
     async def more_than(number: int) -> None:
         while len(acknowledged) < number:  # noqa: ASYNC110 - nobody tells
@@ -343,7 +343,7 @@ async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(own: 
     await more_than(len(acknowledged) + 100)
     stop.set()
     await asyncio.gather(*writers)
-    assert len(uncertain) <= 8  # only those whose commit was under way
+    assert refused == []
     for appended in acknowledged:
         assert (await store.versions([appended.head.ref]))[appended.head.ref.key] >= appended.head.last
     (row,) = await execute(own.url(), "SELECT count(*) FROM (SELECT task FROM log GROUP BY task HAVING count(*) > 2) x")
@@ -412,25 +412,73 @@ async def test_a_session_that_the_store_lost_is_not_renewed(store: PostgresStore
         await asyncio.to_thread(store.renew, session, 10)
 
 
-async def test_a_commit_that_nobody_answered_is_said_to_be_uncertain(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was done: the caller is told to look, and the store does not try it again."""
-    execute_ = asyncpg.Connection.execute
+class Breaking:
+    """Breaks the connection at the next commit: after it was done, or before."""
 
-    async def breaks(self: asyncpg.Connection, sql: str, *values: object, **options: Any) -> object:
-        said = await execute_(self, sql, *values, **options)
-        if sql == "COMMIT":
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
+        self.broken = 0
+        execute = asyncpg.Connection.execute
+
+        async def breaks(connection: asyncpg.Connection, sql: str, *values: object, **options: Any) -> object:
+            if sql != "COMMIT" or self.broken:
+                return await execute(connection, sql, *values, **options)
+            self.broken += 1
+            if done:
+                await execute(connection, sql)
+            connection.terminate()
             raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
-        return said
 
+        monkeypatch.setattr(asyncpg.Connection, "execute", breaks)
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_a_commit_that_nobody_answered_is_done_once(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    """Whoever asks again with the same mark is told that it was done, or does it."""
+    claimed = await running(store)
+    breaking = Breaking(monkeypatch, done=done)
+    appended = await store.append(by_runner(claimed, chunk("out", "x")))
+    assert breaking.broken == 1
+    assert [event.sequence for event in appended.events] == [2]
+    assert [event.sequence for event in await store.events(claimed.head.ref, 0)] == [1, 2]
+
+
+async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
+    own: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "UNCERTAIN", 0.2)
+    store = await open_store(own.url())
     change = created(new_ref())
-    with monkeypatch.context() as patched:
-        patched.setattr(asyncpg.Connection, "execute", breaks)
-        with pytest.raises(Unavailable, match="whether this request was done is not known"):
-            await store.append(change)
+    breaking = Breaking(monkeypatch, done=True)
+    transact = database.transact
+
+    async def stops(*arguments: Any) -> Any:
+        try:
+            return await transact(*arguments)
+        finally:
+            if breaking.broken:
+                await asyncio.to_thread(own.stop)
+
+    monkeypatch.setattr(database, "transact", stops)
+    with pytest.raises(Unavailable, match="whether this request was done is not known"):
+        await store.append(change)
+    await asyncio.to_thread(own.start)
     assert (await store.versions([change.task])) == {change.task.key: 1}
-    assert id_of(change.task.key)
+    await store.close()
+
+
+async def test_marks_of_commits_are_kept_for_a_while_only(
+    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(store)
+    await store.tidy()
+    (row,) = await execute(postgres_url, "SELECT count(*) FROM commits")
+    assert row[0] > 0
+    monkeypatch.setattr(database, "MARKED", -10.0)  # those of the next seconds, too
+    await store.tidy()
+    (after,) = await execute(postgres_url, "SELECT count(*) FROM commits")
+    assert after[0] < row[0]
 
 
 async def test_a_copy_is_left_to_the_tools_of_the_database(store: PostgresStore, tmp_path: Any) -> None:

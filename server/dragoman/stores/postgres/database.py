@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -31,6 +33,10 @@ PATIENCE: Final = 10.0
 """Seconds for which a server that is away is asked again, before whoever waits is told."""
 READ_PATIENCE: Final = 5.0
 """The same for those who only read."""
+UNCERTAIN: Final = 60.0
+"""The same for a commit that nobody answered."""
+MARKED: Final = 600.0
+"""Seconds for which the mark of a commit is kept."""
 PAUSE: Final = 0.1
 COLLISIONS: Final = 5
 """Attempts of a transaction that others undo."""
@@ -156,11 +162,22 @@ class Database:
         except Exception as error:
             raise outage(error) from error
 
+    async def forget_marks(self) -> None:
+        """Removes the marks of commits that nobody can ask about any more."""
+        await self.change(_forget_marks)
+
     async def _change(self, connections: Pool, begin: str, write: Callable[[Connection], Awaitable[T]]) -> T:
+        marked = f"{begin}; INSERT INTO commits VALUES ('\\x{_mark(time.time(), secrets.token_bytes(10)).hex()}')"
+        unanswered: list[T] = []
+
         async def once() -> T:
             connection = await connections.acquire()
             try:
-                return await transact(connection, begin, write)
+                return await transact(connection, marked, write, unanswered)
+            except asyncpg.UniqueViolationError as error:
+                if unanswered and error.constraint_name == "commits_pkey":  # it was done, after all
+                    return unanswered[-1]
+                raise
             finally:
                 with suppress(Exception):  # what is committed is not tried again because of this
                     await connections.release(connection)
@@ -168,26 +185,34 @@ class Database:
         try:
             return await self._patiently(once, PATIENCE)
         except Exception as error:
-            raise outage(error) from error
+            raise outage(Uncertain(str(error)) if unanswered and is_away(error) else error) from error
 
     async def _patiently(self, once: Callable[[], Awaitable[T]], patience: float) -> T:
         loop = asyncio.get_running_loop()
-        until, collisions = loop.time() + patience, 0
+        begun, collisions = loop.time(), 0
+        until = begun + patience
         while True:
             try:
                 return await once()
             except Exception as error:
                 if has_collided(error) and collisions < COLLISIONS:
                     collisions += 1
-                elif is_away(error) and not isinstance(error, Uncertain) and loop.time() < until:
+                elif isinstance(error, Uncertain) and loop.time() < begun + UNCERTAIN:
+                    until = begun + UNCERTAIN
+                elif is_away(error) and loop.time() < until:
                     log.debug("the store is away; it is asked again: %s", explain(error))
                     await asyncio.sleep(PAUSE)
                 else:
                     raise
 
 
-async def transact(connection: Connection, begin: str, write: Callable[[Connection], Awaitable[T]]) -> T:
-    """One transaction. Raises Uncertain when the connection breaks in the commit."""
+async def transact(
+    connection: Connection, begin: str, write: Callable[[Connection], Awaitable[T]], unanswered: list[T]
+) -> T:
+    """One transaction. Raises Uncertain when the connection breaks in the commit, and notes what it would have given.
+
+    Begun once more with the same mark it fails on that if it was done; it waits for it if it is still being done.
+    """
     try:
         await connection.execute(begin)
         result = await write(connection)
@@ -200,8 +225,17 @@ async def transact(connection: Connection, begin: str, write: Callable[[Connecti
         said: Any = await connection.execute("COMMIT")
     except Exception as error:
         if is_away(error):
+            unanswered.append(result)
             raise Uncertain(str(error)) from error
         raise
     if said != "COMMIT":  # what failed in it was swallowed
         raise RuntimeError(f"the transaction was undone: {said}")
     return result
+
+
+def _mark(seconds: float, entropy: bytes) -> bytes:
+    return int(seconds * 1000).to_bytes(6, "big") + entropy
+
+
+async def _forget_marks(connection: Connection) -> None:
+    await connection.execute("DELETE FROM commits WHERE mark < $1", _mark(time.time() - MARKED, b""))

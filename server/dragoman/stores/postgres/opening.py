@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import asyncpg
 from asyncpg import Connection
@@ -95,4 +95,6 @@ def _without_secrets(text: str, url: str) -> str:
         password = urlsplit(url).password
     except ValueError:
         password = None
-    return text.replace(password, "***") if password else text
+    for said in (password, unquote(password)) if password else ():
+        text = text.replace(said, "***")
+    return text

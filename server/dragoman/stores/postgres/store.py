@@ -150,6 +150,7 @@ class PostgresStore:
         return await self._database.look(sessions.alive, self._database.at)
 
     async def tidy(self) -> Tidied:
+        await self._database.forget_marks()
         done = Tidied(await self._folder.join(), await self._folder.cut(), await blobs.sweep(self._database))
         if done != Tidied():
             log.info("tidied the store: %s", done)
