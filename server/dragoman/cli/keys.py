@@ -48,7 +48,9 @@ def create(
     store: Annotated[
         str,
         typer.Option(
-            "--store", metavar="URL", help="In this store, without a server: sqlite:///PATH. It is made if need be."
+            "--store",
+            metavar="URL",
+            help="In this store, without a server: sqlite:///PATH or postgresql://... It is made if need be.",
         ),
     ] = "",
     grpc: Grpc = LOCAL,
