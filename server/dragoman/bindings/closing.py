@@ -29,15 +29,9 @@ class Stream:
 
     identity: Identity = NOBODY
     sending: bool = False
-    """gRPC has an event of it in hand. Canceled then, the call would end without a status, and its reader wait on."""
+    """gRPC has events of it in hand. Canceled then, the call would end without a status, and its reader wait on."""
     ended: A2AError | None = None
-    """Why the server ends it, said while it was sending."""
-
-    def sent(self) -> None:
-        """The event is on its way. Raises why the server ended the stream meanwhile."""
-        self.sending = False
-        if self.ended is not None:
-            raise self.ended
+    """Why the server ends it, said while it was sending: to be raised as soon as gRPC has let go of an event."""
 
 
 class Streams:

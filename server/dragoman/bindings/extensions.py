@@ -21,10 +21,11 @@ OLD_HEADER: Final = "X-A2A-Extensions"
 
 def shown(uris: Sequence[str]) -> Callable[[Event], Event]:
     """What makes an event what a caller who named these extensions is shown."""
-    return stamped if RESUME.uri in uris else _as_it_is
+    return stamped if RESUME.uri in uris else as_it_is
 
 
-def _as_it_is(event: Event) -> Event:
+def as_it_is(event: Event) -> Event:
+    """What is shown to a caller who named none of them."""
     return event
 
 

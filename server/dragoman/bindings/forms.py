@@ -50,7 +50,8 @@ Frame = Callable[[Event, bool], bytes]
 """What turns an event into the bytes that a stream writes."""
 
 
-def _untouched(event: Event, final: bool) -> bytes:
+def untouched(event: Event, final: bool) -> bytes:
+    """The form of 1.0 over gRPC: what the store gave."""
     return event.data
 
 
@@ -69,7 +70,7 @@ _FASTA2A: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
 _RUST: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
 
 V1: Final = Forms(
-    grpc=_untouched,
+    grpc=untouched,
     sse=SseForm(lambda event, final: _V1_JSON.encode(event)),
     json=Form(lambda event, final: _V1_JSON.encode(event)),
 )
@@ -88,7 +89,7 @@ def _in_envelope(event: pb.StreamResponse) -> bytes:
 
 
 RUST: Final = Forms(
-    grpc=_untouched,
+    grpc=untouched,
     sse=SseForm(lambda event, final: _in_envelope(event)),
     json=Form(lambda event, final: _RUST.encode(event)),
 )

@@ -22,6 +22,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[i
 from dragoman.bindings import (
     callers,
     extensions,
+    forms,
     grpc_port,
     methods,
     ops,
@@ -210,12 +211,16 @@ class _Method:
                 stream.identity = call.caller.identity
                 assert self._operation is not None
                 show = extensions.shown(call.extensions)
+                untouched = frame is forms.untouched and show is extensions.as_it_is
                 async with aclosing(self._operation(call, asked)) as events:
                     while lot := await events.lot():
+                        stream.sending = True
                         for event in lot:
-                            stream.sending = True
-                            yield frame(show(event), turn and event.ends)
-                            stream.sent()
+                            # Two calls for each event would be 2 % of what gRPC takes for it.
+                            yield event.data if untouched else frame(show(event), turn and event.ends)
+                            if stream.ended is not None:
+                                raise stream.ended
+                        stream.sending = False
         except Exception as error:
             await self._refuse(context, error, access)
         except asyncio.CancelledError:
