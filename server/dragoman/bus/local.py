@@ -16,6 +16,8 @@ class LocalBus:
     Jobs and signals are handed over on the loop's next turn, never inside the caller's.
     """
 
+    trouble = ""
+
     def __init__(self) -> None:
         self._followers: dict[TaskRef, list[Callable[[Sequence[Event]], None]]] = {}
         self._workers: dict[str, list[Callable[[Job], None]]] = {}

@@ -34,8 +34,16 @@ Stop = Callable[[], Awaitable[None]]
 class Bus(Protocol):
     """Hints and committed events between processes. May lose, repeat and reorder: the store is the truth."""
 
+    @property
+    def trouble(self) -> str:
+        """Why others hear late of what is said, in a few words without anything secret; empty while all is well."""
+        ...
+
     def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
-        """Tells all who follow the task. Only for events that are committed."""
+        """Tells all who follow the task. Only for events that are committed.
+
+        An event may arrive without its data, where it is too large to be carried: then it is in the store.
+        """
         ...
 
     async def follow(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Stop:

@@ -61,6 +61,10 @@ class Follower:
                 continue
             if event.sequence != self.last + 1:
                 self._clear()
+            if not event.data:  # too large for the bus: whoever wants it reads it
+                self._clear()
+                self.last = event.sequence
+                continue
             self._window.append(event)
             self._bytes += len(event.data)
             self.last = event.sequence

@@ -1,0 +1,66 @@
+"""Messages on the bus: what goes in comes out, within the size that the server allows, and nothing else does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.bus.nats import frames
+from dragoman.bus.nats.frames import Hello, Subjects, Unreadable
+from dragoman.core.log import Event, TaskRef
+from dragoman.core.names import Owner
+from dragoman.ports import Job, Signal
+
+texts = st.text(st.characters(), max_size=20)
+refs = st.builds(TaskRef, st.builds(Owner, texts, texts), st.binary(min_size=16, max_size=16))
+events = st.lists(
+    st.builds(Event, st.integers(1, 2**63), st.binary(min_size=1, max_size=60), st.integers(0, 8), st.booleans())
+)
+
+
+@given(events, st.integers(20, 200))
+def test_events_come_out_as_they_went_in_but_for_what_is_too_large(said: list[Event], limit: int) -> None:
+    messages = list(frames.events(said, limit))
+    assert all(len(message) <= limit for message in messages)
+    found = [event for message in messages for event in frames.read_events(message)]
+    assert [(one.sequence, one.state, one.ends) for one in found] == [
+        (one.sequence, one.state, one.ends) for one in said
+    ]
+    for one, other in zip(found, said, strict=True):
+        assert one.data in (other.data, b"")
+        assert bool(one.data) == (len(other.data) + 15 <= limit)
+
+
+@given(texts, refs, st.sampled_from(Signal))
+def test_jobs_and_signals_come_out_as_they_went_in(agent: str, ref: TaskRef, signal: Signal) -> None:
+    assert frames.read_job(frames.job(Job(agent, ref))) == Job(agent, ref)
+    assert frames.read_signal(frames.signal(ref, signal)) == (ref, signal)
+
+
+@given(st.binary())
+def test_whatever_arrives_is_read_or_refused(message: bytes) -> None:
+    for read in (frames.read_events, frames.read_job, frames.read_signal, frames.read_hello):
+        for one in (message, b"\x01" + message):
+            try:
+                read(one)
+            except Unreadable:
+                continue
+
+
+@pytest.mark.parametrize("text", ["", "one two", "x" * 65, "a\n", "é"])
+def test_names_in_a_hello_may_be_shown(text: str) -> None:
+    with pytest.raises(Unreadable):
+        frames.read_hello(frames.hello(Hello(text, "abc", False)))
+    with pytest.raises(Unreadable):
+        frames.read_hello(frames.hello(Hello("abc", text, False)))
+
+
+@given(refs, texts)
+def test_nothing_that_a_caller_wrote_is_in_a_subject(ref: TaskRef, agent: str) -> None:
+    subjects = Subjects("prefix", "0a")
+    for subject in (subjects.events(ref), subjects.jobs(agent or "a")):
+        assert re.fullmatch(r"prefix\.0a\.(event|job)\.[A-Za-z0-9_-]+", subject)
+    assert subjects.events(ref) != subjects.events(TaskRef(Owner(ref.owner.scope + "x", ref.owner.principal), ref.key))

