@@ -32,7 +32,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.identity import Doorway
 from dragoman.loading import load_agents
 from dragoman.lock import StoreInUseError, StoreLock, hold
-from dragoman.ports import Agent, Authenticator, Copied, Outbound, Store
+from dragoman.ports import Agent, Authenticator, Bus, Copied, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.keyring import Keyring
@@ -127,8 +127,7 @@ async def open_app(
         agents = [*agents, *switchboard.agents]
         root = settings.root or (switchboard.eldest if settings.workers_only else "")
         _check_names(settings, agents)
-        bus = LocalBus()
-        stack.push_async_callback(bus.close)
+        bus = await _open_bus(stack, settings, store.epoch)
         certificates = _certificates(stack, settings)
         if outbound is None:
             outbound = guard(settings)
@@ -230,6 +229,7 @@ async def open_app(
             openapi=openapi_files(),
             blobs=store.blobs,
             keys=signer.keys if settings.push else None,
+            trouble=lambda: bus.trouble,
         )
         at_grpc = await _listen(
             stack,
@@ -354,6 +354,25 @@ async def _open_postgres(settings: Settings, make: bool) -> Store:
         )
     except postgres.Unusable as error:
         raise _trouble(settings.store_name, error) from None  # what caused it may hold a password
+
+
+async def _open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus:
+    """Raises StartError, SettingsError."""
+    here, url = LocalBus(), settings.bus.get_secret_value()
+    stack.push_async_callback(here.close)
+    if not url:
+        return here
+    if not settings.is_shared:
+        raise SettingsError("--bus: one server alone has an SQLite store, so there is nobody to tell; see --store")
+    try:
+        from dragoman.bus import nats
+    except ImportError as error:
+        raise StartError("--bus: NATS needs one more package: pip install 'dragoman[nats]'") from error
+    try:
+        address = nats.Address.parse(url, settings.bus_credentials, settings.bus_ca)
+    except nats.BadAddress as error:
+        raise SettingsError(f"--bus: {error}") from None
+    return await stack.enter_async_context(nats.open_bus(here, address, prefix=settings.bus_prefix, epoch=epoch))
 
 
 TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, Damaged)

@@ -149,6 +149,14 @@ class Settings(BaseSettings):
     """Connections to PostgreSQL, besides three that are kept for appends, for the session and for links."""
     postgres_pooler: bool = False
     """A pooler stands before PostgreSQL and may give each transaction another connection."""
+    bus: SecretStr = SecretStr("")
+    """Where servers of one store meet: `nats://` or `tls://`, several with commas; empty: nowhere but in the store."""
+    bus_prefix: str = Field(default="dragoman", max_length=100, pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")
+    """What its subjects begin with: another one for each store."""
+    bus_credentials: Path | None = None
+    """Who we are there: a user's JWT and seed, as `nsc` makes them."""
+    bus_ca: Path | None = None
+    """Certificates (PEM) of which one vouches for it, besides those that the system knows."""
     fold_rows: int = Field(default=256, ge=0)
     """Rows by which a task's artifacts grew, after which the store joins them; 0: never. No answer changes."""
     cut_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)

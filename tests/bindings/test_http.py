@@ -32,6 +32,12 @@ async def test_a_server_may_have_other_reasons_not_to_be_ready() -> None:
         assert answer.status == 503
 
 
+async def test_a_server_whose_bus_is_away_is_ready_and_says_so() -> None:
+    async with over_http(FakeService(), trouble=lambda: "it is away") as client, client.get("/readyz") as answer:
+        assert answer.status == 200
+        assert await answer.json() == {"status": "degraded", "reason": "bus: it is away"}
+
+
 @pytest.mark.parametrize("path", ["/nope", "/v1/nope", f"/{RESOURCE}/nope", "/tasks/", "/openapi/nope"])
 async def test_a_path_that_nothing_serves_is_not_found(path: str) -> None:
     async with over_http(FakeService()) as client, client.get(path) as answer:

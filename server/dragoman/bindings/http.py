@@ -238,6 +238,8 @@ class _Site:
             return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE)
         if not self._options.ready():
             return web.json_response({"status": "not ready"}, status=503, headers=_NO_STORE)
+        if trouble := self._options.trouble():
+            return web.json_response({"status": "degraded", "reason": f"bus: {trouble}"}, headers=_NO_STORE)
         return web.json_response({"status": "ok"}, headers=_NO_STORE)
 
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:

@@ -94,6 +94,10 @@ def _always() -> bool:
     return True
 
 
+def _nothing() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions(Options):
     """What only HTTP is told."""
@@ -115,3 +119,5 @@ class HttpOptions(Options):
     """What `/.well-known/jwks.json` serves, where letters are signed."""
     ready: Callable[[], bool] = _always
     """Further conditions for `/readyz`."""
+    trouble: Callable[[], str] = _nothing
+    """What is wrong with the bus, if anything: everything is served, but `/readyz` says it."""

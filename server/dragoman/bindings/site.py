@@ -28,7 +28,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Health": {
         "type": "object",
         "required": ["status"],
-        "properties": {"status": {"type": "string", "enum": ["ok", "draining", "not ready"]}},
+        "properties": {
+            "status": {
+                "type": "string",
+                "enum": ["ok", "degraded", "draining", "not ready"],
+                "description": "`degraded`: everything is served, but servers hear late of each other.",
+            },
+            "reason": {"type": "string", "description": "Why it is degraded."},
+        },
     },
     "Keys": {
         "type": "object",

@@ -19,6 +19,7 @@ _LIMITS: Final = "Limits"
 _KEEPING: Final = "How long tasks are kept"
 _PROTOCOL: Final = "Protocol"
 _PUSH: Final = "Push notifications"
+_SERVERS: Final = "Several servers on one store"
 
 
 def _option(*names: str, help: str, metavar: str | None = None, panel: str | None = None) -> Any:
@@ -45,6 +46,28 @@ def serve(
             metavar="URL",
             help="Where tasks are kept: sqlite:///PATH, postgresql://USER@HOST/DB. [sqlite:///dragoman.db]",
         ),
+    ] = None,
+    bus: Annotated[
+        str | None,
+        _option(
+            "--bus", metavar="URL", panel=_SERVERS, help="How they tell each other: nats://HOST:4222. [not at all]"
+        ),
+    ] = None,
+    bus_prefix: Annotated[
+        str | None,
+        _option(
+            "--bus-prefix",
+            metavar="NAME",
+            panel=_SERVERS,
+            help="What subjects begin with; each store its own. [dragoman]",
+        ),
+    ] = None,
+    bus_credentials: Annotated[
+        Path | None, _option("--bus-credentials", metavar="PATH", panel=_SERVERS, help="A .creds file of NATS. [none]")
+    ] = None,
+    bus_ca: Annotated[
+        Path | None,
+        _option("--bus-ca", metavar="PATH", panel=_SERVERS, help="Who vouches for it besides the system's, in PEM."),
     ] = None,
     root: Annotated[
         str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,14 @@ class Address:
         if user is not None and credentials is not None:
             raise BadAddress("has credentials, and so has --bus-credentials; say one or the other")
         token, user = (user, None) if password is None else (None, user)
-        return cls(tuple(servers), user, password, token, credentials, authority)
+        if credentials is not None and not os.access(credentials, os.R_OK):
+            raise BadAddress(f"has no credentials: --bus-credentials {credentials} cannot be read")
+        found = cls(tuple(servers), user, password, token, credentials, authority)
+        try:
+            found.context()
+        except OSError as error:
+            raise BadAddress(f"cannot be checked: --bus-ca {authority} holds no certificates in PEM: {error}") from None
+        return found
 
     def without_secrets(self, text: str) -> str:
         """A text of others, as it may be logged."""

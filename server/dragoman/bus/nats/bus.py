@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -45,12 +46,12 @@ WORKERS: Final = "workers"
 
 
 @asynccontextmanager
-async def open_bus(here: Bus, address: Address, *, prefix: str, epoch: str, server: str) -> AsyncIterator[NatsBus]:
+async def open_bus(here: Bus, address: Address, *, prefix: str, epoch: str, server: str = "") -> AsyncIterator[NatsBus]:
     """The bus of a store's servers, for as long as the block runs; connected, if that can be done at once.
 
-    here: the bus of this process. epoch: the store's. server: hex that nobody else has.
+    here: the bus of this process. epoch: the store's. server: a name that no other has; drawn when there is none.
     """
-    bus = NatsBus(here, address, prefix=prefix, epoch=epoch, server=server)
+    bus = NatsBus(here, address, prefix=prefix, epoch=epoch, server=server or os.urandom(8).hex())
     await bus.start()
     try:
         yield bus
