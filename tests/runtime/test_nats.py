@@ -1,0 +1,232 @@
+"""Runtimes on one PostgreSQL and one NATS: any request anywhere, and NATS makes it quick but nothing depends on it.
+
+Where the rounds that ask the store are put off, only the bus can have brought what is seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.nats import PREFIX, WHO, NatsServer
+from tests.runtime.test_fencing import until
+from tests.runtime.world import World, collect, kinds, state, texts, world
+
+from dragoman import Turn
+from dragoman.bus.local import LocalBus
+from dragoman.bus.nats import Address, NatsBus, open_bus
+from dragoman.core.log import Event, TaskRef
+from dragoman.runtime import dispatch, follow
+from dragoman.stores.postgres import open_store
+
+_servers = (f"{os.getpid():x}s{number}" for number in count())
+
+
+class Pair(NamedTuple):
+    """Two servers."""
+
+    one: World
+    other: World
+    buses: tuple[NatsBus, NatsBus]
+
+
+@pytest.fixture
+def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks the store for what it was not told."""
+    monkeypatch.setattr(dispatch, "LOOK", 3600.0)
+    monkeypatch.setattr(follow, "ROUND", 3600.0)
+
+
+@asynccontextmanager
+async def pair(folder: Path, url: str, server: NatsServer, agent: Any, **options: Any) -> AsyncIterator[Pair]:
+    """Two runtimes with an agent; `options` are the first one's."""
+    address = Address.parse(server.url(WHO))
+    stores = [await open_store(url) for _ in range(2)]
+    epoch = stores[0].epoch
+    async with (
+        open_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as first,
+        open_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as second,
+        world(folder, agent, store=stores[0], bus=first, alone=False, **options) as one,
+        world(folder, agent, store=stores[1], bus=second, alone=False) as other,
+    ):
+        yield Pair(one, other, (first, second))
+
+
+def reads_of(store: Any) -> list[TaskRef]:
+    """The tasks whose events are read from a store, from now on."""
+    reads: list[TaskRef] = []
+    events = store.events
+
+    async def counted(ref: TaskRef, after: int, *rest: Any) -> Sequence[Event]:
+        reads.append(ref)
+        found: Sequence[Event] = await events(ref, after, *rest)
+        return found
+
+    store.events = counted
+    return reads
+
+
+@pytest.mark.usefixtures("no_rounds")
+async def test_who_follows_elsewhere_sees_every_event_without_a_look_into_the_store(
+    tmp_path: Path, postgres_url: str, nats: NatsServer
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def counts(turn: Turn) -> None:
+        begun.set()
+        await go_on.wait()
+        for number in range(100):
+            turn.chunk(str(number))
+            await turn.flush()
+
+    async with pair(tmp_path, postgres_url, nats, counts) as servers:
+        task = await servers.one.start()
+        await begun.wait()
+        reads = reads_of(servers.other.store)
+        following = [asyncio.create_task(collect(servers.other.follow(task.id))) for _ in range(5)]
+        (ref,) = (run.head.ref for run in servers.one.runtime.dispatch._runs.values())
+        await until(lambda: _waiting(servers.other, ref) == 5)
+        go_on.set()
+        for shown in await asyncio.gather(*following):
+            assert kinds(shown)[-101:] == [*map(str, range(100)), "COMPLETED"]
+        assert reads == []
+
+
+def _waiting(world: World, ref: TaskRef) -> int:
+    """How many wait for the next event of a task."""
+    service: Any = world.runtime.service
+    follower = service._followers._live.get(ref)
+    return len(follower._waiters) if follower else 0
+
+
+@pytest.mark.usefixtures("no_rounds")
+async def test_a_cancel_reaches_the_server_that_runs_the_task(
+    tmp_path: Path, postgres_url: str, nats: NatsServer
+) -> None:
+    begun = asyncio.Event()
+
+    async def waits(turn: Turn) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with pair(tmp_path, postgres_url, nats, waits) as servers:
+        task = await servers.one.start()
+        await begun.wait()
+        assert state(await servers.other.cancel(task.id)) == "CANCELED"
+        assert servers.one.runtime.dispatch.running == 0
+
+
+@pytest.mark.usefixtures("no_rounds")
+async def test_a_message_reaches_the_turn_that_waits_for_it_elsewhere(
+    tmp_path: Path, postgres_url: str, nats: NatsServer
+) -> None:
+    begun = asyncio.Event()
+
+    async def listens(turn: Turn) -> str:
+        begun.set()
+        async for message in turn.messages():
+            return f"heard {message.text}"
+        return "nothing"
+
+    async with pair(tmp_path, postgres_url, nats, listens) as servers:
+        task = await servers.one.start()
+        await begun.wait()
+        done = await servers.other.send("the word", task_id=task.id)
+        assert (state(done), texts(done)) == ("COMPLETED", ["heard the word"])
+
+
+@pytest.mark.usefixtures("no_rounds")
+async def test_a_send_that_waits_is_answered_when_another_server_has_run_its_task(
+    tmp_path: Path, postgres_url: str, nats: NatsServer
+) -> None:
+    """The first server has one slot, which is taken."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    ran: list[str] = []
+
+    async def echo(turn: Turn) -> str:
+        ran.append(turn.text)
+        if turn.text == "first":
+            begun.set()
+            await go_on.wait()
+        return turn.text
+
+    async with pair(tmp_path, postgres_url, nats, echo, slots=1) as servers:
+        first = asyncio.create_task(servers.one.send("first"))
+        await begun.wait()
+        for number in range(20):
+            task = await servers.one.send(str(number))
+            assert (state(task), texts(task)) == ("COMPLETED", [str(number)])
+        go_on.set()
+        assert texts(await first) == ["first"]
+    assert ran == ["first", *map(str, range(20))]
+
+
+async def test_nats_goes_and_comes_back_and_nobody_misses_anything(
+    tmp_path: Path, postgres_url: str, own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "LOOK", 0.05)
+    monkeypatch.setattr(follow, "ROUND", 0.05)
+    steps: asyncio.Queue[str] = asyncio.Queue()
+    waiting: dict[str, asyncio.Queue[str]] = {}
+
+    async def says(turn: Turn) -> None:
+        mine = waiting[turn.text] = asyncio.Queue()
+        steps.put_nowait(turn.text)
+        while word := await mine.get():
+            turn.chunk(word)
+            await turn.flush()
+
+    async with pair(tmp_path, postgres_url, own_nats, says) as servers:
+        tasks = [await (servers.one, servers.other)[number % 2].start(str(number)) for number in range(10)]
+        for _ in tasks:
+            await steps.get()
+        following = [
+            asyncio.create_task(collect((servers.other, servers.one)[number % 2].follow(task.id)))
+            for number, task in enumerate(tasks)
+        ]
+
+        def say(word: str) -> None:
+            for queue in waiting.values():
+                queue.put_nowait(word)
+
+        say("a")
+        own_nats.stop()
+        await until(lambda: all(bus.trouble for bus in servers.buses))
+        say("b")
+        late = await servers.one.start("late")
+        following.append(asyncio.create_task(collect(servers.other.follow(late.id))))
+        await steps.get()
+        own_nats.start()
+        await until(lambda: not any(bus.trouble for bus in servers.buses))
+        say("c")
+        say("")
+        for shown, task in zip(await asyncio.gather(*following), [*tasks, late], strict=True):
+            assert kinds(shown)[-1] == "COMPLETED"
+            said = texts(await servers.other.get(task.id))
+            assert said == (["c"] if task is late else ["abc"])
+
+
+async def test_a_cancel_while_nats_is_away_is_done_when_it_is_back(
+    tmp_path: Path, postgres_url: str, own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def waits(turn: Turn) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("dragoman.runtime.service.CANCEL_WAIT", 0.0)
+    async with pair(tmp_path, postgres_url, own_nats, waits) as servers:
+        task = await servers.one.start()
+        await begun.wait()
+        own_nats.stop()
+        await until(lambda: all(bus.trouble for bus in servers.buses))
+        assert state(await servers.other.cancel(task.id)) != "CANCELED"
+        own_nats.start()
+        assert state(await servers.one.ended(task.id)) == "CANCELED"
