@@ -36,7 +36,8 @@ SETTLE: Final = 1.0
 PING: Final = 5.0
 """Seconds between two looks whether a silent NATS is there; two without an answer, and it is away."""
 
-SHORTEST, LONGEST = 0.1, 5.0
+SHORTEST: Final = 0.1
+LONGEST: Final = 5.0
 """Seconds between attempts: they double, and a random part is taken off."""
 
 QUEUE_BYTES: Final = 16 * 1024 * 1024
