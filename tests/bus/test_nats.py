@@ -191,19 +191,30 @@ async def test_who_comes_late_hears_the_signals_of_those_who_are_there(nats: Nat
             await until(lambda: heard.signals)
 
 
-async def test_signals_are_kept_for_a_while_only(nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signals_are_kept_for_a_while_only(own_nats: NatsServer) -> None:
     ref, heard, epoch = new_ref(), Heard(), next(_epochs)
-    async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
+    async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         await heard.listen(other, ref)
         now = one._clock()
         one._clock = lambda: now
-        one.signal(ref, Signal.CANCEL)
-        one._clock = lambda: now + nats_bus.KEPT_FOR + 1
+        own_nats.stop()
+        await until(lambda: one.trouble and other.trouble)
+        one.signal(ref, Signal.PUSHES)  # NATS is away for too long
+        now += nats_bus.PATIENCE - 1
+        one.signal(ref, Signal.CANCEL)  # it comes back soon
+        now += 2
+        own_nats.start()
+        await until(lambda: not (one.trouble or other.trouble))
+        await until(lambda: Signal.CANCEL in [signal for _, signal in heard.signals])
+        await one.settled()
+        await other.settled()
+        now += nats_bus.LINGER + 1
+        heard.signals.clear()
         one.signal(ref, Signal.MESSAGE)
         one._repeat()
         await one.settled()
-        await until(lambda: len(heard.signals) == 3)
-        assert [signal for _, signal in heard.signals] == [Signal.CANCEL, Signal.MESSAGE, Signal.MESSAGE]
+        await until(lambda: len(heard.signals) == 2)
+        assert heard.signals == [(ref, Signal.MESSAGE)] * 2
 
 
 async def test_a_nats_that_stands_still_is_away(own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,3 +230,65 @@ async def test_a_cancel_while_nats_is_away_is_done_when_it_is_back(
         assert state(await servers.other.cancel(task.id)) != "CANCELED"
         own_nats.start()
         assert state(await servers.one.ended(task.id)) == "CANCELED"
+
+
+@pytest.mark.usefixtures("no_rounds")
+async def test_an_event_too_large_for_the_bus_is_read_where_it_is_wanted(
+    tmp_path: Path, postgres_url: str, nats: NatsServer
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def writes(turn: Turn) -> None:
+        begun.set()
+        await go_on.wait()
+        for text in ("a", "b" * 2 * 1024 * 1024, "c"):
+            turn.chunk(text)
+            await turn.flush()
+
+    async with pair(tmp_path, postgres_url, nats, writes) as servers:
+        task = await servers.one.start()
+        await begun.wait()
+        following = asyncio.create_task(collect(servers.other.follow(task.id)))
+        (ref,) = (run.head.ref for run in servers.one.runtime.dispatch._runs.values())
+        await until(lambda: _waiting(servers.other, ref))
+        reads = reads_of(servers.other.store)
+        go_on.set()
+        assert [text[:1] for text in kinds(await following)[-4:]] == ["a", "b", "c", "C"]
+        assert reads == [ref]
+
+
+@pytest.mark.usefixtures("no_rounds")
+async def test_a_last_event_that_is_lost_shows_itself_by_the_next_look(
+    tmp_path: Path, postgres_url: str, nats: NatsServer
+) -> None:
+    """The bus loses that of every tenth task. The look is what every server does every two seconds."""
+    go_on = asyncio.Event()
+
+    async def waits(turn: Turn) -> str:
+        turn.chunk("begun ")
+        await turn.flush()
+        await go_on.wait()
+        return turn.text
+
+    async with pair(tmp_path, postgres_url, nats, waits) as servers:
+        tasks = [await servers.one.start(str(number)) for number in range(20)]
+        following = [asyncio.create_task(collect(servers.other.follow(task.id))) for task in tasks]
+        refs = {run.task_id: run.head.ref for run in servers.one.runtime.dispatch._runs.values()}
+        await until(lambda: all(_waiting(servers.other, ref) for ref in refs.values()))
+        lost, publish = {refs[task.id] for task in tasks[::10]}, servers.buses[0].publish
+
+        def loses(task: TaskRef, events: Sequence[Event]) -> None:
+            publish(task, [event for event in events if not (event.ends and task in lost)])
+
+        servers.buses[0].publish = loses  # type: ignore[method-assign]
+        go_on.set()
+        done, missing = following[1:10] + following[11:], [following[0], following[10]]
+        await asyncio.gather(*done)
+        await servers.one.idle()
+        for bus in servers.buses:
+            await bus.settled()
+        assert not any(one.done() for one in missing)
+        service: Any = servers.other.runtime.service
+        await service._followers.look()
+        for shown in await asyncio.gather(*following):
+            assert kinds(shown)[-1] == "COMPLETED"

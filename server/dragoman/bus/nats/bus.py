@@ -38,8 +38,12 @@ MISSED: Final = 3
 KEPT: Final = 10_000
 """Signals that are said again to who comes back."""
 
-KEPT_FOR: Final = 600.0
-"""Seconds for which they are."""
+LINGER: Final = 30.0
+"""Seconds for which they are once NATS had them: others may have been cut off in this moment, and come back. No longer,
+since whoever was told that a task goes on may have gone on with it."""
+
+PATIENCE: Final = 600.0
+"""Seconds for which they wait for NATS while it is away."""
 
 WORKERS: Final = "workers"
 """The queue group: each job goes to one of it."""
@@ -70,6 +74,7 @@ class NatsBus:
         self._others: dict[str, tuple[str, float]] = {}
         """Servers of other stores on our prefix: epoch, and when they were heard."""
         self._signals: deque[tuple[float, bytes]] = deque(maxlen=KEPT)
+        """What may have to be said again, and until when."""
         self._connection = Connection(address, f"dragoman {server}", self._connected)
         self._beating: asyncio.Task[None] | None = None
         self._clock = asyncio.get_running_loop().time
@@ -121,7 +126,7 @@ class NatsBus:
     def signal(self, task: TaskRef, signal: Signal) -> None:
         self._here.signal(task, signal)
         message = frames.signal(task, signal)
-        self._signals.append((self._clock(), message))
+        self._signals.append((self._clock() + (LINGER if self._connection.is_up else PATIENCE), message))
         self._connection.send(self._subjects.signals, message)
 
     async def obey(self, handle: Callable[[TaskRef, Signal], None]) -> Stop:
@@ -133,9 +138,10 @@ class NatsBus:
 
     def _repeat(self) -> None:
         """Says again what somebody may not have heard."""
-        while self._signals and self._signals[0][0] < self._clock() - KEPT_FOR:
-            self._signals.popleft()
-        for _, message in self._signals:
+        now = self._clock()
+        kept = [(min(until, now + LINGER), message) for until, message in self._signals if until > now]
+        self._signals = deque(kept, KEPT)
+        for _, message in kept:
             self._connection.send(self._subjects.signals, message)
 
     # Presence ---------------------------------------------------------------------------------------------------
