@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -79,22 +80,22 @@ class NatsServer:
         return f"{scheme}://{who}127.0.0.1:{self.port}"
 
 
-GRANTS = """
-accounts: {{ D: {{ users: [{{
-    user: {user}, password: "{password}", permissions: {{
-        publish: ["{prefix}.hello", "{prefix}.*.event.*", "{prefix}.*.job.*", "{prefix}.*.signal"]
-        subscribe: ["{prefix}.hello", "{prefix}.*.event.*", "{prefix}.*.job.* workers", "{prefix}.*.signal"]
-    }}
-}}] }} }}
-"""
-"""What docs/operations.md says that a server is granted, and nothing else."""
-
 USER, PASSWORD, PREFIX = "dragoman", "of-the-bus", "dragoman"
+WHO = f"{USER}:{PASSWORD}@"
+"""The user, as it stands in URLs."""
 
 
-def granted(user: str = USER, password: str = PASSWORD, prefix: str = PREFIX) -> str:
-    """The configuration of a NATS that has one user, with the grants of a server."""
-    return GRANTS.format(user=user, password=password, prefix=prefix)
+def granted(password: str = PASSWORD) -> str:
+    """The configuration of a NATS whose one user may do what docs/operations.md says a server has to be allowed."""
+    page = (Path(__file__).parents[1] / "docs" / "operations.md").read_text("utf-8")
+    (block,) = re.findall(r"^```\n(accounts: .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return str(block).replace("SECRET", password)
+
+
+def grants(verb: str) -> list[str]:
+    """The subjects of `publish` or `subscribe` there."""
+    (found,) = re.findall(rf"{verb}: \[(.*)\]", granted())
+    return re.findall(r'"([^"]+)"', found)
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +118,3 @@ def own_nats() -> Iterator[NatsServer]:
         yield server
     finally:
         server.remove()
-
-
-WHO = f"{USER}:{PASSWORD}@"
-"""The user, as it stands in URLs."""

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.nats import PASSWORD, PREFIX, WHO, NatsServer, granted
+from tests.bus.credentials import with_claims
+from tests.nats import PASSWORD, PREFIX, WHO, NatsServer, granted, grants
 
 from dragoman.bus.local import LocalBus
 from dragoman.bus.nats import Address, BadAddress, NatsBus, connection, open_bus
@@ -255,6 +256,45 @@ async def test_grants_that_are_missing_are_named(nats: NatsServer, caplog: pytes
     assert "docs/operations.md" in line
 
 
+@pytest.mark.parametrize(
+    ("verb", "subject"), [(verb, subject) for verb in ("publish", "subscribe") for subject in grants(verb)]
+)
+async def test_a_server_needs_each_of_its_grants(verb: str, subject: str) -> None:
+    line = ", ".join(f'"{one}"' for one in grants(verb))
+    fewer = ", ".join(f'"{one}"' for one in grants(verb) if one != subject)
+    settings = granted().replace(f"{verb}: [{line}]", f"{verb}: [{fewer}]")
+    assert settings != granted()
+    server, ref = NatsServer(settings), new_ref()
+    try:
+        server.start()
+        async with opened(server.url(WHO), "0a") as bus:
+            await Heard().listen(bus, ref)
+            bus.publish(ref, [event(1)])
+            bus.offer(Job(AGENT, ref))
+            bus.signal(ref, Signal.CANCEL)
+            await until(lambda: bus.trouble == "it does not grant what a server needs")
+    finally:
+        server.remove()
+
+
+async def test_a_follower_that_fails_is_told_of_and_the_next_event_comes(
+    nats: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    ref, epoch, heard = new_ref(), next(_epochs), list[int]()
+
+    def breaks(events: Sequence[Event]) -> None:
+        heard.append(events[0].sequence)
+        raise RuntimeError("broken")
+
+    async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
+        await other.follow(ref, breaks)
+        for number in (1, 2):
+            one.publish(ref, [event(number)])
+        await until(lambda: heard == [1, 2])
+        assert other.trouble == ""
+    assert caplog.text.count("RuntimeError: broken") == 2
+
+
 async def test_what_does_not_fit_into_the_queue_is_lost_and_nothing_waits(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,3 +432,25 @@ def test_addresses_that_are_none(text: str, rule: str) -> None:
 def test_nobody_has_two_credentials(tmp_path: Path) -> None:
     with pytest.raises(BadAddress, match="one or the other"):
         Address.parse("nats://me:x@one", credentials=tmp_path / "user.creds")
+
+
+async def test_credentials_may_be_a_file_with_claims(tmp_path: Path) -> None:
+    settings, file = with_claims(tmp_path, grants("publish"), grants("subscribe"))
+    server = NatsServer(settings)
+    try:
+        server.start()
+        ref, heard = new_ref(), Heard()
+        address = Address.parse(server.url(), credentials=file)
+        async with (
+            open_bus(LocalBus(), address, prefix=PREFIX, epoch="0a") as one,
+            open_bus(LocalBus(), address, prefix=PREFIX, epoch="0a") as other,
+            opened(server.url(WHO), "0a") as stranger,
+        ):
+            await heard.listen(other, ref)
+            one.publish(ref, [event(1)])
+            one.offer(Job(AGENT, ref))
+            one.signal(ref, Signal.CANCEL)
+            await until(lambda: heard.events and heard.jobs and heard.signals)
+            assert (one.trouble, other.trouble, stranger.trouble) == ("", "", "it is away")
+    finally:
+        server.remove()

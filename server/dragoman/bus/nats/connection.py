@@ -137,12 +137,15 @@ class Connection:
     async def _once(self) -> bool:
         """One connection, from its beginning to its end. Gives whether there was one."""
         client, gone = _Client(), asyncio.Event()
-        reasons: list[str] = []
+        reasons: deque[str] = deque(maxlen=1)
 
         async def closed() -> None:
             gone.set()
 
         async def failed(error: Exception) -> None:
+            if not isinstance(error, Error | OSError):
+                log.error("what the bus brought could not be taken", exc_info=error)
+                return
             reasons.append(self._say(error))
             if "permissions violation" in str(error).lower():
                 self._not_permitted(reasons[-1])
