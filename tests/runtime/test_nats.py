@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from dragoman.bus.nats import Address, NatsBus, open_bus
 from dragoman.core.log import Event, TaskRef
 from dragoman.runtime import dispatch, follow
 from dragoman.stores.postgres import open_store
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _servers = (f"{os.getpid():x}s{number}" for number in count())
 
@@ -103,6 +105,32 @@ def _waiting(world: World, ref: TaskRef) -> int:
     service: Any = world.runtime.service
     follower = service._followers._live.get(ref)
     return len(follower._waiters) if follower else 0
+
+
+@pytest.mark.usefixtures("no_rounds")
+async def test_a_stream_that_broke_on_one_server_is_taken_up_on_the_other(
+    tmp_path: Path, postgres_url: str, nats: NatsServer
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def counts(turn: Turn) -> None:
+        for number in range(10):
+            turn.chunk(str(number))
+            await turn.flush()
+            if number == 4:
+                begun.set()
+                await go_on.wait()
+
+    async with pair(tmp_path, postgres_url, nats, counts) as servers:
+        stream = servers.one.stream()
+        first = [await anext(stream) for _ in range(4)]
+        await begun.wait()
+        call = replace(servers.other.call, after=first[-1].cursor)
+        asked = pb.SubscribeToTaskRequest(id=next(iter(servers.one.runtime.dispatch._runs.values())).task_id)
+        following = asyncio.create_task(collect(servers.other.runtime.service.subscribe_to_task(call, asked)))
+        go_on.set()
+        rest = [event async for event in stream]
+        assert [event.cursor for event in await following] == [event.cursor for event in rest]
 
 
 @pytest.mark.usefixtures("no_rounds")
