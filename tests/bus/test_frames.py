@@ -14,7 +14,7 @@ from dragoman.core.log import Event, TaskRef
 from dragoman.core.names import Owner
 from dragoman.ports import Job, Signal
 
-texts = st.text(st.characters(), max_size=20)
+texts = st.text(max_size=20)
 refs = st.builds(TaskRef, st.builds(Owner, texts, texts), st.binary(min_size=16, max_size=16))
 events = st.lists(
     st.builds(Event, st.integers(1, 2**63), st.binary(min_size=1, max_size=60), st.integers(0, 8), st.booleans())
