@@ -23,8 +23,10 @@ from dragoman import Turn
 from dragoman.bus.local import LocalBus
 from dragoman.bus.nats import Address, NatsBus, open_bus
 from dragoman.core.log import Event, TaskRef
+from dragoman.ports import Job
 from dragoman.runtime import dispatch, follow
 from dragoman.stores.postgres import open_store
+from dragoman.testing.changes import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _servers = (f"{os.getpid():x}s{number}" for number in count())
@@ -193,6 +195,32 @@ async def test_a_send_that_waits_is_answered_when_another_server_has_run_its_tas
         go_on.set()
         assert texts(await first) == ["first"]
     assert ran == ["first", *map(str, range(20))]
+
+
+async def test_a_server_that_drains_is_told_of_no_jobs(tmp_path: Path, postgres_url: str, nats: NatsServer) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def waits(turn: Turn) -> None:
+        begun.set()
+        await go_on.wait()
+
+    async with pair(tmp_path, postgres_url, nats, waits) as servers:
+        await servers.other.start()
+        await begun.wait()
+        draining = asyncio.create_task(servers.other.runtime.dispatch.drain(30))
+        await until(lambda: servers.other.runtime.dispatch.draining)
+        heard = list[Job]()
+        address, epoch = Address.parse(nats.url(WHO)), servers.one.store.epoch
+        async with open_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as third:
+            await third.work(["waits"], heard.append)
+            for bus in servers.buses:
+                await bus.settled()
+            jobs = [Job("waits", new_ref()) for _ in range(20)]
+            for job in jobs:
+                servers.buses[0].offer(job)
+            await until(lambda: len(heard) == len(jobs))
+        go_on.set()
+        await draining
 
 
 async def test_nats_goes_and_comes_back_and_nobody_misses_anything(

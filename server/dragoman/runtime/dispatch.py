@@ -81,10 +81,12 @@ class Dispatch:
         self._idle = asyncio.Event()
         self._idle.set()
         self._registrations = AsyncExitStack()
+        self._working = AsyncExitStack()
+        """The registrations for jobs, which would be wasted on us once we drain."""
 
     async def start(self) -> None:
         """Listens for jobs and signals, and takes up what waits in the store."""
-        self._registrations.push_async_callback(await self._bus.work(tuple(self._agents), self._offered))
+        self._working.push_async_callback(await self._bus.work(tuple(self._agents), self._offered))
         self._registrations.push_async_callback(await self._bus.obey(self._signalled))
         self._starved = self._refilling = True
         await self._take_waiting()
@@ -92,7 +94,7 @@ class Dispatch:
 
     async def serve(self, agent: str) -> None:
         """Takes jobs of one more agent, and what waits for it in the store."""
-        self._registrations.push_async_callback(await self._bus.work((agent,), self._offered))
+        self._working.push_async_callback(await self._bus.work((agent,), self._offered))
         self._refill()
 
     def changed(self) -> None:
@@ -313,6 +315,7 @@ class Dispatch:
         `report` is told once a second how many runs are left.
         """
         self._draining = True
+        await self._working.aclose()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit
         warned = False
@@ -341,5 +344,6 @@ class Dispatch:
                 await self._idle.wait()
         except TimeoutError:
             log.warning("%d agents did not stop; their tasks end at the next start", len(self._runs))
+        await self._working.aclose()
         await self._registrations.aclose()
         return len(self._runs)
