@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -52,8 +53,20 @@ class Server:
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
             shutil.chown(self.folder, self._user)
+            self.binaries = self._within_reach(found)
         if data is None:
             self.run("initdb", "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
+
+    def _within_reach(self, binaries: Path) -> Path:
+        """The programs where that user may enter: a copy of them, if this tree is in a folder that is root's alone."""
+        if all(folder.stat().st_mode & stat.S_IXOTH for folder in binaries.parents):
+            return binaries
+        package = binaries.parents[1]
+        libraries = package.with_name("pgserver.libs")
+        shutil.copytree(package / "pginstall", self.folder / "pgserver" / "pginstall", symlinks=True)
+        if libraries.exists():
+            shutil.copytree(libraries, self.folder / libraries.name)
+        return self.folder / "pgserver" / "pginstall" / "bin"
 
     def run(self, program: str, *arguments: str) -> None:
         """Runs one of PostgreSQL's programs to its end."""
