@@ -49,7 +49,8 @@ serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:
 # under three minutes.
 LONG = tests/strangers tests/overload tests/dialects/test_pairs.py tests/examples/test_worker_node.py \
 	tests/workers/test_lost.py tests/workers/test_storm.py tests/cli/test_worker.py tests/cli/test_postgres.py \
-	tests/cli/test_nats.py tests/stores/test_postgres_pooler.py tests/stores/test_postgres_machine.py
+	tests/cli/test_nats.py tests/stores/test_postgres.py tests/stores/test_postgres_pooler.py \
+	tests/stores/test_postgres_machine.py
 
 test: $(ENV) ## our tests, but for the long ones (ARGS="-k name" for some)
 	@python -m pytest -n 2 $(LONG:%=--ignore=%) $(ARGS)
