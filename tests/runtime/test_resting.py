@@ -35,6 +35,7 @@ async def tired(here: Scene) -> list[str]:
     for _ in range(IN_VAIN):
         tasks.append((await here.send()).id)
         await here.until(tasks[-1], PushState.LIVE, tries=1, session=0)
+        await here.idle()  # a look passes over what its carrier has not let go of yet
     return tasks
 
 
