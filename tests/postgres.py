@@ -5,6 +5,7 @@ The wheel's own launcher keeps a server for the user; here it is ours to stop, t
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 import asyncpg
@@ -28,6 +30,20 @@ def binaries() -> Path | None:
     """Where the wheel has the programs; None on an interpreter for which there is no wheel."""
     spec = importlib.util.find_spec("pgserver")  # importing it would do more than we want
     return Path(spec.origin).parent / "pginstall" / "bin" if spec and spec.origin else None
+
+
+@cache
+def within_reach(programs: Path) -> Path:
+    """The programs where any user may enter: a copy of them, if this tree is in a folder that is root's alone."""
+    if all(folder.stat().st_mode & stat.S_IXOTH for folder in programs.parents):
+        return programs
+    package, copy = programs.parents[1], Path(tempfile.mkdtemp(prefix="postgres-programs-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    copy.chmod(0o755)
+    shutil.copytree(package / "pginstall", copy / "pgserver" / "pginstall", symlinks=True)
+    if (libraries := package.with_name("pgserver.libs")).exists():
+        shutil.copytree(libraries, copy / libraries.name)
+    return copy / "pgserver" / "pginstall" / "bin"
 
 
 def needed() -> None:
@@ -53,27 +69,18 @@ class Server:
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
             shutil.chown(self.folder, self._user)
-            self.binaries = self._within_reach(found)
+            self.binaries = within_reach(found)
         if data is None:
             self.run("initdb", "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
 
-    def _within_reach(self, binaries: Path) -> Path:
-        """The programs where that user may enter: a copy of them, if this tree is in a folder that is root's alone."""
-        if all(folder.stat().st_mode & stat.S_IXOTH for folder in binaries.parents):
-            return binaries
-        package = binaries.parents[1]
-        libraries = package.with_name("pgserver.libs")
-        shutil.copytree(package / "pginstall", self.folder / "pgserver" / "pginstall", symlinks=True)
-        if libraries.exists():
-            shutil.copytree(libraries, self.folder / libraries.name)
-        return self.folder / "pgserver" / "pginstall" / "bin"
-
     def run(self, program: str, *arguments: str) -> None:
-        """Runs one of PostgreSQL's programs to its end."""
-        subprocess.run(
+        """Runs one of PostgreSQL's programs to its end. Raises RuntimeError with what it said."""
+        done = subprocess.run(
             [self.binaries / program, *arguments],
-            user=self._user, cwd=self.folder, check=True, capture_output=True, timeout=60,
+            user=self._user, cwd=self.folder, check=False, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program} ended with {done.returncode}: {done.stdout}{done.stderr}")
 
     def start(self, *settings: str) -> None:
         """Starts the server and waits until it answers."""
