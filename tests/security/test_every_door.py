@@ -17,7 +17,7 @@ import pytest
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.bindings import methods
-from dragoman.bindings.ops import SERVICE
+from dragoman.bindings.ops_calls import SERVICE
 from dragoman.client.operations import Operator
 from dragoman.settings import Address, Settings
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops

@@ -25,7 +25,7 @@ from dragoman.bindings import (
     forms,
     grpc_port,
     methods,
-    ops,
+    ops_calls,
     ops_keys,
     ops_push,
     ops_upkeep,
@@ -111,7 +111,7 @@ async def serve(
         server.add_generic_rpc_handlers((ops_upkeep.handler(upkeep, operations.check_here, refuse, streams),))
     if keyring is not None:
         server.add_generic_rpc_handlers((ops_keys.handler(keyring, operations.check_here, refuse),))
-    names.append(ops.SERVICE.full_name)
+    names.append(ops_calls.SERVICE.full_name)
     if switchboard is not None:
         server.add_generic_rpc_handlers((dialling.handler(switchboard, options, refuse, streams),))
         server.add_generic_rpc_handlers((ops_workers.handler(switchboard, operations.check_here, refuse),))

@@ -6,16 +6,11 @@ credentials with the grant `operator`, from wherever it calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
-
 import grpc
-from google.protobuf.message import Message
 
-from dragoman.bindings import callers
-from dragoman.bindings.access import Access
+from dragoman.bindings import callers, ops_calls
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.methods import parse
+from dragoman.bindings.ops_calls import Context, Refuse
 from dragoman.bindings.pushes import config
 from dragoman.bindings.serving import Options
 from dragoman.core import states
@@ -23,15 +18,6 @@ from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound, 
 from dragoman.core.identity import OPERATOR
 from dragoman.runtime.explain import Explainer, Explanation
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-
-SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
-
-Context = grpc.aio.ServicerContext[bytes, bytes]
-Operation = Callable[[Any], Coroutine[Any, Any, Message]]
-Refuse = Callable[[Context, Exception, Access], Coroutine[Any, Any, Any]]
-"""Ends a call that failed. It does not return."""
-Check = Callable[[Context], Coroutine[Any, Any, None]]
-"""Raises Unauthenticated, PermissionDenied for who is no operator."""
 
 
 class Operations:
@@ -44,25 +30,11 @@ class Operations:
 
     def handler(self, refuse: Refuse) -> grpc.GenericRpcHandler:
         """What grpc calls."""
-
-        def unary(name: str, request: type[Message], operation: Operation) -> grpc.RpcMethodHandler[bytes, bytes]:
-            async def call(data: bytes, context: Context) -> bytes:
-                access = Access(f"{SERVICE.full_name}/{name}", "ops")
-                try:
-                    await self.check(context)
-                    answer = (await operation(parse(request, data))).SerializeToString()
-                except Exception as error:
-                    await refuse(context, error, access)
-                access.done("OK")
-                return answer
-
-            return grpc.unary_unary_rpc_method_handler(call)
-
-        handlers = {
-            "ListAgents": unary("ListAgents", ops.ListAgentsRequest, self.list_agents),
-            "Explain": unary("Explain", ops.ExplainRequest, self.explain),
+        unary: ops_calls.Unary = {
+            "ListAgents": (ops.ListAgentsRequest, self.list_agents),
+            "Explain": (ops.ExplainRequest, self.explain),
         }
-        return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+        return ops_calls.handler(unary, self.check, refuse)
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Where every task of an id stands. Raises TaskNotFound."""

@@ -6,15 +6,10 @@ that no server holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
-
 import grpc
-from google.protobuf.message import Message
 
-from dragoman.bindings.access import Access
-from dragoman.bindings.methods import parse
-from dragoman.bindings.ops import SERVICE, Check, Context, Refuse
+from dragoman.bindings import ops_calls
+from dragoman.bindings.ops_calls import Check, Refuse
 from dragoman.core.apikeys import ApiKey
 from dragoman.runtime.keyring import Keyring
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -52,31 +47,15 @@ class Keykeeping:
 
 
 def handler(keyring: Keyring, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations; the service's other ones have handlers of their own."""
+    """What grpc calls for these operations."""
     keeping = Keykeeping(keyring)
-    operations: Final[dict[str, tuple[type[Message], Callable[[Any], Coroutine[Any, Any, Message]]]]] = {
+    unary: ops_calls.Unary = {
         "CreateKey": (ops.CreateKeyRequest, keeping.create_key),
         "ListKeys": (ops.ListKeysRequest, keeping.list_keys),
         "RotateKey": (ops.RotateKeyRequest, keeping.rotate_key),
         "RevokeKey": (ops.RevokeKeyRequest, keeping.revoke_key),
     }
-
-    def unary(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
-        request, operation = operations[name]
-
-        async def call(data: bytes, context: Context) -> bytes:
-            access = Access(f"{SERVICE.full_name}/{name}", "ops")
-            try:
-                await check(context)
-                answer = (await operation(parse(request, data))).SerializeToString()
-            except Exception as error:
-                await refuse(context, error, access)
-            access.done("OK")
-            return answer
-
-        return grpc.unary_unary_rpc_method_handler(call)
-
-    return grpc.method_handlers_generic_handler(SERVICE.full_name, {name: unary(name) for name in operations})
+    return ops_calls.handler(unary, check, refuse)
 
 
 def _shown(key: ApiKey) -> ops.ApiKey:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 import grpc
-from google.protobuf.message import Message
 
-from dragoman.bindings.access import Access
-from dragoman.bindings.methods import parse
-from dragoman.bindings.ops import SERVICE, Check, Context, Refuse
+from dragoman.bindings import ops_calls
+from dragoman.bindings.ops_calls import Check, Refuse
 from dragoman.bindings.pushes import config
 from dragoman.core.erasing import Selection
 from dragoman.core.errors import InvalidParams
@@ -51,27 +48,11 @@ class PushOperations:
 def handler(redelivery: Redelivery, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
     """What grpc calls for these operations."""
     operations = PushOperations(redelivery)
-
-    def unary(
-        name: str, request: type[Message], operation: Callable[[Any], Coroutine[Any, Any, Message]]
-    ) -> grpc.RpcMethodHandler[bytes, bytes]:
-        async def call(data: bytes, context: Context) -> bytes:
-            access = Access(f"{SERVICE.full_name}/{name}", "ops")
-            try:
-                await check(context)
-                answer = (await operation(parse(request, data))).SerializeToString()
-            except Exception as error:
-                await refuse(context, error, access)
-            access.done("OK")
-            return answer
-
-        return grpc.unary_unary_rpc_method_handler(call)
-
-    handlers = {
-        "ListPushConfigs": unary("ListPushConfigs", ops.ListPushConfigsRequest, operations.list_push_configs),
-        "Redeliver": unary("Redeliver", ops.RedeliverRequest, operations.redeliver),
+    unary: ops_calls.Unary = {
+        "ListPushConfigs": (ops.ListPushConfigsRequest, operations.list_push_configs),
+        "Redeliver": (ops.RedeliverRequest, operations.redeliver),
     }
-    return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+    return ops_calls.handler(unary, check, refuse)
 
 
 def _selection(request: ops.ListPushConfigsRequest | ops.RedeliverRequest) -> Selection:

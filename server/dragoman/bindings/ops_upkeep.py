@@ -18,10 +18,11 @@ import grpc
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from dragoman.bindings import ops_calls
 from dragoman.bindings.access import Access
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import parse
-from dragoman.bindings.ops import SERVICE, Check, Context, Refuse
+from dragoman.bindings.ops_calls import SERVICE, Check, Context, Refuse
 from dragoman.bindings.pushes import config
 from dragoman.core import states
 from dragoman.core.erasing import Receipt, Selection
@@ -97,17 +98,6 @@ def handler(upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams) -> g
     """What grpc calls for these operations; the service's other ones have a handler of their own."""
     operations = Upkeeping(upkeep)
 
-    async def purge(data: bytes, context: Context) -> bytes:
-        access = Access(f"{SERVICE.full_name}/Purge", "ops")
-        try:
-            await check(context)
-            request: Any = parse(ops.PurgeRequest, data)
-            answer = await operations.purge(request)
-        except Exception as error:
-            await refuse(context, error, access)
-        access.done("OK")
-        return answer.SerializeToString()
-
     def streaming(
         name: str, request: type[Message], operation: Callable[[Any], AsyncGenerator[Message, None]]
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
@@ -131,7 +121,7 @@ def handler(upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams) -> g
         return grpc.unary_stream_rpc_method_handler(call)
 
     handlers = {
-        "Purge": grpc.unary_unary_rpc_method_handler(purge),
+        **ops_calls.unary({"Purge": (ops.PurgeRequest, operations.purge)}, check, refuse),
         "ExportTask": streaming("ExportTask", ops.ExportTaskRequest, operations.export_task),
         "Backup": streaming("Backup", ops.BackupRequest, operations.backup),
     }

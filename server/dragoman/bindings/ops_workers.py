@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
-from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
-from dragoman.bindings.access import Access
-from dragoman.bindings.methods import parse
-from dragoman.bindings.ops import SERVICE, Check, Context, Refuse
+from dragoman.bindings import ops_calls
+from dragoman.bindings.ops_calls import Check, Refuse
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import Switchboard
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops
@@ -54,26 +50,10 @@ class WorkerOperations:
 
 
 def handler(switchboard: Switchboard, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations; the service's other ones have handlers of their own."""
+    """What grpc calls for these operations."""
     operations = WorkerOperations(switchboard)
-
-    def unary(
-        name: str, request: type[Message], operation: Callable[[Any], Coroutine[Any, Any, Message]]
-    ) -> grpc.RpcMethodHandler[bytes, bytes]:
-        async def call(data: bytes, context: Context) -> bytes:
-            access = Access(f"{SERVICE.full_name}/{name}", "ops")
-            try:
-                await check(context)
-                answer = (await operation(parse(request, data))).SerializeToString()
-            except Exception as error:
-                await refuse(context, error, access)
-            access.done("OK")
-            return answer
-
-        return grpc.unary_unary_rpc_method_handler(call)
-
-    handlers = {
-        "ListWorkers": unary("ListWorkers", ops.ListWorkersRequest, operations.list_workers),
-        "ForgetAgent": unary("ForgetAgent", ops.ForgetAgentRequest, operations.forget_agent),
+    unary: ops_calls.Unary = {
+        "ListWorkers": (ops.ListWorkersRequest, operations.list_workers),
+        "ForgetAgent": (ops.ForgetAgentRequest, operations.forget_agent),
     }
-    return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+    return ops_calls.handler(unary, check, refuse)

@@ -18,7 +18,8 @@ from dragoman.bindings import callers
 from dragoman.bindings.access import Access
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import parse
-from dragoman.bindings.ops import Refuse, is_here
+from dragoman.bindings.ops import is_here
+from dragoman.bindings.ops_calls import Refuse
 from dragoman.bindings.serving import Options
 from dragoman.core.errors import Unauthenticated, Unavailable
 from dragoman.core.identity import WORKER, Identity
