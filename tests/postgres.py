@@ -159,6 +159,16 @@ async def postgres_url(postgres: Server, request: pytest.FixtureRequest) -> Asyn
         yield url
 
 
+@pytest.fixture
+def postgres_database(postgres: Server) -> Iterator[str]:
+    """The same for a test that runs no event loop."""
+    name = f"t{os.getpid()}_{next(_numbers)}"
+    where = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
+    postgres.run("createdb", *where, name)
+    yield postgres.url(name)
+    postgres.run("dropdb", *where, "--force", name)
+
+
 _numbers = iter(range(1, 1_000_000))
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import urllib.request
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -44,12 +43,8 @@ async def slow(turn: Turn):
 
 
 @pytest.fixture
-def url(postgres: Postgres) -> Iterator[str]:
-    """An empty database, for a test that runs no event loop."""
-    name, where = f"bus_{os.getpid()}", ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
-    postgres.run("createdb", *where, name)
-    yield postgres.url(name)
-    postgres.run("dropdb", *where, "--force", name)
+def url(postgres_database: str) -> str:
+    return postgres_database
 
 
 def ready(server: Server) -> dict[str, Any]:

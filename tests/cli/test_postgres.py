@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import serving
-from tests.postgres import Server, execute, free_port
+from tests.postgres import execute, free_port
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
@@ -35,12 +33,8 @@ async def slow(turn: Turn):
 
 
 @pytest.fixture
-def url(postgres: Server) -> Iterator[str]:
-    """An empty database, for a test that runs no event loop."""
-    name, where = f"cli_{os.getpid()}", ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
-    postgres.run("createdb", *where, name)
-    yield postgres.url(name)
-    postgres.run("dropdb", *where, "--force", name)
+def url(postgres_database: str) -> str:
+    return postgres_database
 
 
 def test_servers_share_a_store_and_one_goes_on_for_another_that_dies(tmp_path: Path, dragoman: Run, url: str) -> None:

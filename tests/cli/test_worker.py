@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from tests.certificates import Authority, write
 from tests.cli.conftest import Run, Said
 from tests.cli.server import Server, clean_environment, serving
-from tests.postgres import Server as Postgres
 from tests.workers.process import working
 from typer.testing import CliRunner
 
@@ -30,15 +28,6 @@ def key(store: Path, name: str, *arguments: str) -> Path:
     file = store.with_name(f"{name}.key")
     file.write_text(made.out)
     return file
-
-
-@pytest.fixture
-def postgres_database(postgres: Postgres) -> Iterator[str]:
-    """An empty database, for a test that runs no event loop."""
-    name, where = f"worker_{os.getpid()}", ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
-    postgres.run("createdb", *where, name)
-    yield postgres.url(name)
-    postgres.run("dropdb", *where, "--force", name)
 
 
 @pytest.fixture(scope="module")
