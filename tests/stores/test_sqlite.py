@@ -155,6 +155,13 @@ async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: P
     assert wal.stat().st_size < 64 * 1024 * 1024
 
 
+async def test_what_was_appended_before_the_store_closes_is_committed(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    changes = [store.append(created(new_ref())) for _ in range(3)]
+    await store.close()
+    assert len(await asyncio.gather(*changes)) == rows_of(tmp_path / "tasks.db", "tasks") == 3
+
+
 async def test_the_write_ahead_log_begins_anew_in_the_room_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
