@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.core import states
 from dragoman.core.names import Owner, key_of
-from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, checkpoint, open_store, reads, waiting
+from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, checkpoint, gathering, open_store, reads, waiting
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
@@ -155,7 +155,11 @@ async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: P
     assert wal.stat().st_size < 64 * 1024 * 1024
 
 
-async def test_what_was_appended_before_the_store_closes_is_committed(tmp_path: Path) -> None:
+async def test_what_was_appended_before_the_store_closes_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "IDLE", 0.0)  # a loop that is never at rest, and gathers on
+    monkeypatch.setattr(gathering, "HOLD", 1000.0)
     store = open_store(tmp_path / "tasks.db")
     changes = [store.append(created(new_ref())) for _ in range(3)]
     await store.close()

@@ -61,7 +61,7 @@ INSIST: Final = (0.5, 30.0)
 class Run:
     """Drives one claimed task. Implements `dragoman.ports.Desk` for its agent."""
 
-    # What most runs never change stays here: an object of more than 30 attributes has a dictionary of its own kind,
+    # What most runs never change stays here: an object of 30 attributes or more has a dictionary of its own kind,
     # and is made in twice the time.
     message: pb.Message = NO_MESSAGE
     envelope: pb.SendMessageRequest = pb.SendMessageRequest()

@@ -3,7 +3,7 @@
 A passive checkpoint runs beside the writer on a connection and thread of its own, so that no commit waits for its
 fsyncs. Under load it never catches the last frame, and the log would grow for ever. So the writer then moves the few
 frames that came since, and begins the log anew in the same file: a commit that overwrites what is there waits for its
-pages only, one that makes the file longer for the file system's journal too (one caller: p50 a tenth less). Should
+pages only, one that makes the file longer for the file system's journal too (one caller: p50 a fifth less). Should
 readers be in the way it goes on as it was, until the log is past `LIMIT` and they are waited for.
 """
 
