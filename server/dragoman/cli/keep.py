@@ -86,7 +86,7 @@ async def revoke(where: Where, id: str, *, json: bool) -> int:
 async def _keeping(where: Where) -> AsyncIterator[Any]:
     """What can do it: a server, or the store itself."""
     if where.store:
-        from dragoman.app import open_keys
+        from dragoman.offline import open_keys
 
         async with open_keys(settings_of(where.store)) as keeping:
             yield keeping

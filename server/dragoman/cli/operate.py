@@ -48,7 +48,7 @@ def run(grpc: str, command: Coroutine[Any, Any, int]) -> NoReturn:
 
 
 async def _told(command: Coroutine[Any, Any, int]) -> int:
-    from dragoman.app import StartError
+    from dragoman.foundation import StartError
     from dragoman.settings import SettingsError
 
     try:
@@ -115,7 +115,7 @@ async def export(where: Where, task: str, *, agent: str, principal: str, scope: 
 
 async def backup(where: Where, destination: Path) -> int:
     """Copies a store to an absolute path, and shows how far it is."""
-    from dragoman.app import copy_store
+    from dragoman.offline import copy_store
 
     done = 0
     if where.store:
@@ -136,7 +136,7 @@ async def backup(where: Where, destination: Path) -> int:
 
 async def restore(source: Path, store: str) -> int:
     """Makes a store of a copy, and says what that means for those who knew the old one."""
-    from dragoman.app import restore_store
+    from dragoman.offline import restore_store
 
     settings = settings_of(store)
     restored = await asyncio.to_thread(restore_store, settings, source)
@@ -158,7 +158,7 @@ async def restore(source: Path, store: str) -> int:
 async def _operations(where: Where) -> AsyncIterator[Any]:
     """What can purge and export: a server, or the store itself."""
     if where.store:
-        from dragoman.app import open_operations
+        from dragoman.offline import open_operations
 
         async with open_operations(settings_of(where.store)) as operations:
             yield operations

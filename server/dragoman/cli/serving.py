@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dragoman import logs
-from dragoman.app import App, StartError, open_app
+from dragoman.app import App, open_app
 from dragoman.cli.banner import banner, callers
 from dragoman.cli.files import make_room
 from dragoman.cli.loop import Signals, loop_factory
+from dragoman.foundation import StartError
 from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
 from dragoman.settings import Settings, SettingsError, load

@@ -1,0 +1,156 @@
+"""What can be said to `serve` on the command line: a row for each setting.
+
+The settings themselves, their rules and defaults are in `dragoman.settings`; all values go there as they were written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+
+class Option(NamedTuple):
+    """`--NAME VALUE`, or without a value where `kind` is bool."""
+
+    name: str
+    """The setting's."""
+    value: str
+    """How the value is shown in the help; for a bool how the option itself is written, if not just as its name."""
+    help: str
+    kind: Any = str
+
+
+OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
+    "": (
+        Option("http", "HOST:PORT", "REST and the card. [127.0.0.1:8080; port 0: any]"),
+        Option("grpc", "HOST:PORT", "gRPC. [127.0.0.1:50051]"),
+        Option(
+            "store", "URL", "Where tasks are kept: sqlite:///PATH, postgresql://USER@HOST/DB. [sqlite:///dragoman.db]"
+        ),
+        Option("root", "ID", "The agent meant when a request names none. [the app's choice]"),
+        Option("workers_only", "", "No agents but those that workers dial in with.", bool),
+        Option("log_format", "text|json", "How log lines look, on stderr. [text]"),
+        Option("config", "PATH", "Settings in TOML. [dragoman.toml, if there is one]", Path),
+        Option(
+            "insecure", "", "Allow addresses that other machines reach although nobody is asked who they are.", bool
+        ),
+    ),
+    "Several servers on one store": (
+        Option("bus", "URL", "How they tell each other: nats://HOST:4222. [not at all]"),
+        Option("bus_prefix", "NAME", "What subjects begin with; each store its own. [dragoman]"),
+        Option("bus_credentials", "PATH", "A .creds file of NATS. [none]", Path),
+        Option("bus_ca", "PATH", "Who vouches for it besides the system's, in PEM.", Path),
+    ),
+    "Who may call": (
+        Option("api_keys", "", "Callers show API keys; see `dragoman keys`.", bool),
+        Option(
+            "issuers",
+            "'URL audience=NAME'",
+            "Callers show tokens (JWT) of this OpenID provider; may be repeated.",
+            list[str],
+        ),
+        Option("token", "TOKEN", "Who shows this bearer token is an operator. [none]"),
+        Option("public_agents", "ID,...", "Agents that need no credentials all the same; * for all. [none]"),
+        Option("private_pages", "", "Cards and pages need credentials, too.", bool),
+        Option("live_tasks", "N", "Unfinished tasks of one; 0: any number. [10000]"),
+        Option("live_tasks_per_agent", "N", "The same with one agent. [5000]"),
+        Option("queued_bytes", "SIZE", "Messages of one that wait. [256MiB]"),
+        Option("starts_per_minute", "N", "Turns of one with one agent. [6000]"),
+        Option("requests_per_second", "N", "Requests of one. [1000]"),
+        Option("open_streams", "N", "Streams and waiting calls of one. [2000]"),
+        Option("agent_limits", "ID.LIMIT=N,...", "live-tasks and starts-per-minute of some agents."),
+        Option("isolation", "owner|scope|context", "Who sees a task; by agent: owner,desk=scope. [owner]"),
+    ),
+    "Encryption (PEM)": (
+        Option(
+            "tls_cert",
+            "PATH",
+            "The certificate of both ports, with those that lead to its authority. Read again when it changes.",
+            Path,
+        ),
+        Option("tls_key", "PATH", "Its key, without a passphrase.", Path),
+    ),
+    "Behind a proxy": (
+        Option("public_url", "URL", "What the card says for REST."),
+        Option("public_grpc", "HOST:PORT", "What the card says for gRPC."),
+        Option("trusted_proxies", "NETS", "Whose Forwarded headers are believed: 10.0.0.0/8,::1 [nobody's]"),
+    ),
+    "What webhooks and other agents may lead to": (
+        Option(
+            "outbound_allow",
+            "NETS,HOSTS",
+            "What may be called inside private networks: 10.0.0.0/8,hooks.internal:8080 [nothing]",
+        ),
+        Option("outbound_ports", "PORT,...", "The only ports. [all but those of mail, databases, ...]"),
+        Option("outbound_https_only", "", "Refuse http://.", bool),
+        Option("outbound_ca", "PATH", "Certificates to trust besides the system's, in PEM.", Path),
+    ),
+    "Limits": (
+        Option("message_bytes", "SIZE", "The largest message. [16MiB]"),
+        Option("connections", "N", "Open connections at each port. [4096]"),
+        Option("slots", "N", "Turns at the same time; more wait. [1000]"),
+        Option("worker_wait", "S", "Seconds that tasks wait for an agent whose workers are all gone. [300]"),
+        Option("blocking_wait", "S", "Seconds a send may wait for its task. [300]"),
+        Option("drain", "S", "Seconds that turns get to end when we stop. [300]"),
+        Option("keepalive", "S", "Seconds between signs of life on streams. [15]"),
+        Option(
+            "sqlite_synchronous",
+            "full|normal",
+            "normal: faster; a power cut (not a crash) may undo the last commits. [full]",
+        ),
+        Option("postgres_connections", "N", "Connections to PostgreSQL, and three. [10]"),
+        Option("postgres_pooler", "", "A pooler by transaction stands before PostgreSQL.", bool),
+        Option("fold_rows", "N", "Chunks of a task that the store joins; 0: never. [256]"),
+        Option("cut_after", "S", "Seconds after its end when a task keeps its last 64 events only; 0: never. [86400]"),
+        Option("inline_bytes", "SIZE", "Large parts in an answer; then links. [16MiB]"),
+        Option("coalesce_ms", "MS", "How long a chunk may wait to be one event with more. [0]"),
+        Option("coalesce_bytes", "SIZE", "Text in such an event. [off; 64KiB with the above]"),
+    ),
+    "Protocol": (
+        Option("idempotent_message_ids", "", "A messageId is its send's idempotency key.", bool),
+        Option("cors", "ORIGIN,...", "Web pages that may call; * for all. [none]"),
+        Option("error_table", "1.0.1|1.0.0", "Whose status codes. [1.0.1]"),
+        Option("strict_transitions", "", "Fail tasks whose states leave a2a-rust's table.", bool),
+        Option("lossy_numbers", "", "Accept JSON integers beyond 2^53.", bool),
+    ),
+    "How long tasks are kept": (
+        Option("retain_completed", "AGE", "Erase completed tasks after 30d, 12h, ... [for ever]"),
+        Option("retain_failed", "AGE", "Erase failed tasks. [for ever]"),
+        Option("retain_canceled", "AGE", "Erase canceled tasks. [for ever]"),
+        Option("retain_rejected", "AGE", "Erase rejected tasks. [for ever]"),
+        Option("retain_input_required", "AGE", "End tasks that wait for an answer as FAILED. [for ever]"),
+        Option("retain_auth_required", "AGE", "End tasks that wait for credentials as FAILED. [for ever]"),
+        Option("retention", "STATE=AGE,...", "The same at once; also AGENT.STATE=AGE."),
+    ),
+    "Push notifications": (
+        Option("push", "--push/--no-push", "Whether there are any. [on]", bool),
+        Option("push_give_up", "AGE", "How long a receiver may take nothing before it is given up. [24h]"),
+        Option("push_first_wait", "S", "Seconds until the second try, at most. [1]"),
+        Option("push_longest_wait", "S", "Seconds between two tries, at most. [3600]"),
+    ),
+}
+"""By the heading under which the help shows them; "" are the first."""
+
+
+def parameters() -> Iterator[inspect.Parameter]:
+    """The options, as a command's function would have them in its signature: None where nothing was said."""
+    for heading, options in OPTIONS.items():
+        for option in options:
+            flag = option.kind is bool
+            said = typer.Option(
+                (flag and option.value) or "--" + option.name.replace("_", "-"),
+                help=option.help,
+                metavar=" " if flag and not option.value else None if flag else option.value,
+                rich_help_panel=heading or None,
+                show_default=False,
+            )
+            yield inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[option.kind | None, said],
+            )
