@@ -7,9 +7,7 @@ else reads the environment.
 
 from __future__ import annotations
 
-import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +38,7 @@ from dragoman.core.push import Patience
 from dragoman.core.quotas import DEFAULTS, Quotas
 from dragoman.core.retention import NAMES, Rules
 from dragoman.runtime.dispatch import SLOTS, WORKER_WAIT
+from dragoman.setting_sources import PREFIX, SettingsError, explain, from_environment, read_file
 from dragoman.setting_types import (
     Address,
     Age,
@@ -56,10 +55,8 @@ from dragoman.setting_types import (
     Seconds,
 )
 
-__all__ = ["Address", "Settings", "SettingsError", "load", "read_file"]
+__all__ = ["Address", "Settings", "SettingsError", "load"]
 
-PREFIX: Final = "DRAGOMAN_"
-DEFAULT_FILE: Final = Path("dragoman.toml")
 PLAYGROUND: Final = "dragoman.playground"
 T = TypeVar("T")
 
@@ -76,10 +73,6 @@ SHARED: Final = "postgresql://"
 def without_password(url: str) -> str:
     """A URL as it may be shown."""
     return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", url))
-
-
-class SettingsError(Exception):
-    """Settings that cannot be used: a line for each, with its name, the rule, and where the value came from."""
 
 
 def _asks(said: Mapping[str, Any]) -> bool:
@@ -374,30 +367,11 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        said = init_settings().get("config") or _from_environment("config")
+        said = init_settings().get("config") or from_environment("config")
         file, values = read_file(Path(said) if said else None)
         if file:
             values["config"] = file
         return init_settings, env_settings, InitSettingsSource(settings_cls, values)
-
-
-def read_file(config: Path | None) -> tuple[Path | None, dict[str, Any]]:
-    """The TOML file that counts and what it says; (None, {}) when there is none and none was asked for.
-
-    Keys may be written with `-` or `_`. Raises SettingsError for a file that is missing or is no TOML.
-    """
-    file = config or DEFAULT_FILE
-    try:
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if config is None:
-            return None, {}
-        raise SettingsError(f"--config: there is no file {file}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{file}: is no TOML: {error}") from error
-    return file, {key.replace("-", "_"): value for key, value in said.items()}
 
 
 def load(arguments: Mapping[str, Any]) -> Settings:
@@ -409,31 +383,7 @@ def load(arguments: Mapping[str, Any]) -> Settings:
     try:
         return Settings(**said)
     except ValidationError as error:
-        chosen = said.get("config") or _from_environment("config")
+        chosen = said.get("config") or from_environment("config")
         file, _ = read_file(Path(chosen) if chosen else None)
-        lines = [_explain(str(item["loc"][0]), item, said, file) for item in error.errors()]
+        lines = [explain(Settings.model_fields, item, said, file) for item in error.errors()]
         raise SettingsError("\n".join(lines)) from error
-
-
-def _explain(name: str, item: Any, arguments: Mapping[str, Any], file: Path | None) -> str:
-    """One line on one value: its name as the source spells it, the rule, and the source."""
-    option = "--" + name.replace("_", "-")
-    if name not in Settings.model_fields:
-        known = ", ".join(sorted(set(Settings.model_fields) - {"config"}))
-        return f"{name}: is no setting ({file or 'given in code'}); there are {known}"
-    if name in arguments:
-        source = f"{'APP' if name == 'app' else option} (command line)"
-    elif _from_environment(name) is not None:
-        source = f"{PREFIX}{name.upper()} (environment)"
-    else:
-        source = f"{name} ({file or 'default'})"
-    if item["type"] == "value_error":
-        return f"{source}: {item['ctx']['error']}"
-    if isinstance(Settings.model_fields[name].default, SecretStr):
-        return f"{source}: must be a text"
-    return f'{source}: "{item["input"]}" {item["msg"].replace("Input should be", "must be")}'
-
-
-def _from_environment(name: str) -> str | None:
-    wanted = PREFIX + name.upper()
-    return next((value for key, value in os.environ.items() if key.upper() == wanted and value), None)
