@@ -32,14 +32,27 @@ FLOORS: Final = {
 TOP: Final = 6
 ADAPTERS: Final = 3
 
-NAMES_ADAPTERS: Final = {"app", "loading", "types", "testing", "__init__"}
+NAMES_ADAPTERS: Final = {"app", "foundation", "offline", "loading", "types", "testing", "__init__"}
 """The rooms that may name an adapter: the root, what finds agents, and what agents' authors see."""
 
 NEEDS_ONLY: Final = {
     "client": {"client", "wire", "core"},
     "runtime": {"runtime", "ports", "core", "entropy"},
     "ports": {"core"},
-    "cli": {"cli", "client", "wire", "core", "ports", "settings", "loading", "logs", "app", "worker"},
+    "cli": {
+        "cli",
+        "client",
+        "wire",
+        "core",
+        "ports",
+        "settings",
+        "loading",
+        "logs",
+        "app",
+        "foundation",
+        "offline",
+        "worker",
+    },
     "worker": {"worker", "client", "runtime", "ports", "core"},
 }
 """Rooms that may use less of us than their floor allows."""

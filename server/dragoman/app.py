@@ -1,4 +1,4 @@
-"""The composition root: the only file that names adapters, and puts everything together.
+"""The composition root, which puts everything together.
 
 From the ground up: the lock, the store, the bus, the runtime, gRPC, HTTP. Leaving goes the other way, so that
 whoever is still being served has something under his feet.
@@ -7,9 +7,8 @@ whoever is still being served has something under his feet.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -19,40 +18,28 @@ from dragoman.agents.dialled.switchboard import Switchboard
 from dragoman.bindings import grpc, http
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.letters import PushLetters
-from dragoman.bindings.ops_keys import Keykeeping
-from dragoman.bindings.ops_upkeep import Upkeeping
 from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.serving import Bound, HttpOptions, Options
-from dragoman.bus.local import LocalBus
 from dragoman.core import targets
 from dragoman.core.addresses import Reach
 from dragoman.core.card import AgentSpec
 from dragoman.core.enforced import enforced
 from dragoman.core.errors import Unavailable
 from dragoman.core.identity import Doorway
+from dragoman.foundation import StartError, open_bus, open_store, trouble
 from dragoman.loading import load_agents
-from dragoman.lock import StoreInUseError, StoreLock, hold
-from dragoman.ports import Agent, Authenticator, Bus, Copied, Outbound, Store
+from dragoman.ports import Agent, Authenticator, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
-from dragoman.runtime.follow import Followers
 from dragoman.runtime.keyring import Keyring
-from dragoman.runtime.upkeep import Upkeep
 from dragoman.security.certificates import CertificateFiles, Unfit
 from dragoman.security.opening import open_security
 from dragoman.security.outbound import Guard
 from dragoman.security.signing import LetterSigner
 from dragoman.settings import Address, Settings, SettingsError
-from dragoman.stores.sqlite import SchemaTooNew, Sizes, open_store
-from dragoman.stores.sqlite.backup import Damaged, Restored, backup, restore
 from dragoman.stores.sqlite.store import milliseconds
-from dragoman.stores.sqlite.trouble import explain
 
 LAST_WORDS: Final = 0.2
 """Seconds for the end of a turn to reach those who follow it, before their streams are closed."""
-
-
-class StartError(Exception):
-    """The server could not start: the store is held or unreadable, or an address is taken. The text says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +108,13 @@ async def open_app(
     if agents is None:
         agents = load_agents(settings.own_app)
     async with AsyncExitStack() as stack:
-        lock, store = await _open_store(stack, settings)
+        lock, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
         switchboard = await _switchboard(store, settings, agents)
         agents = [*agents, *switchboard.agents]
         root = settings.root or (switchboard.eldest if settings.workers_only else "")
         _check_names(settings, agents)
-        bus = await _open_bus(stack, settings, store.epoch)
+        bus = await open_bus(stack, settings, store.epoch)
         certificates = _certificates(stack, settings)
         if outbound is None:
             outbound = guard(settings)
@@ -167,7 +154,7 @@ async def open_app(
         except ValueError as error:
             raise SettingsError(f"--root: {error}") from error
         except Unavailable as error:  # the store can be opened, but takes nothing
-            raise _trouble(settings.store_name, error.__cause__ or error) from error
+            raise trouble(settings.store_name, error.__cause__ or error) from error
         security = await stack.enter_async_context(
             open_security(
                 token=settings.token.get_secret_value(),
@@ -270,124 +257,6 @@ def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:
             raise SettingsError(f'{name}: no agent "{unknown[0]}" here; there are {", ".join(sorted(known))}')
 
 
-@asynccontextmanager
-async def open_operations(settings: Settings) -> AsyncIterator[Upkeeping]:
-    """The operators' verbs on a store that no server holds. Raises StartError."""
-    async with AsyncExitStack() as stack:
-        if not settings.is_shared:
-            _check_is_there(settings)
-        _, store = await _open_store(stack, settings, make=False)
-        stack.push_async_callback(store.close)
-        bus = LocalBus()
-        yield Upkeeping(Upkeep(store, bus, Followers(store, bus)))
-
-
-@asynccontextmanager
-async def open_keys(settings: Settings) -> AsyncIterator[Keykeeping]:
-    """The operators' verbs on the API keys of a store that no server holds; it is made if it is not there.
-
-    Raises StartError.
-    """
-    async with AsyncExitStack() as stack:
-        _, store = await _open_store(stack, settings)
-        stack.push_async_callback(store.close)
-        yield Keykeeping(Keyring(store.api_keys, clock=milliseconds))
-
-
-async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Copied, None]:
-    """Copies a store to a folder, whether or not a server holds it. Raises StartError, InvalidParams."""
-    _check_is_a_file(settings)
-    _check_is_there(settings)
-    try:
-        async with aclosing(backup(settings.store_path, destination, milliseconds)) as steps:
-            async for step in steps:
-                yield step
-    except TROUBLE as error:
-        raise _trouble(settings.store_name, error) from error
-
-
-def restore_store(settings: Settings, source: Path) -> Restored:
-    """Makes a store of a copy. Raises StartError, InvalidParams."""
-    _check_is_a_file(settings)
-    path = settings.store_path
-    try:
-        with hold(path):
-            return restore(source, path)
-    except StoreInUseError as error:
-        raise StartError(str(error)) from error
-    except TROUBLE as error:
-        raise _trouble(str(source), error) from error
-
-
-async def _open_store(
-    stack: AsyncExitStack, settings: Settings, *, make: bool = True
-) -> tuple[StoreLock | None, Store]:
-    """Opens the store, and holds it if only one may. `make`: also one that is not there yet. Raises StartError."""
-    if settings.is_shared:
-        return None, await _open_postgres(settings, make)
-    path = settings.store_path
-    try:
-        lock = stack.enter_context(hold(path))
-        sizes = Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes)
-        return lock, open_store(path, synchronous=settings.sqlite_synchronous, sizes=sizes)
-    except FileNotFoundError as error:
-        raise StartError(f"--store: there is no folder {path.parent}") from error
-    except StoreInUseError as error:
-        raise StartError(f"{error}\nstop it, or name another store with --store sqlite:///other.db") from error
-    except TROUBLE as error:
-        raise _trouble(settings.store_name, error) from error
-
-
-async def _open_postgres(settings: Settings, make: bool) -> Store:
-    """Raises StartError."""
-    try:
-        from dragoman.stores import postgres
-    except ImportError as error:
-        raise StartError("--store: PostgreSQL needs one more package: pip install 'dragoman[postgres]'") from error
-    try:
-        return await postgres.open_store(
-            settings.store,
-            make=make,
-            sizes=Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes),
-            connections=settings.postgres_connections,
-            pooled=settings.postgres_pooler,
-        )
-    except postgres.Unusable as error:
-        raise _trouble(settings.store_name, error) from None  # what caused it may hold a password
-
-
-async def _open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus:
-    """Raises StartError, SettingsError."""
-    here, url = LocalBus(), settings.bus.get_secret_value()
-    stack.push_async_callback(here.close)
-    if not url:
-        return here
-    if not settings.is_shared:
-        raise SettingsError("--bus: one server alone has an SQLite store, so there is nobody to tell; see --store")
-    try:
-        from dragoman.bus import nats
-    except ImportError as error:
-        raise StartError("--bus: NATS needs one more package: pip install 'dragoman[nats]'") from error
-    try:
-        address = nats.Address.parse(url, settings.bus_credentials, settings.bus_ca)
-    except nats.BadAddress as error:
-        raise SettingsError(f"--bus: {error}") from None
-    return await stack.enter_async_context(nats.open_bus(here, address, prefix=settings.bus_prefix, epoch=epoch))
-
-
-TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, Damaged)
-
-
-def _trouble(store: str, error: BaseException) -> StartError:
-    return StartError(f"the store {store} cannot be opened: {explain(error)}")
-
-
-def _check_is_a_file(settings: Settings) -> None:
-    """Raises StartError for a store that is copied by the tools of its database."""
-    if settings.is_shared:
-        raise StartError("--store: backup and restore are for SQLite; use pg_dump and pg_restore, or pg_basebackup")
-
-
 def _certificates(stack: AsyncExitStack, settings: Settings) -> CertificateFiles | None:
     """The servers' certificate, watched until the stack is left. Raises SettingsError."""
     if settings.tls_cert is None or settings.tls_key is None:
@@ -414,11 +283,6 @@ def guard(settings: Settings) -> Outbound:
         return Guard(rules, ca=settings.outbound_ca)
     except OSError as error:
         raise SettingsError(f"--outbound-ca: {settings.outbound_ca} holds no certificates in PEM: {error}") from error
-
-
-def _check_is_there(settings: Settings) -> None:
-    if not settings.store_path.is_file():
-        raise StartError(f"--store: there is no store {settings.store_path}")
 
 
 async def _listen(

@@ -13,7 +13,8 @@ import asyncpg
 import pytest
 from tests.postgres import Server, execute, free_port, needed
 
-from dragoman.app import StartError, open_app
+from dragoman.app import open_app
+from dragoman.foundation import StartError
 from dragoman.settings import Settings
 from dragoman.stores.postgres import SchemaTooNew, Unusable, migrating, open_store, opening
 from dragoman.testing.changes import created, finished, new_ref

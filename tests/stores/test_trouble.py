@@ -14,9 +14,10 @@ import pytest
 from tests.runtime.world import state, world
 
 from dragoman import Turn, agent
-from dragoman.app import StartError, open_app
+from dragoman.app import open_app
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Appended
+from dragoman.foundation import StartError
 from dragoman.runtime import run
 from dragoman.settings import Settings
 from dragoman.stores.sqlite import SqliteStore, checkpoint, open_store, schema

@@ -1,0 +1,85 @@
+"""What a server stands on: the lock, the store and the bus, opened as the settings say.
+
+Only here, in `app` and in `offline` adapters have names.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import AsyncExitStack
+from typing import Final
+
+from dragoman.bus.local import LocalBus
+from dragoman.lock import StoreInUseError, StoreLock, hold
+from dragoman.ports import Bus, Store
+from dragoman.settings import Settings, SettingsError
+from dragoman.stores import sqlite
+from dragoman.stores.sqlite import SchemaTooNew, Sizes
+from dragoman.stores.sqlite.backup import Damaged
+from dragoman.stores.sqlite.trouble import explain
+
+
+class StartError(Exception):
+    """The server could not start: the store is held or unreadable, or an address is taken. The text says which."""
+
+
+TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, Damaged)
+
+
+def trouble(store: str, error: BaseException) -> StartError:
+    """What is said of a store that cannot be opened."""
+    return StartError(f"the store {store} cannot be opened: {explain(error)}")
+
+
+async def open_store(stack: AsyncExitStack, settings: Settings, *, make: bool = True) -> tuple[StoreLock | None, Store]:
+    """Opens the store, and holds it if only one may. `make`: also one that is not there yet. Raises StartError."""
+    if settings.is_shared:
+        return None, await _open_postgres(settings, make)
+    path = settings.store_path
+    try:
+        lock = stack.enter_context(hold(path))
+        sizes = Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes)
+        return lock, sqlite.open_store(path, synchronous=settings.sqlite_synchronous, sizes=sizes)
+    except FileNotFoundError as error:
+        raise StartError(f"--store: there is no folder {path.parent}") from error
+    except StoreInUseError as error:
+        raise StartError(f"{error}\nstop it, or name another store with --store sqlite:///other.db") from error
+    except TROUBLE as error:
+        raise trouble(settings.store_name, error) from error
+
+
+async def _open_postgres(settings: Settings, make: bool) -> Store:
+    """Raises StartError."""
+    try:
+        from dragoman.stores import postgres
+    except ImportError as error:
+        raise StartError("--store: PostgreSQL needs one more package: pip install 'dragoman[postgres]'") from error
+    try:
+        return await postgres.open_store(
+            settings.store,
+            make=make,
+            sizes=Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes),
+            connections=settings.postgres_connections,
+            pooled=settings.postgres_pooler,
+        )
+    except postgres.Unusable as error:
+        raise trouble(settings.store_name, error) from None  # what caused it may hold a password
+
+
+async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus:
+    """Raises StartError, SettingsError."""
+    here, url = LocalBus(), settings.bus.get_secret_value()
+    stack.push_async_callback(here.close)
+    if not url:
+        return here
+    if not settings.is_shared:
+        raise SettingsError("--bus: one server alone has an SQLite store, so there is nobody to tell; see --store")
+    try:
+        from dragoman.bus import nats
+    except ImportError as error:
+        raise StartError("--bus: NATS needs one more package: pip install 'dragoman[nats]'") from error
+    try:
+        address = nats.Address.parse(url, settings.bus_credentials, settings.bus_ca)
+    except nats.BadAddress as error:
+        raise SettingsError(f"--bus: {error}") from None
+    return await stack.enter_async_context(nats.open_bus(here, address, prefix=settings.bus_prefix, epoch=epoch))

@@ -1,0 +1,80 @@
+"""Operators' verbs on a store while no server is asked: its tasks, its keys, a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+
+from dragoman.bindings.ops_keys import Keykeeping
+from dragoman.bindings.ops_upkeep import Upkeeping
+from dragoman.bus.local import LocalBus
+from dragoman.foundation import TROUBLE, StartError, open_store, trouble
+from dragoman.lock import StoreInUseError, hold
+from dragoman.ports import Copied
+from dragoman.runtime.follow import Followers
+from dragoman.runtime.keyring import Keyring
+from dragoman.runtime.upkeep import Upkeep
+from dragoman.settings import Settings
+from dragoman.stores.sqlite.backup import Restored, backup, restore
+from dragoman.stores.sqlite.store import milliseconds
+
+
+@asynccontextmanager
+async def open_operations(settings: Settings) -> AsyncIterator[Upkeeping]:
+    """The operators' verbs on a store that no server holds. Raises StartError."""
+    async with AsyncExitStack() as stack:
+        if not settings.is_shared:
+            _check_is_there(settings)
+        _, store = await open_store(stack, settings, make=False)
+        stack.push_async_callback(store.close)
+        bus = LocalBus()
+        yield Upkeeping(Upkeep(store, bus, Followers(store, bus)))
+
+
+@asynccontextmanager
+async def open_keys(settings: Settings) -> AsyncIterator[Keykeeping]:
+    """The operators' verbs on the API keys of a store that no server holds; it is made if it is not there.
+
+    Raises StartError.
+    """
+    async with AsyncExitStack() as stack:
+        _, store = await open_store(stack, settings)
+        stack.push_async_callback(store.close)
+        yield Keykeeping(Keyring(store.api_keys, clock=milliseconds))
+
+
+async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Copied, None]:
+    """Copies a store to a folder, whether or not a server holds it. Raises StartError, InvalidParams."""
+    _check_is_a_file(settings)
+    _check_is_there(settings)
+    try:
+        async with aclosing(backup(settings.store_path, destination, milliseconds)) as steps:
+            async for step in steps:
+                yield step
+    except TROUBLE as error:
+        raise trouble(settings.store_name, error) from error
+
+
+def restore_store(settings: Settings, source: Path) -> Restored:
+    """Makes a store of a copy. Raises StartError, InvalidParams."""
+    _check_is_a_file(settings)
+    path = settings.store_path
+    try:
+        with hold(path):
+            return restore(source, path)
+    except StoreInUseError as error:
+        raise StartError(str(error)) from error
+    except TROUBLE as error:
+        raise trouble(str(source), error) from error
+
+
+def _check_is_a_file(settings: Settings) -> None:
+    """Raises StartError for a store that is copied by the tools of its database."""
+    if settings.is_shared:
+        raise StartError("--store: backup and restore are for SQLite; use pg_dump and pg_restore, or pg_basebackup")
+
+
+def _check_is_there(settings: Settings) -> None:
+    if not settings.store_path.is_file():
+        raise StartError(f"--store: there is no store {settings.store_path}")
