@@ -18,7 +18,7 @@ unexport VIRTUAL_ENV
 ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
-.PHONY: help env lock serve test coverage check format lint format-check types layers googleapis proto proto-check \
+.PHONY: help env lock serve test long coverage check format lint format-check types layers googleapis proto proto-check \
 	baseline openapi fuzz chaos soak foreign bench bench-smoke profile clean
 
 help: ## list the targets
@@ -45,17 +45,21 @@ serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:
 
 # ---------------------------------------------------------------- tests
 
-# Whole matrices on real servers, and what needs Node: `make coverage` runs them with all others, so that `make test` stays
-# under three minutes.
+# What takes long: whole matrices on real servers, processes that are killed, what needs Node. `make test` leaves them to
+# `make long`, to stay well under three minutes.
 LONG = tests/strangers tests/overload tests/dialects/test_pairs.py tests/examples/test_worker_node.py \
-	tests/workers/test_lost.py tests/workers/test_storm.py tests/cli/test_worker.py tests/cli/test_postgres.py \
+	tests/workers/test_agents.py tests/workers/test_lost.py tests/workers/test_storm.py tests/workers/test_too_large.py \
+	tests/cli/test_serve.py tests/cli/test_upkeep.py tests/cli/test_worker.py tests/cli/test_postgres.py \
 	tests/cli/test_nats.py tests/stores/test_postgres.py tests/stores/test_postgres_pooler.py \
-	tests/stores/test_postgres_machine.py
+	tests/stores/test_postgres_machine.py tests/test_push_crash.py tests/test_subscribers.py
 
 test: $(ENV) ## our tests, but for the long ones (ARGS="-k name" for some)
 	@python -m pytest -n 2 $(LONG:%=--ignore=%) $(ARGS)
 
-coverage: $(ENV) ## all our tests, the long ones too, and which lines they reach; fails below the threshold
+long: $(ENV) ## the long ones
+	@python -m pytest -n 2 $(LONG) $(ARGS)
+
+coverage: $(ENV) ## all our tests, and which lines they reach; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term
 
 fuzz: $(ENV) ## made-up requests against a server, and more examples for properties (FUZZ_SECONDS=60)
