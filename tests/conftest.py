@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 import pytest
@@ -41,6 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.time() > UNTIL:
         pytest.skip("the time for fuzzing is over")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _direct_agents_have_time() -> Iterator[None]:
+    """A busy machine may stand still for longer than a direct agent may think before its task is shown."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dragoman.runtime.run.HELD_FOR", 60.0)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
