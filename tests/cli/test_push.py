@@ -12,10 +12,17 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import Run, Said
-from tests.cli.server import Server
+from tests.cli.server import Server, serving
 
 PATIENCE = 20.0
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The playground, which tries again by itself only when all tests are over."""
+    with serving("--push-first-wait", "3600", cwd=tmp_path_factory.mktemp("playground")) as server:
+        yield server
 
 
 class Hook(ThreadingHTTPServer):

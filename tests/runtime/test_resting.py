@@ -64,7 +64,8 @@ async def test_one_call_finds_out_for_all_that_is_due(here: Scene) -> None:
         assert (push.why, push.due) == (str(DOWN), here.clock.now + wait * SECOND)
         kept = await here.world.store.pushes.attempts(push.task, push.config.id)
         assert (kept[0].sequence, kept[0].status, kept[0].error) == (1, 0, str(DOWN))
-    assert len(here.receivers.posts) == IN_VAIN + 1
+    # Who comes to the host only after that call was answered makes another, on a machine that stands still in between.
+    assert IN_VAIN < len(here.receivers.posts) < IN_VAIN + len(tasks)
 
 
 async def test_the_first_that_is_taken_ends_the_rest(here: Scene) -> None:
