@@ -1,0 +1,202 @@
+"""A cluster on this machine: PostgreSQL and NATS from their wheels, servers on one store, and workers that dial in.
+
+Every part is a process of its own that may be killed, held still and started again, where it was: ports stay. What a
+part says goes into a file, so nobody has to read a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.cli.server import clean_environment
+from tests.nats import WHO, NatsServer, granted
+from tests.postgres import Server as Postgres
+from tests.postgres import free_port
+
+START: Final = 30.0
+"""Seconds that a start may take."""
+
+END: Final = 30.0
+"""Seconds that an end may take."""
+
+
+class Part:
+    """One process: `dragoman WORDS`, with its output in `log`."""
+
+    def __init__(self, name: str, words: Sequence[str], folder: Path) -> None:
+        self.name = name
+        self.words = list(words)
+        self.log = folder / f"{name}.log"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = 0
+        """Where in the log this start began."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs, or ran last."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, ready: bool = True) -> None:
+        """Starts it; waits until it serves if `ready`. Raises RuntimeError with what it said when it does not."""
+        self._said = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dragoman", *self.words],
+                cwd=self._folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        if ready:
+            self.await_ready()
+
+    def await_ready(self) -> None:
+        """Waits until it serves. Raises RuntimeError with what it said when it does not."""
+        deadline = time.monotonic() + START
+        while not self.serves():
+            if not self.is_up or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} does not serve:\n{self.said()[-4000:]}")
+            time.sleep(0.02)  # there is nothing to wait on
+
+    def serves(self) -> bool:
+        """Whether it does what it is there for."""
+        raise NotImplementedError
+
+    def said(self) -> str:
+        """What it logged since it was last started."""
+        with self.log.open("rb") as log:
+            log.seek(self._said)
+            return log.read().decode("utf-8", "replace")
+
+    def send(self, number: signal.Signals) -> None:
+        """Such as SIGTERM, SIGSTOP, SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def ends(self, patience: float = END) -> int:
+        """Its exit code, when it has one."""
+        assert self._process is not None
+        return self._process.wait(patience)
+
+    def kill(self) -> None:
+        """`kill -9`, if it is there."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(END)
+
+
+class ServerPart(Part):
+    """`dragoman serve`."""
+
+    def __init__(self, name: str, words: Sequence[str], folder: Path) -> None:
+        self.http_port, self.grpc_port = free_port(), free_port()
+        self.http, self.grpc = f"http://127.0.0.1:{self.http_port}", f"127.0.0.1:{self.grpc_port}"
+        where = ("--http", f"127.0.0.1:{self.http_port}", "--grpc", self.grpc, "--log-format", "json")
+        super().__init__(name, ("serve", *words, *where), folder)
+
+    def readyz(self) -> dict[str, Any]:
+        """What `/readyz` says. Raises OSError when nobody answers."""
+        try:
+            with urllib.request.urlopen(f"{self.http}/readyz", timeout=5) as answer:
+                said: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                said = json.load(error)
+        return said
+
+    def serves(self) -> bool:
+        try:
+            return self.readyz()["status"] in ("ok", "degraded")
+        except OSError:
+            return False
+
+
+class WorkerPart(Part):
+    """`dragoman worker`."""
+
+    def __init__(self, name: str, app: str, server: str, folder: Path, *words: str) -> None:
+        super().__init__(
+            name, ("worker", app, "--server", server, "--name", name, "--log-format", "json", *words), folder
+        )
+
+    def serves(self) -> bool:
+        return '"serving ' in self.said()
+
+
+class Cluster:
+    """All parts on one machine, in a folder of the caller's."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        app: str = "",
+        servers: int = 2,
+        workers: int = 0,
+        worker_app: str = "dragoman.playground",
+        serving: Sequence[str] = (),
+        working: Sequence[str] = (),
+        postgres: Sequence[str] = (),
+    ) -> None:
+        """app: what servers run themselves; empty: only agents that workers dial in with. serving, working: further
+        options of `dragoman serve` and `dragoman worker`. postgres: settings of it, such as `shared_buffers=64MB`.
+
+        The second worker dials the second server, and so on.
+        """
+        self.folder = folder
+        self.nats = NatsServer(granted())
+        self.postgres = Postgres(*postgres)
+        own = [app] if app else ["--workers-only"]
+        self.options = [*own, "--store", self.postgres.url(), "--bus", self.nats.url(WHO), *serving]
+        self.servers = [ServerPart(f"server-{n}", self.options, folder) for n in range(1, servers + 1)]
+        self.workers = [
+            WorkerPart(f"worker-{n + 1}", worker_app, self.servers[n % servers].grpc, folder, *working)
+            for n in range(workers)
+        ]
+
+    @property
+    def parts(self) -> list[Part]:
+        """Those that are ours."""
+        return [*self.servers, *self.workers]
+
+    def add_server(self, name: str, *words: str) -> ServerPart:
+        """One more, not started, with further options."""
+        server = ServerPart(name, [*self.options, *words], self.folder)
+        self.servers.append(server)
+        return server
+
+    def start(self) -> None:
+        """Starts everything, and returns when it serves."""
+        self.nats.start()
+        self.postgres.start()
+        for part in self.servers:  # the first one makes the tables
+            part.start()
+        for worker in self.workers:
+            worker.start()
+
+    def close(self) -> None:
+        """Kills what is left, and removes what PostgreSQL and NATS kept."""
+        for part in self.parts:
+            part.kill()
+        self.nats.remove()
+        self.postgres.remove()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
