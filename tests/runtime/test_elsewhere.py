@@ -16,9 +16,10 @@ from dragoman.core import states
 from dragoman.core.card import AgentSpec
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import StatusChange
-from dragoman.ports import Desk, Elsewhere, Ending, ProcessLost
+from dragoman.ports import Desk, Elsewhere, Ending, Job, ProcessLost
 from dragoman.runtime import open_runtime
 from dragoman.stores.sqlite import open_store
+from dragoman.testing.changes import new_ref
 
 
 class Far:
@@ -95,6 +96,35 @@ async def test_nobody_passes_those_who_wait(tmp_path: Path) -> None:
         assert desk.task_id == second.id
         end.set_result(DONE)
         await here.ended(second.id)
+
+
+async def test_only_who_can_run_an_agent_is_told_of_its_jobs(tmp_path: Path) -> None:
+    """The bus tells each job to one of those who ask, in turn: here the other one is the test."""
+    store, bus, mine = open_store(tmp_path / "tasks.db"), LocalBus(), list[Job]()
+    far = Far(capacity=0)
+    await bus.work(["far"], mine.append)
+
+    async def told() -> int:
+        """Of how many of a hundred jobs the runtime hears."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+        mine.clear()
+        for _ in range(100):
+            bus.offer(Job("far", new_ref()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return 100 - len(mine)
+
+    async with open_runtime(store, bus, [far]) as runtime:
+        assert await told() == 0
+        for room, jobs in ((1, 50), (2, 50), (0, 0), (1, 50)):
+            far.room = room
+            runtime.enlisting.changed()
+            assert await told() == jobs
+        await runtime.dispatch.drain(0)
+        runtime.enlisting.changed()
+        assert await told() == 0
+    await store.close()
 
 
 async def test_slots_count_for_agents_elsewhere_as_well(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Enlist(Protocol):
         ...
 
     def changed(self) -> None:
-        """Some agent elsewhere has more room."""
+        """Some agent elsewhere came or went, or has more room."""
         ...
 
 

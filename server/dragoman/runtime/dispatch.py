@@ -17,6 +17,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Event, Head, Ready, Refused, TaskRef
 from dragoman.ports import Agent, Bus, Job, Signal, Store, StoredMessage
 from dragoman.runtime.coalesce import OFF, Coalesce
+from dragoman.runtime.hearing import Hearing
 from dragoman.runtime.log import Log
 from dragoman.runtime.places import Places
 from dragoman.runtime.referring import Referring
@@ -56,8 +57,10 @@ class Dispatch:
         strict: bool = False,
         coalesce: Coalesce = OFF,
         patience: float = WORKER_WAIT,
+        runs: bool = True,
     ) -> None:
-        """`patience`: seconds for which tasks wait for an agent elsewhere that is not there."""
+        """`patience`: seconds for which tasks wait for an agent elsewhere that is not there. Without `runs` the app's
+        own agents are left to other processes on the same store."""
         self._store = store
         self._bus = bus
         self._log = log
@@ -67,6 +70,7 @@ class Dispatch:
         self._slots = slots
         self._strict = strict
         self._coalesce = coalesce
+        self.runs = runs
         self.places = Places(agents, patience)
         self._runs: dict[TaskRef, Run] = {}
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
@@ -81,25 +85,28 @@ class Dispatch:
         self._idle = asyncio.Event()
         self._idle.set()
         self._registrations = AsyncExitStack()
-        self._working = AsyncExitStack()
-        """The registrations for jobs, which would be wasted on us once we drain."""
+        self._hearing = Hearing(bus, self._offered)
+        """For jobs, which would be wasted on us once we drain."""
 
     async def start(self) -> None:
         """Listens for jobs and signals, and takes up what waits in the store."""
-        self._working.push_async_callback(await self._bus.work(tuple(self._agents), self._offered))
+        await self._hearing.hear(self._runnable())
         self._registrations.push_async_callback(await self._bus.obey(self._signalled))
-        self._starved = self._refilling = True
-        await self._take_waiting()
-        self._refill()
-
-    async def serve(self, agent: str) -> None:
-        """Takes jobs of one more agent, and what waits for it in the store."""
-        self._working.push_async_callback(await self._bus.work((agent,), self._offered))
+        if self.runs:
+            self._starved = self._refilling = True
+            await self._take_waiting()
         self._refill()
 
     def changed(self) -> None:
-        """Some agent elsewhere has more room than before."""
+        """Some agent elsewhere came or went, or has more room than before."""
+        if self._hearing.differs(runnable := self._runnable()):
+            self._keep(self._hearing.hear(runnable), "jobs of other agents than before")
         self._refill()
+
+    def _runnable(self) -> list[str]:
+        """The agents that may have turns here."""
+        own = [name for name in self._agents if name not in self.places] if self.runs else []
+        return [*own, *self.places.here]
 
     @property
     def running(self) -> int:
@@ -137,7 +144,7 @@ class Dispatch:
         if agent in self.places:
             self.places.check(agent)
             return self._slot(agent) if self.places.open(agent) else 0
-        return 0 if self._starved or self._refilling else self._slot(agent)
+        return 0 if self._starved or self._refilling or not self.runs else self._slot(agent)
 
     def _slot(self, agent: str) -> int:
         if self.free <= 0 or not self.places.take(agent):
@@ -237,7 +244,7 @@ class Dispatch:
         if not self._draining and self.free > 0:
             for agent in self.places.hungry():
                 self._keep(self._take_elsewhere(agent), f"take waiting tasks of {agent}")
-        if self._starved and not self._refilling and not self._draining and self.free > 0:
+        if self._starved and self.runs and not self._refilling and not self._draining and self.free > 0:
             self._refilling = True
             self._keep(self._take_waiting(), "take waiting tasks")
 
@@ -315,7 +322,7 @@ class Dispatch:
         `report` is told once a second how many runs are left.
         """
         self._draining = True
-        await self._working.aclose()
+        await self._hearing.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit
         warned = False
@@ -344,6 +351,6 @@ class Dispatch:
                 await self._idle.wait()
         except TimeoutError:
             log.warning("%d agents did not stop; their tasks end at the next start", len(self._runs))
-        await self._working.aclose()
+        await self._hearing.close()
         await self._registrations.aclose()
         return len(self._runs)

@@ -67,7 +67,7 @@ class Enlisting:
             shown(spec)
         if new:
             self._dispatch.places.add(agent)
-            await self._dispatch.serve(spec.id)
+        self._dispatch.changed()
 
     async def discharge(self, agent: str) -> int:
         """Serves an agent no more, and ends what waits for it as FAILED. Gives how many tasks that were."""
@@ -78,10 +78,11 @@ class Enlisting:
         ended = await self._end_waiting(agent)
         self._dispatch.places.remove(agent)
         self._agents.pop(agent, None)
+        self._dispatch.changed()
         return ended
 
     def changed(self) -> None:
-        """Some agent elsewhere has more room."""
+        """Some agent elsewhere came or went, or has more room."""
         self._dispatch.changed()
 
     # Those that do not come back --------------------------------------------------------------------------------

@@ -93,6 +93,10 @@ def _next(head: Head, spec: AgentSpec | None, allowed: int, expires: int, dispat
         return f"Its agent works on it. Should the process die, another one {crash} after {_clock(expires)}.{limit}"
     if head.ready and spec is None:
         return f'It waits for a worker, and no agent "{head.agent}" is served here.'
+    if head.ready and not dispatch.runs and head.agent not in dispatch.places:
+        return (
+            "It waits for a process that runs its agent (--role worker, or all), and is taken as soon as one has room."
+        )
     if head.ready and dispatch.free <= 0:
         return "It waits for a free slot here; all are taken."
     if head.ready:

@@ -87,6 +87,7 @@ async def open_runtime(
     quotas: Quotas | None = None,
     worker_wait: float = WORKER_WAIT,
     vacant: bool = False,
+    runs: bool = True,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -99,8 +100,10 @@ async def open_runtime(
     else the first. `retention` says how long tasks are kept, `isolation` who sees them, `doorway` whom we let in
     without credentials, `quotas` what callers may take up; `worker_wait`: seconds for which tasks wait for agents
     elsewhere that are away. `vacant`: there need be no agent yet; the root agent is then the first that comes, unless
-    `root` names one. On leaving, runs that are left end as FAILED. The caller
-    holds the store's lock and closes store and bus. Raises ValueError for agents that cannot be served together.
+    `root` names one. Without `runs` the turns of these agents are left to other processes on the store.
+
+    On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes store and bus. Raises
+    ValueError for agents that cannot be served together.
     """
     by_id = {agent.spec.id: agent for agent in agents}
     root = root or ("" if vacant else root_of(agents))
@@ -126,6 +129,7 @@ async def open_runtime(
         strict=strict,
         coalesce=coalesce,
         patience=worker_wait,
+        runs=runs,
     )
     service = TaskService(
         store,

@@ -68,6 +68,11 @@ class Places:
             agent not in self._short and agent not in self._looking and self.room(agent) > 0
         )
 
+    @property
+    def here(self) -> list[str]:
+        """The agents elsewhere that can have turns by way of this process, now or once others have ended."""
+        return [name for name, agent in self._agents.items() if agent.capacity > 0]
+
     def take(self, agent: str) -> bool:
         """Takes a place, until `give`. False when there is none."""
         if agent not in self._agents:

@@ -138,6 +138,7 @@ class Switchboard:
         finally:
             for name in agents:
                 self._agents[name].part(worker)
+            self._more(())
             worker.leave()
             beating.cancel()
             reading.cancel()

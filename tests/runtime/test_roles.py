@@ -1,0 +1,92 @@
+"""A process that leaves the turns to others: it takes what is sent, shows it, cancels it, and runs none of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.runtime.world import World, collect, kinds, state, texts, world
+
+from dragoman import Turn
+from dragoman.bus.local import LocalBus
+from dragoman.runtime import dispatch
+from dragoman.stores.sqlite import open_store
+
+
+@pytest.fixture(autouse=True)
+def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks for what it was not told."""
+    monkeypatch.setattr(dispatch, "LOOK", 3600.0)
+
+
+class Pair(NamedTuple):
+    """Two processes on one store and one bus."""
+
+    server: World
+    worker: World
+
+
+async def slow(turn: Turn) -> str:
+    turn.chunk("begun ")
+    if turn.text == "wait":
+        await asyncio.Event().wait()
+    if turn.text == "ask":
+        turn.ask("what?")
+    return turn.text
+
+
+@asynccontextmanager
+async def pair(folder: Path, worker_slots: int = 10) -> AsyncIterator[Pair]:
+    bus = LocalBus()
+    async with (
+        world(folder, slow, bus=bus, alone=False, runs=False) as server,
+        world(folder, slow, bus=bus, alone=False, slots=worker_slots, store=open_store(folder / "tasks.db")) as worker,
+    ):
+        yield Pair(server, worker)
+
+
+async def test_what_one_takes_another_runs(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (server, worker):
+        task = await server.send("hello")
+        assert (state(task), texts(task)) == ("COMPLETED", ["begun ", "hello"])
+        assert kinds(await collect(server.stream("again")))[-1] == "COMPLETED"
+        assert server.runtime.dispatch.running == 0
+        assert texts(await worker.get(task.id)) == ["begun ", "hello"]
+
+
+async def test_a_follow_up_goes_the_same_way(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (server, _):
+        task = await server.send("ask")
+        assert state(task) == "INPUT_REQUIRED"
+        assert state(await server.send("that", task_id=task.id)) == "COMPLETED"
+
+
+async def test_a_cancel_reaches_who_runs_it(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (server, worker):
+        stream = server.stream("wait")
+        first = await anext(stream)
+        while "begun" not in (kinds([first])[0]):
+            first = await anext(stream)
+        (run,) = worker.runtime.dispatch._runs.values()
+        assert state(await server.cancel(run.task_id)) == "CANCELED"
+
+
+async def test_what_waits_for_the_only_slot_is_taken_when_it_is_free(tmp_path: Path) -> None:
+    async with pair(tmp_path, worker_slots=1) as (server, _):
+        done = await asyncio.gather(*(server.send(str(number)) for number in range(10)))
+        assert {state(task) for task in done} == {"COMPLETED"}
+
+
+async def test_without_anybody_to_run_it_a_task_waits_and_explain_says_for_whom(tmp_path: Path) -> None:
+    async with world(tmp_path, slow, alone=False, runs=False) as server:
+        task = await server.start("hello")
+        assert state(task) == "SUBMITTED"
+        (said,) = await server.runtime.explainer.explain(task.id)
+        assert said.next.startswith("It waits for a process that runs its agent (--role worker, or all)")
+        assert not server.runtime.enlisting.is_of_this_process("nobody")
+        assert server.runtime.enlisting.is_of_this_process("slow")
+        assert state(await server.cancel(task.id)) == "CANCELED"
