@@ -55,7 +55,13 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
     values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
-    values |= {"isolation": "scope", "push": "false", "agent_limits": "a.live-tasks=5"}
+    values |= {
+        "role": "worker",
+        "processes": "4",
+        "isolation": "scope",
+        "push": "false",
+        "agent_limits": "a.live-tasks=5",
+    }
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
     if name in ("public_agents", "private_pages"):
         monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")

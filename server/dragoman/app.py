@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.agents.dialled.switchboard import Switchboard
-from dragoman.bindings import grpc, http
+from dragoman.bindings import grpc, health, http
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.letters import PushLetters
 from dragoman.bindings.refusals import Refusals
@@ -26,7 +26,7 @@ from dragoman.core.card import AgentSpec
 from dragoman.core.enforced import enforced
 from dragoman.core.errors import Unavailable
 from dragoman.core.identity import Doorway
-from dragoman.foundation import StartError, open_bus, open_store, trouble
+from dragoman.foundation import StartError, check_role, open_bus, open_store, trouble
 from dragoman.loading import load_agents
 from dragoman.ports import Agent, Authenticator, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
@@ -47,7 +47,8 @@ class App:
     """A server that listens."""
 
     http: Bound
-    grpc: Bound
+    at_grpc: Bound | None
+    """None for a process that only runs agents; there is nothing but `/healthz` and `/readyz` over HTTP then."""
     public_url: str
     """Where clients find it: the setting, else the HTTP address, seen from this machine."""
     store: str
@@ -58,6 +59,12 @@ class App:
     """Where workers dial in."""
     certificates: CertificateFiles | None = None
     """Set when both ports are encrypted."""
+
+    @property
+    def grpc(self) -> Bound:
+        """The door for gRPC, of a process that has one."""
+        assert self.at_grpc is not None
+        return self.at_grpc
 
     @property
     def agents(self) -> Mapping[str, AgentSpec]:
@@ -99,14 +106,18 @@ async def open_app(
     authenticator: Authenticator | None = None,
     *,
     outbound: Outbound | None = None,
+    shared: bool = False,
 ) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.app`, for as long as the block runs.
 
     `authenticator` knows the callers, and `outbound` is the way to other servers, instead of what the settings say.
+    `shared`: other processes of ours listen on the same ports.
+
     Raises StartError, SettingsError (an agent that is not there), and LoadError for APP.
     """
     if agents is None:
         agents = load_agents(settings.own_app)
+    check_role(settings)
     async with AsyncExitStack() as stack:
         lock, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
@@ -125,7 +136,7 @@ async def open_app(
         home, listening = "", asyncio.Event()
         signer = LetterSigner(store.secret("letters"), lambda: home)
         letters = PushLetters(signer)
-        pushing = Pushing(outbound, letters, settings.push_patience, ready=listening) if settings.push else None
+        pushing = Pushing(outbound, letters, settings.push_patience, ready=listening) if settings.pushes else None
         try:
             runtime = await stack.enter_async_context(
                 open_runtime(
@@ -149,12 +160,29 @@ async def open_app(
                     doorway=doorway,
                     pushing=pushing,
                     worker_wait=settings.worker_wait,
+                    runs=settings.role != "server",
                 )
             )
         except ValueError as error:
             raise SettingsError(f"--root: {error}") from error
         except Unavailable as error:  # the store can be opened, but takes nothing
             raise trouble(settings.store_name, error.__cause__ or error) from error
+        draining, refusals = asyncio.Event(), Refusals()
+        if settings.role == "worker":
+            vitals = HttpOptions(
+                host=settings.http.host,
+                port=settings.http.port,
+                certificates=certificates,
+                connections=settings.connections,
+                shared=shared,
+                draining=draining,
+                trouble=lambda: bus.trouble,
+            )
+            switchboard.serve(runtime.enlisting)
+            _keep_up(stack, switchboard)
+            at = await _listen(stack, "--http", settings.http, health.serve(vitals))
+            yield App(at, None, _url(at), settings.store_name, runtime, draining, switchboard, certificates)
+            return
         security = await stack.enter_async_context(
             open_security(
                 token=settings.token.get_secret_value(),
@@ -181,13 +209,12 @@ async def open_app(
         runtime.enlisting.show(cards.show, cards.hide)
         switchboard.serve(runtime.enlisting)
         if lock is None:  # others may serve the store, and have workers
-            looking = asyncio.create_task(switchboard.keep_up(), name="roster of workers")
-            stack.callback(looking.cancel)
+            _keep_up(stack, switchboard)
         store.blobs.served_at(lambda: home or cards.url(None))
-        draining, refusals = asyncio.Event(), Refusals()
         over_grpc = Options(
             host=settings.grpc.host,
             port=settings.grpc.port,
+            shared=shared,
             message_bytes=settings.message_bytes,
             table=settings.error_table,
             certificates=certificates,
@@ -201,6 +228,7 @@ async def open_app(
         over_http = HttpOptions(
             host=settings.http.host,
             port=settings.http.port,
+            shared=shared,
             message_bytes=settings.message_bytes,
             table=settings.error_table,
             certificates=certificates,
@@ -247,6 +275,12 @@ async def _switchboard(store: Store, settings: Settings, agents: Sequence[Agent]
     own = {agent.spec.id for agent in agents}
     known = [entry for entry in await store.roster.list() if entry.agent not in own]
     return Switchboard(store.roster, known, clock=milliseconds, frame_bytes=settings.message_bytes)
+
+
+def _keep_up(stack: AsyncExitStack, switchboard: Switchboard) -> None:
+    """Knows the agents of workers at other servers on the same store, until the stack is left."""
+    looking = asyncio.create_task(switchboard.keep_up(), name="roster of workers")
+    stack.callback(looking.cancel)
 
 
 def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:

@@ -66,6 +66,21 @@ async def _open_postgres(settings: Settings, make: bool) -> Store:
         raise trouble(settings.store_name, error) from None  # what caused it may hold a password
 
 
+def check_role(settings: Settings) -> None:
+    """Raises SettingsError for a process that could do nothing in its role."""
+    if settings.role == "all":
+        return
+    if not settings.is_shared:
+        lacks = "would run what it takes" if settings.role == "server" else "would give it anything to run"
+        raise SettingsError(
+            f"--role {settings.role}: an SQLite store has one process, so nobody {lacks}; use --role all, or a store "
+            "for several (--store postgresql://USER@HOST/DATABASE); agents in other processes: --workers-only and "
+            "`dragoman worker`"
+        )
+    if settings.role == "worker" and settings.workers_only:
+        raise SettingsError("--workers-only: a process with --role worker runs the agents of APP, and would have none")
+
+
 async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus:
     """Raises StartError, SettingsError."""
     here, url = LocalBus(), settings.bus.get_secret_value()

@@ -99,6 +99,10 @@ class Settings(BaseSettings):
     """A `.py` file or a module with agents."""
     workers_only: bool = False
     """There are no agents but those of workers."""
+    role: Literal["all", "server", "worker"] = "all"
+    """`server`: takes requests and leaves APP's turns to others; `worker`: runs APP's agents and takes no requests."""
+    processes: int = Field(default=1, ge=1, le=256)
+    """Processes on this machine that listen on the same ports."""
     root: str = ""
     """The id of the agent meant when a request names none; empty: the agents' own choice."""
     insecure: bool = False
@@ -222,8 +226,8 @@ class Settings(BaseSettings):
     @field_validator("http", "grpc")
     @classmethod
     def _stays_at_home(cls, value: Address, info: ValidationInfo) -> Address:
-        if value.is_loopback or info.data.get("insecure"):
-            return value
+        if value.is_loopback or info.data.get("insecure") or info.data.get("role") == "worker":
+            return value  # a worker shows nothing but that it is there
         asks, token = _asks(info.data), info.data.get("token", SecretStr("")).get_secret_value()
         if not asks:
             raise ValueError(
@@ -312,6 +316,11 @@ class Settings(BaseSettings):
     def own_app(self) -> str:
         """APP, or nothing on a server that has only agents of workers."""
         return "" if self.workers_only else self.app
+
+    @property
+    def pushes(self) -> bool:
+        """Whether this process tells webhooks: those do that have an address of their own to sign with."""
+        return self.push and self.role != "worker"
 
     @property
     def asks(self) -> bool:

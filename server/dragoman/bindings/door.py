@@ -42,11 +42,18 @@ class Door:
     """The listening sockets of one address, and whoever is still shaking hands."""
 
     def __init__(
-        self, factory: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext, *, handshake: float = HANDSHAKE
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        context: ssl.SSLContext,
+        *,
+        handshake: float = HANDSHAKE,
+        shared: bool = False,
     ) -> None:
+        """`shared`: other processes of ours listen on the same port."""
         self._factory = factory
         self._context = context
         self._handshake = handshake
+        self._shared = shared
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._coming: dict[asyncio.Task[None], None] = {}
@@ -57,7 +64,7 @@ class Door:
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
             for info in dict.fromkeys(found):
-                self._sockets.append(_listen(info))
+                self._sockets.append(_listen(info, self._shared))
         except OSError:
             await self.close()
             raise
@@ -110,11 +117,13 @@ class Door:
         connection.close()
 
 
-def _listen(info: tuple[Any, ...]) -> socket.socket:
+def _listen(info: tuple[Any, ...], shared: bool) -> socket.socket:
     family, kind, proto, _, address = info
     listening = socket.socket(family, kind, proto)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio has it
         listening.bind(address)

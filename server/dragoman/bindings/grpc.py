@@ -87,8 +87,8 @@ async def serve(
         options=(
             ("grpc.max_receive_message_length", options.message_bytes + _SLACK),
             ("grpc.max_send_message_length", -1),
-            # A second server on the same port would silently get half of the connections.
-            ("grpc.so_reuseport", 0),
+            # A second server on the same port would silently get half of the connections, which has to be meant.
+            ("grpc.so_reuseport", int(options.shared)),
             # Streams may be silent for hours: notice dead peers, and let clients do the same.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),

@@ -15,13 +15,11 @@ from typing import Final, cast
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import blobs, callers, cards, connections, docs, openapi, page, rest, versions
+from dragoman.bindings import blobs, callers, cards, connections, docs, health, http_port, openapi, page, rest, versions
 from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
-from dragoman.bindings.connections import Connections
-from dragoman.bindings.door import BACKLOG, Door
 from dragoman.bindings.jsonrpc import JsonRpc
 from dragoman.bindings.pages import Pages, request_id, tell
 from dragoman.bindings.rest import Route
@@ -36,9 +34,7 @@ from dragoman.wire.routes import Candidate, Match, Refused, Routes
 
 Endpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 
-_HEALTH: Final = frozenset(("/healthz", "/health", "/readyz", "/ready"))
 _READ: Final = ("GET", "HEAD")
-_NO_STORE: Final = {"Cache-Control": "no-store"}
 
 _KNOWN: Final = 1024
 _SHORT: Final = 256
@@ -54,33 +50,16 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
     """
     streams = Streams()
     site = _Site(service, cards, options, streams)
-    server = Connections(
-        site.handle,
-        limit=options.connections,
-        bodies=options.bodies,
-        patience=options.patience,
-        refusals=options.refusals,
-    )
-    runner = web.ServerRunner(server, shutdown_timeout=options.grace)
-    await runner.setup()
-    watching = asyncio.create_task(server.watch(), name="http-connections")
-    door = Door(server, options.certificates.context) if options.certificates else None
     looking = asyncio.create_task(streams.watch(options.authenticator), name="http-credentials")
     try:
-        if door is not None:
-            host, port = await door.open(options.host, options.port)
-        else:
-            await web.TCPSite(runner, options.host, options.port, backlog=BACKLOG).start()
-            host, port = runner.addresses[0][:2]
-        cards.http = bound = Bound(host, port, tls=door is not None)
-        yield bound
+        async with http_port.listen(site.handle, options) as bound:
+            cards.http = bound
+            try:
+                yield bound
+            finally:
+                streams.close()
     finally:
         looking.cancel()
-        watching.cancel()
-        streams.close()
-        if door is not None:
-            await door.close()
-        await runner.cleanup()
         cards.http = None
 
 
@@ -156,7 +135,7 @@ class _Site:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
-            if path not in _HEALTH:
+            if path not in health.PATHS:
                 connections.check(request)
             if request.method == "POST" and (tenant := _rpc_tenant(path)) is not None:
                 return await self._rpc(request, {"tenant": tenant})
@@ -231,16 +210,10 @@ class _Site:
         return web.Response(body=await self._options.keys(), headers=headers)
 
     async def _alive(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return web.json_response({"status": "ok"}, headers=_NO_STORE)
+        return health.alive()
 
     async def _ready(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        if self._options.draining.is_set():
-            return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE)
-        if not self._options.ready():
-            return web.json_response({"status": "not ready"}, status=503, headers=_NO_STORE)
-        if trouble := self._options.trouble():
-            return web.json_response({"status": "degraded", "reason": f"bus: {trouble}"}, headers=_NO_STORE)
-        return web.json_response({"status": "ok"}, headers=_NO_STORE)
+        return health.ready(self._options)
 
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._admit(request)

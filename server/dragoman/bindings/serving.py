@@ -69,6 +69,8 @@ class Options:
 
     host: str = "127.0.0.1"
     port: int = 0
+    shared: bool = False
+    """Other processes of ours listen on the same port, and the system gives each connection to one of them."""
     message_bytes: int = MESSAGE_BYTES
     """Decoded size of the largest request: the service's own limit, so that the wire lets such a request in."""
     table: Table = "1.0.1"

@@ -26,11 +26,25 @@ _SAMPLES: Final[dict[str, dict[str, Any]]] = {
 
 def banner(app: App, settings: Settings) -> str:
     """The lines: where everything is, what is served, what to try."""
+    if app.at_grpc is None:
+        return f"""\
+Dragoman {version("dragoman")}, a worker on a store
+
+  Health  {app.http.url}/readyz
+  Agents  {", ".join(sorted(app.agents))}
+  Data    {app.store}
+
+Ctrl-C stops, and lets running turns end."""
     others = sorted(agent for agent in app.agents if agent != app.root)
     agents = f"{app.root} (root)" + (f", {', '.join(others)}" if others else "")
     if app.root not in app.agents:
         agents = ", ".join(others) or "those that workers dial in with: dragoman worker APP --server HOST:PORT"
     tried = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
+    role = (
+        "\n  Role    server: turns of APP run in processes with --role worker, or all"
+        if settings.role == "server"
+        else ""
+    )
     return f"""\
 Dragoman {version("dragoman")}
 
@@ -38,7 +52,7 @@ Dragoman {version("dragoman")}
   HTTP    {app.public_url}
   gRPC    {"grpcs://" if app.grpc.tls else ""}{app.grpc}
   Agents  {agents}
-  Data    {app.store}
+  Data    {app.store}{role}
   Callers {callers(settings)}
 
 {tried}Ctrl-C stops, and lets running turns end."""

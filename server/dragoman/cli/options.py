@@ -40,6 +40,8 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
         ),
     ),
     "Several servers on one store": (
+        Option("role", "all|server|worker", "server: runs no turns of APP; worker: nothing else. [all]"),
+        Option("processes", "N", "On this machine and on the same ports. [1]"),
         Option("bus", "URL", "How they tell each other: nats://HOST:4222. [not at all]"),
         Option("bus_prefix", "NAME", "What subjects begin with; each store its own. [dragoman]"),
         Option("bus_credentials", "PATH", "A .creds file of NATS. [none]", Path),

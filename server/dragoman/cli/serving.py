@@ -120,14 +120,13 @@ def _announce(app: App, settings: Settings) -> None:
     log.info(
         "serving",
         extra={
-            "card": app.card_url,
+            **({"card": app.card_url, "grpc": str(app.grpc), "callers": callers(settings)} if app.at_grpc else {}),
             "http": app.http.url,
-            "grpc": str(app.grpc),
+            "role": settings.role,
             "tls": app.certificates is not None,
             "root": app.root,
             "agents": sorted(app.agents),
             "store": str(app.store),
-            "callers": callers(settings),
             "pid": os.getpid(),
         },
     )
