@@ -35,6 +35,8 @@ from dragoman.security.certificates import CertificateFiles, Unfit
 from dragoman.security.opening import open_security
 from dragoman.security.outbound import Guard
 from dragoman.security.signing import LetterSigner
+from dragoman.security.signing_keys import SigningKeys
+from dragoman.security.vault import BadKeys, open_vault
 from dragoman.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite.store import milliseconds
 
@@ -134,8 +136,12 @@ async def open_app(
         if absent := doorway.public - {agent.spec.id for agent in agents} - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         home, listening = "", asyncio.Event()
-        signer = LetterSigner(store.secret("letters"), lambda: home)
-        letters = PushLetters(signer)
+        try:
+            vault = open_vault(settings.secrets_keys)
+        except BadKeys as error:
+            raise SettingsError(f"--secrets-keys: {error}") from error
+        signing = SigningKeys(store.papers, store.secret("letters"), vault, clock=milliseconds)
+        letters = PushLetters(LetterSigner(signing, lambda: home), vault)
         pushing = Pushing(outbound, letters, settings.push_patience, ready=listening) if settings.pushes else None
         try:
             runtime = await stack.enter_async_context(
@@ -243,7 +249,7 @@ async def open_app(
             lossy_numbers=settings.lossy_numbers,
             openapi=openapi_files(),
             blobs=store.blobs,
-            keys=signer.keys if settings.push else None,
+            keys=signing.public if settings.push else None,
             trouble=lambda: bus.trouble,
         )
         at_grpc = await _listen(
@@ -259,6 +265,7 @@ async def open_app(
                 keyring,
                 runtime.redelivery,
                 switchboard,
+                signing,
             ),
         )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))

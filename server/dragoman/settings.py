@@ -214,6 +214,8 @@ class Settings(BaseSettings):
     """The most that these seconds become."""
     push_give_up: Age = 86_400_000
     """How long a receiver may take nothing before it is given up, so that what is left are dead letters."""
+    secrets_keys: Path | None = None
+    """Keys (base64, one a line) with which secrets of others are sealed in the store; the first seals, all open."""
     cors: Names = ()
     """Origins of web pages that may call, such as `https://app.example.com`; `*` for all."""
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"

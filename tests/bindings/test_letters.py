@@ -13,6 +13,7 @@ from dragoman.core.log import Event, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.push import Push
 from dragoman.core.webhook import PushConfig
+from dragoman.security.vault import Vault
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -27,7 +28,7 @@ TASK = pb.Task(
 UPDATE = pb.TaskStatusUpdateEvent(
     task_id="t-1", context_id="c-1", status=pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
 )
-letters = PushLetters(Stamp())
+letters = PushLetters(Stamp(), Vault())
 
 
 def push(config: PushConfig) -> Push:

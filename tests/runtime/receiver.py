@@ -40,11 +40,8 @@ class Post:
 class Stamp:
     """Signs with what it was given to sign."""
 
-    async def sign(self, audience: str, task: str, body: bytes) -> str:
+    async def sign(self, audience: str, task: str, config: str, event: str, body: bytes) -> str:
         return f"{audience} {task} {len(body)}"
-
-    async def keys(self) -> bytes:
-        return b""
 
 
 class Receivers:

@@ -26,6 +26,7 @@ from dragoman.ports import Reply, Unreachable
 from dragoman.runtime import Call, open_runtime
 from dragoman.runtime.opening import Pushing
 from dragoman.runtime.push import CALLS_PER_HOST
+from dragoman.security.vault import Vault
 from dragoman.stores.sqlite import Sizes, open_store
 from dragoman.testing.store_writes import Clock
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -153,7 +154,7 @@ async def scene(
     receivers, clock = receivers or Receivers(), clock or Clock()
     store = open_store(tmp_path / "tasks.db", clock=clock, sizes=sizes or Sizes())
     # A session that lasts for as long as a test lets time pass.
-    letters = PushLetters(Stamp())
+    letters = PushLetters(Stamp(), Vault())
     pushing = Pushing(receivers, letters, patience=PATIENCE, dice=lambda: 1.0, hold=hold, ready=ready)
     async with world(tmp_path, *functions, store=store, pushing=pushing, lease=10.0**6, **options) as told:
         yield Scene(told, receivers, clock)
@@ -573,7 +574,7 @@ async def test_a_process_that_stops_lets_its_call_be_answered_and_leaves_the_res
 async def test_of_two_processes_on_one_store_one_delivers(tmp_path: Path) -> None:
     receivers = Receivers()
     async with scene(tmp_path, counter, receivers=receivers) as here:
-        pushing = Pushing(outbound=receivers, letters=PushLetters(Stamp()), patience=PATIENCE)
+        pushing = Pushing(outbound=receivers, letters=PushLetters(Stamp(), Vault()), patience=PATIENCE)
         async with open_runtime(
             here.world.store, LocalBus(), [agent()(counter)], alone=False, pushing=pushing
         ) as second:

@@ -9,73 +9,233 @@ from typing import Any
 import jwt
 import pytest
 from jwt.types import Options
+from tests.security.papers import Paper
 
+from dragoman.core.errors import InvalidParams, KeyNotFound, Unavailable
+from dragoman.core.signing import KEEP, LEAD
 from dragoman.security.signing import LetterSigner
+from dragoman.security.signing_keys import FRESH, PAPER, SigningKeys
+from dragoman.security.vault import PREFIX, Vault
 
 HOME, HOOK = "https://agents.example", "https://client.example/hook?x=1"
 NOW = 1_700_000_000.9
 BODY = b'{"task":{"id":"t-1"}}'
+EVENT = "0123abcd.4567cdef.7"
 
 
-def signer(secret: bytes = b"s" * 32) -> LetterSigner:
-    return LetterSigner(secret, lambda: HOME, clock=lambda: NOW, ids=lambda: "j-1")
+class Time:
+    """Hands that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def milliseconds(self) -> int:
+        return int(self.now * 1000)
+
+    def seconds(self) -> float:
+        return self.now
+
+    def past(self, milliseconds: int) -> None:
+        self.now += milliseconds / 1000
 
 
-async def checked(text: str, keys: bytes, *, audience: str = HOOK) -> dict[str, Any]:
-    """What a receiver reads in a signature. Raises what PyJWT raises."""
+def keys_of(
+    time: Time | None = None, papers: Paper | None = None, secret: bytes = b"s" * 32, vault: Vault | None = None
+) -> SigningKeys:
+    time = time or Time()
+    return SigningKeys(
+        papers or Paper(), secret, vault or Vault(), clock=time.milliseconds, monotonic=time.seconds, entropy=_counted()
+    )
+
+
+def _counted() -> Any:
+    number = iter(range(1, 100))
+    return lambda size: bytes([next(number)]) * size
+
+
+async def letter(keys: SigningKeys, audience: str = HOOK) -> str:
+    signer = LetterSigner(keys, lambda: HOME, clock=lambda: NOW, ids=lambda: "j-1")
+    return await signer.sign(audience, "t-1", "c-1", EVENT, BODY)
+
+
+def checked(text: str, keys: bytes, *, audience: str = HOOK) -> dict[str, Any]:
+    """What a receiver reads in a signature. Raises what PyJWT raises, and KeyError for a key that is not shown."""
     key = jwt.PyJWKSet.from_dict(json.loads(keys))[jwt.get_unverified_header(text)["kid"]]
     # The time is the test's own.
     options: Options = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "iat", "exp", "jti"]}
-    found: dict[str, Any] = jwt.decode(text, key, algorithms=["ES256"], audience=audience, issuer=HOME, options=options)
+    found: dict[str, Any] = jwt.decode(
+        text, key, algorithms=["ES256", "EdDSA"], audience=audience, issuer=HOME, options=options
+    )
     return found
 
 
-async def test_a_signature_says_who_sends_what_to_whom_and_when() -> None:
-    mine = signer()
-    found = await checked(await mine.sign(HOOK, "t-1", BODY), await mine.keys())
-    assert found == {
+def kid(text: str) -> str:
+    return str(jwt.get_unverified_header(text)["kid"])
+
+
+async def shown(keys: SigningKeys) -> list[str]:
+    return [key["kid"] for key in json.loads(await keys.public())["keys"]]
+
+
+async def test_a_signature_says_who_sends_what_to_whom_and_when_and_which_it_is() -> None:
+    keys = keys_of()
+    assert checked(await letter(keys), await keys.public()) == {
         "iss": HOME,
         "aud": HOOK,
         "iat": 1_700_000_000,
         "exp": 1_700_000_300,
         "jti": "j-1",
         "taskId": "t-1",
+        "configId": "c-1",
+        "event": EVENT,
+        "sequence": 7,
         "request_body_sha256": sha256(BODY).hexdigest(),
     }
 
 
-async def test_no_half_of_the_key_is_shown_but_the_public_one() -> None:
-    (key,) = json.loads(await signer().keys())["keys"]
+async def test_no_half_of_a_key_is_shown_but_the_public_one() -> None:
+    keys = keys_of()
+    await keys.rotate("EdDSA", lead=LEAD, keep=KEEP)
+    edwards, key = json.loads(await keys.public())["keys"]
     assert key.keys() == {"kty", "crv", "x", "y", "kid", "alg", "use"}
     assert (key["kty"], key["crv"], key["alg"], key["use"]) == ("EC", "P-256", "ES256", "sig")
+    assert edwards.keys() == {"kty", "crv", "x", "kid", "alg", "use"}
+    assert (edwards["kty"], edwards["crv"], edwards["alg"]) == ("OKP", "Ed25519", "EdDSA")
 
 
 async def test_the_same_store_signs_with_the_same_key_and_another_one_with_another() -> None:
-    assert await signer().keys() == await signer().keys()
-    theirs = signer(b"t" * 32)
-    assert await theirs.keys() != await signer().keys()
+    assert await keys_of().public() == await keys_of().public()
+    theirs = keys_of(secret=b"t" * 32)
+    assert await theirs.public() != await keys_of().public()
     with pytest.raises(KeyError):
-        await checked(await theirs.sign(HOOK, "t-1", BODY), await signer().keys())
+        checked(await letter(theirs), await keys_of().public())
 
 
 async def test_a_signature_of_another_key_under_the_same_name_is_found_out() -> None:
-    mine, theirs = signer(), signer(b"t" * 32)
-    text = await theirs.sign(HOOK, "t-1", BODY)
-    (shown,) = json.loads(await mine.keys())["keys"]
-    renamed = json.dumps({"keys": [{**shown, "kid": jwt.get_unverified_header(text)["kid"]}]}).encode()
+    text = await letter(keys_of(secret=b"t" * 32))
+    (mine,) = json.loads(await keys_of().public())["keys"]
+    renamed = json.dumps({"keys": [{**mine, "kid": kid(text)}]}).encode()
     with pytest.raises(jwt.InvalidSignatureError):
-        await checked(text, renamed)
+        checked(text, renamed)
 
 
 async def test_a_letter_to_somebody_else_is_no_letter_to_me() -> None:
-    mine = signer()
-    text = await mine.sign("https://somebody.example/", "t-1", BODY)
+    keys = keys_of()
+    text = await letter(keys, "https://somebody.example/")
     with pytest.raises(jwt.InvalidAudienceError):
-        await checked(text, await mine.keys())
+        checked(text, await keys.public())
 
 
 async def test_the_name_of_a_key_follows_from_it() -> None:
     """RFC 7638 §3.3: the members in this order, without blanks."""
-    (key,) = json.loads(await signer().keys())["keys"]
+    (key,) = json.loads(await keys_of().public())["keys"]
     text = f'{{"crv":"P-256","kty":"EC","x":"{key["x"]}","y":"{key["y"]}"}}'
     assert jwt.utils.base64url_decode(key["kid"]) == sha256(text.encode()).digest()
+
+
+@pytest.mark.parametrize("algorithm", ["ES256", "EdDSA"])
+async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(algorithm: str) -> None:
+    time = Time()
+    keys = keys_of(time)
+    before = await letter(keys)
+    fresh = await keys.rotate(algorithm, lead=LEAD, keep=KEEP)
+    # What anybody remembers from now on is enough for all that is signed until the old one goes.
+    remembered = await keys.public()
+    assert await shown(keys) == [fresh.id, kid(before)]
+    time.past(LEAD - 1)
+    assert kid(await letter(keys)) == kid(before)
+    time.past(1)
+    after = await letter(keys)
+    assert kid(after) == fresh.id
+    assert jwt.get_unverified_header(after)["alg"] == algorithm
+    checked(after, remembered)
+    checked(before, await keys.public())
+    time.past(KEEP - 1)
+    assert await shown(keys) == [fresh.id, kid(before)]
+    time.past(1)
+    assert await shown(keys) == [fresh.id]
+    with pytest.raises(KeyError):
+        checked(before, await keys.public())
+
+
+async def test_a_key_in_wrong_hands_is_gone_at_once() -> None:
+    keys = keys_of()
+    stolen = await letter(keys)
+    fresh = await keys.rotate("", lead=0, keep=0)
+    assert await shown(keys) == [fresh.id]
+    assert kid(await letter(keys)) == fresh.id
+    with pytest.raises(KeyError):
+        checked(stolen, await keys.public())
+
+
+async def test_a_former_key_can_be_withdrawn_and_the_one_that_signs_cannot() -> None:
+    keys = keys_of()
+    (first,) = await shown(keys)
+    fresh = await keys.rotate("", lead=0, keep=KEEP)
+    with pytest.raises(InvalidParams, match="this key signs; rotate to another one first"):
+        await keys.withdraw(fresh.id)
+    await keys.withdraw(first)
+    assert await shown(keys) == [fresh.id]
+    with pytest.raises(KeyNotFound):
+        await keys.withdraw(first)
+
+
+async def test_a_new_key_that_is_withdrawn_leaves_all_as_it_was() -> None:
+    time = Time()
+    keys = keys_of(time)
+    (first,) = await shown(keys)
+    fresh = await keys.rotate("EdDSA", lead=LEAD, keep=KEEP)
+    with pytest.raises(InvalidParams, match="a new key is shown already and does not sign yet"):
+        await keys.rotate("", lead=0, keep=0)
+    await keys.withdraw(fresh.id)
+    time.past(LEAD + KEEP)
+    assert await shown(keys) == [first]
+    assert kid(await letter(keys)) == first
+
+
+async def test_what_is_asked_of_a_rotation_is_looked_at() -> None:
+    keys = keys_of()
+    for wish, why in (
+        (("HS256", 0, 0), "algorithm: must be one of ES256, EdDSA"),
+        (("", -1, 0), "lead: must be 0 or more, and at most a year"),
+        (("", 0, 367 * 86_400_000), "keep: must be 0 or more, and at most a year"),
+    ):
+        with pytest.raises(InvalidParams, match=why):
+            await keys.rotate(wish[0], lead=wish[1], keep=wish[2])
+    assert len(await shown(keys)) == 1
+
+
+async def test_servers_of_one_store_have_the_same_keys() -> None:
+    time, papers = Time(), Paper()
+    one, two = keys_of(time, papers), keys_of(time, papers)
+    told: list[str] = []
+    two.changed.append(lambda: told.append("changed"))
+    assert await shown(one) == await shown(two)
+    fresh = await one.rotate("", lead=0, keep=KEEP)
+    time.past(int(FRESH * 1000))
+    assert await shown(two) == await shown(one)
+    assert kid(await letter(two)) == fresh.id
+    assert told == ["changed"]
+    assert [state for _, state in await two.list()] == ["signing", "former"]
+
+
+async def test_of_two_who_rotate_at_once_one_is_told_to_look() -> None:
+    class Late(Paper):
+        async def write(self, name: str, text: str, *, former: str) -> bool:
+            if not self.texts:
+                self.texts[name] = "[]"
+            return await super().write(name, text, former=former)
+
+    keys = keys_of(papers=Late())
+    with pytest.raises(Unavailable, match="changed by somebody else"):
+        await keys.rotate("", lead=0, keep=0)
+
+
+async def test_a_key_that_was_made_up_is_sealed_in_the_store() -> None:
+    time, papers, vault = Time(), Paper(), Vault([b"k" * 32])
+    keys = keys_of(time, papers, vault=vault)
+    fresh = await keys.rotate("EdDSA", lead=0, keep=0)
+    assert PREFIX in papers.texts[PAPER]
+    assert (b"\x01" * 32).hex() not in papers.texts[PAPER]
+    again = keys_of(time, papers, vault=Vault([b"n" * 32, b"k" * 32]))
+    assert kid(await letter(again)) == fresh.id

@@ -38,6 +38,7 @@ from dragoman.testing.changes import (
 )
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
+from dragoman.testing.store_papers import StorePapers
 from dragoman.testing.store_pushes import StorePushes
 from dragoman.testing.store_reads import StoreReads
 from dragoman.testing.store_roster import StoreRoster
@@ -81,6 +82,10 @@ class TestSharing(StoreSharing):
 
 
 class TestApiKeys(StoreApiKeys):
+    pass
+
+
+class TestPapers(StorePapers):
     pass
 
 

@@ -28,6 +28,7 @@ from dragoman.bindings import (
     ops_calls,
     ops_keys,
     ops_push,
+    ops_signing,
     ops_upkeep,
     ops_workers,
     versions,
@@ -42,7 +43,7 @@ from dragoman.bindings.serving import Bound, Options
 from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller
 from dragoman.core.shared import form
-from dragoman.ports import Switchboard
+from dragoman.ports import SigningKeys, Switchboard
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.keyring import Keyring
@@ -77,6 +78,7 @@ async def serve(
     keyring: Keyring | None = None,
     redelivery: Redelivery | None = None,
     switchboard: Switchboard | None = None,
+    signing: SigningKeys | None = None,
 ) -> AsyncIterator[Bound]:
     """Serves both packages, health and reflection over gRPC.
 
@@ -111,6 +113,8 @@ async def serve(
         server.add_generic_rpc_handlers((ops_upkeep.handler(upkeep, operations.check_here, refuse, streams),))
     if keyring is not None:
         server.add_generic_rpc_handlers((ops_keys.handler(keyring, operations.check_here, refuse),))
+    if signing is not None:
+        server.add_generic_rpc_handlers((ops_signing.handler(signing, operations.check_here, refuse),))
     names.append(ops_calls.SERVICE.full_name)
     if switchboard is not None:
         server.add_generic_rpc_handlers((dialling.handler(switchboard, options, refuse, streams),))

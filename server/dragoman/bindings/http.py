@@ -205,8 +205,8 @@ class _Site:
     async def _keys(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """For everybody, whoever may call: receivers of letters have no credentials."""
         if self._options.keys is None:
-            raise MethodNotFound("this server signs nothing: push notifications are off")
-        headers = {"Content-Type": rest.JSON, "Cache-Control": "public, max-age=3600"}
+            raise MethodNotFound("this server signs nothing: neither push notifications nor cards")
+        headers = {"Content-Type": rest.JSON, "Cache-Control": "public, max-age=300"}
         return web.Response(body=await self._options.keys(), headers=headers)
 
     async def _alive(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:

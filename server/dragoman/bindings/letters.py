@@ -14,14 +14,15 @@ Every body is `application/json`: 1.0.1 prefers `application/a2a+json`, for whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
 
 from dragoman.core.log import Event
 from dragoman.core.push import Push
-from dragoman.ports import Letter, Signer
+from dragoman.core.webhook import PushConfig
+from dragoman.ports import Letter, Signer, Vault
 from dragoman.wire import flat_json, protojson, v01_json, v03, v03_json
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -82,8 +83,9 @@ _FORMS: Final = {
 class PushLetters:
     """Implements `dragoman.ports.Letters`. Events that several receivers are told in one dialect are written once."""
 
-    def __init__(self, signer: Signer) -> None:
+    def __init__(self, signer: Signer, vault: Vault) -> None:
         self._signer = signer
+        self._vault = vault
 
     def whole(self, dialect: str) -> bool:
         return _FORMS[Dialect(dialect)].whole
@@ -92,18 +94,23 @@ class PushLetters:
         form = _FORMS[Dialect(dialect)]
         return form.inline if inline else form.place
 
+    def sealed(self, config: PushConfig) -> PushConfig:
+        seal, about = self._vault.seal, config.url
+        return replace(config, token=seal(config.token, about), credentials=seal(config.credentials, about))
+
     async def write(self, push: Push, event: Event) -> Letter:
         config = push.config
         form = _FORMS[Dialect(config.dialect)]
         body: bytes | None = event.forms.get(form)
         if body is None:
             body = event.forms[form] = form.body(pb.StreamResponse.FromString(event.data))
-        signature = await self._signer.sign(config.url, push.task_id, body)
+        token, credentials = (self._vault.open(kept, config.url) for kept in (config.token, config.credentials))
+        signature = await self._signer.sign(config.url, push.task_id, config.id, event.cursor, body)
         headers = {"Content-Type": "application/json", EVENT: event.cursor, SIGNATURE: signature}
-        if config.token:
-            headers[form.token] = config.token
-        if config.scheme and config.credentials:
-            headers["Authorization"] = f"{config.scheme} {config.credentials}"
+        if token:
+            headers[form.token] = token
+        if config.scheme and credentials:
+            headers["Authorization"] = f"{config.scheme} {credentials}"
         elif config.scheme.lower() == "bearer":
             headers["Authorization"] = f"{config.scheme} {signature}"
         return Letter(headers, body)

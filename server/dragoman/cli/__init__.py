@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import keys, push, serve, tasks, upkeep, worker, workers
+from dragoman.cli import keys, push, serve, signing, tasks, upkeep, worker, workers
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -21,6 +21,8 @@ Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `ca
 Look after its store:  `purge`,  `export`,  `backup`,  `restore`
 
 Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
+Change the keys with which it signs:  `signing list`,  `signing rotate`,  `signing withdraw`
+
 Look after its webhooks:  `push list`,  `push redeliver`, and its workers:  `workers list`,  `workers forget`
 """
 
@@ -60,6 +62,7 @@ tasks.register(cli)
 upkeep.register(cli)
 keys.register(cli)
 push.register(cli)
+signing.register(cli)
 worker.register(cli)
 workers.register(cli)
 

@@ -133,6 +133,7 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
         Option("push_give_up", "AGE", "How long a receiver may take nothing before it is given up. [24h]"),
         Option("push_first_wait", "S", "Seconds until the second try, at most. [1]"),
         Option("push_longest_wait", "S", "Seconds between two tries, at most. [3600]"),
+        Option("secrets_keys", "PATH", "Keys that seal receivers' secrets in the store. [none]", Path),
     ),
 }
 """By the heading under which the help shows them; "" are the first."""

@@ -14,6 +14,7 @@ from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
+from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
 M = TypeVar("M", bound=Message)
@@ -82,6 +83,20 @@ class Operator:
     async def forget_agent(self, request: workers.ForgetAgentRequest) -> workers.ForgetAgentResponse:
         """Frees the id of an agent that workers had."""
         return await self._unary("ForgetAgent", request, workers.ForgetAgentResponse)
+
+    async def list_signing_keys(self, request: signing.ListSigningKeysRequest) -> signing.ListSigningKeysResponse:
+        """The signing keys that are shown."""
+        return await self._unary("ListSigningKeys", request, signing.ListSigningKeysResponse)
+
+    async def rotate_signing_key(self, request: signing.RotateSigningKeyRequest) -> signing.RotateSigningKeyResponse:
+        """Makes another signing key."""
+        return await self._unary("RotateSigningKey", request, signing.RotateSigningKeyResponse)
+
+    async def withdraw_signing_key(
+        self, request: signing.WithdrawSigningKeyRequest
+    ) -> signing.WithdrawSigningKeyResponse:
+        """Takes a signing key away."""
+        return await self._unary("WithdrawSigningKey", request, signing.WithdrawSigningKeyResponse)
 
     def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
         """Everything that is kept of a task."""

@@ -8,9 +8,11 @@ from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Elsewhere, En
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.bus import Bus, Job, Signal, Stop
 from dragoman.ports.outbound import Forbidden, NobodyThere, Outbound, Reply, Unreachable
+from dragoman.ports.papers import Papers
 from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
 from dragoman.ports.roster import Enrolled, Roster
 from dragoman.ports.security import Authenticator
+from dragoman.ports.signing import SigningKeys, Vault
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
 from dragoman.ports.workers import Enlist, Presence, Present, Switchboard
 
@@ -36,6 +38,7 @@ __all__ = [
     "NobodyThere",
     "Notes",
     "Outbound",
+    "Papers",
     "Presence",
     "Present",
     "ProcessLost",
@@ -45,6 +48,7 @@ __all__ = [
     "Roster",
     "Signal",
     "Signer",
+    "SigningKeys",
     "Snapshot",
     "Stop",
     "Store",
@@ -53,4 +57,5 @@ __all__ = [
     "Tidied",
     "TurnOver",
     "Unreachable",
+    "Vault",
 ]

@@ -83,19 +83,20 @@ class Letters(Protocol):
         in a send that brings it along."""
         ...
 
+    def sealed(self, config: PushConfig) -> PushConfig:
+        """A configuration as it is kept: without secrets that everybody could read who reads the store."""
+        ...
+
     async def write(self, push: Push, event: Event) -> Letter:
         """The signed letter for an event; where `whole` holds, the event is a Task. Raises ValueError for what the
-        dialect cannot say."""
+        dialect cannot say, and where a secret of the receiver's cannot be opened."""
         ...
 
 
 class Signer(Protocol):
-    """Signs letters with a key that lasts as long as the store."""
+    """Signs letters with the key of the server that signs at the time (ports/signing.py)."""
 
-    async def sign(self, audience: str, task: str, body: bytes) -> str:
-        """A JWT that says that this server sends this body, of this task, to this URL, now."""
-        ...
-
-    async def keys(self) -> bytes:
-        """A JWK set as JSON: what such signatures are checked with."""
+    async def sign(self, audience: str, task: str, config: str, event: str, body: bytes) -> str:
+        """A JWT that says that this server sends this body, of this event (its cursor) of this task, for this
+        configuration, to this URL, now."""
         ...

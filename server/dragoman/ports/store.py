@@ -13,6 +13,7 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports.apikeys import ApiKeys
+from dragoman.ports.papers import Papers
 from dragoman.ports.push import Pushes
 from dragoman.ports.roster import Roster
 
@@ -98,6 +99,9 @@ class Store(Protocol):
 
     @property
     def roster(self) -> Roster: ...
+
+    @property
+    def papers(self) -> Papers: ...
 
     def secret(self, purpose: str) -> bytes:
         """32 bytes that nobody else knows: the same as long as the store lasts, and others for each purpose."""

@@ -174,7 +174,7 @@ class Carrier:
         except (Forbidden, Unreachable) as error:
             return None, str(error)
         except ValueError as error:
-            log.exception("an event cannot be said in the words of its receiver")
+            log.exception("an event cannot be written for its receiver")
             return None, f"the event cannot be written: {error}"
         self._means.rests.there(self.push.config.host)
         return reply, ""

@@ -110,7 +110,7 @@ class Webhooks:
             self._outbound.check(config.url)
         except Forbidden as error:
             raise InvalidParams.field(f"{at}url", str(error)) from error
-        return config
+        return self._letters.sealed(config)
 
 
 def refusal(refused: Refused) -> InvalidParams | None:

@@ -33,6 +33,7 @@ from dragoman.stores.postgres.erasures import Erasures
 from dragoman.stores.postgres.folding import Folder
 from dragoman.stores.postgres.inline import Inline
 from dragoman.stores.postgres.outbox import Outbox
+from dragoman.stores.postgres.papers import PostgresPapers
 from dragoman.stores.postgres.roster import PostgresRoster
 from dragoman.stores.postgres.spill import Spill
 from dragoman.stores.postgres.writer import Writer
@@ -78,6 +79,7 @@ class PostgresStore:
         self.api_keys = PostgresApiKeys(database)
         self.pushes = Outbox(database)
         self.roster = PostgresRoster(database)
+        self.papers = PostgresPapers(database)
         self._timeline = ""
         self._closed = False
 

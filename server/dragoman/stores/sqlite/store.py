@@ -29,6 +29,7 @@ from dragoman.stores.sqlite.folding import Folder
 from dragoman.stores.sqlite.inline import Inline
 from dragoman.stores.sqlite.near import Away, Near
 from dragoman.stores.sqlite.outbox import Outbox
+from dragoman.stores.sqlite.papers import SqlitePapers
 from dragoman.stores.sqlite.roster import SqliteRoster
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.spill import Spill
@@ -94,6 +95,7 @@ class SqliteStore:
         self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low=True))
         self.pushes = Outbox(self._read, self._writer, clock)
         self.roster = SqliteRoster(self._read, self._writer.submit)
+        self.papers = SqlitePapers(self._read, self._writer.submit)
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")

@@ -5,6 +5,7 @@ import warnings
 
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
+from ....dragoman.ops.v1 import signing_pb2 as dragoman_dot_ops_dot_v1_dot_signing__pb2
 from ....dragoman.ops.v1 import workers_pb2 as dragoman_dot_ops_dot_v1_dot_workers__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -102,6 +103,21 @@ class OpsServiceStub:
                 '/dragoman.ops.v1.OpsService/ForgetAgent',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.FromString,
+                _registered_method=True)
+        self.ListSigningKeys = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListSigningKeys',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.ListSigningKeysRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.ListSigningKeysResponse.FromString,
+                _registered_method=True)
+        self.RotateSigningKey = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/RotateSigningKey',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.RotateSigningKeyRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.RotateSigningKeyResponse.FromString,
+                _registered_method=True)
+        self.WithdrawSigningKey = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/WithdrawSigningKey',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.WithdrawSigningKeyRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.WithdrawSigningKeyResponse.FromString,
                 _registered_method=True)
 
 
@@ -213,6 +229,29 @@ class OpsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSigningKeys(self, request, context):
+        """Lists the keys with which the server signs push notifications and cards, as far as they are shown.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateSigningKey(self, request, context):
+        """Makes another signing key: it is shown at once, and signs after a while; the one before is shown for a while more.
+        Answers INVALID_ARGUMENT while an earlier new key waits to sign.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WithdrawSigningKey(self, request, context):
+        """Shows a signing key no more, so that what it signed counts no more. Answers NOT_FOUND for one that is not shown,
+        INVALID_ARGUMENT for the one that signs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OpsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -280,6 +319,21 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.ForgetAgent,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.SerializeToString,
+            ),
+            'ListSigningKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSigningKeys,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.ListSigningKeysRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.ListSigningKeysResponse.SerializeToString,
+            ),
+            'RotateSigningKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateSigningKey,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.RotateSigningKeyRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.RotateSigningKeyResponse.SerializeToString,
+            ),
+            'WithdrawSigningKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.WithdrawSigningKey,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.WithdrawSigningKeyRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_signing__pb2.WithdrawSigningKeyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -635,6 +689,87 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/ForgetAgent',
             dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSigningKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListSigningKeys',
+            dragoman_dot_ops_dot_v1_dot_signing__pb2.ListSigningKeysRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_signing__pb2.ListSigningKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateSigningKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/RotateSigningKey',
+            dragoman_dot_ops_dot_v1_dot_signing__pb2.RotateSigningKeyRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_signing__pb2.RotateSigningKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WithdrawSigningKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/WithdrawSigningKey',
+            dragoman_dot_ops_dot_v1_dot_signing__pb2.WithdrawSigningKeyRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_signing__pb2.WithdrawSigningKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

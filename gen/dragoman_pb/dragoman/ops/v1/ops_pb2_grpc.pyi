@@ -6,6 +6,7 @@ What an operator asks a Dragoman server about itself. Nothing of it is part of A
 from collections import abc as _abc
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
+from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
 from grpc import aio as _aio
 import abc as _abc_1
@@ -83,6 +84,16 @@ class OpsServiceStub:
     it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
     while workers of it are there, and for an agent that no worker had.
     """
+    ListSigningKeys: _grpc.UnaryUnaryMultiCallable[_signing_pb2.ListSigningKeysRequest, _signing_pb2.ListSigningKeysResponse]
+    """Lists the keys with which the server signs push notifications and cards, as far as they are shown."""
+    RotateSigningKey: _grpc.UnaryUnaryMultiCallable[_signing_pb2.RotateSigningKeyRequest, _signing_pb2.RotateSigningKeyResponse]
+    """Makes another signing key: it is shown at once, and signs after a while; the one before is shown for a while more.
+    Answers INVALID_ARGUMENT while an earlier new key waits to sign.
+    """
+    WithdrawSigningKey: _grpc.UnaryUnaryMultiCallable[_signing_pb2.WithdrawSigningKeyRequest, _signing_pb2.WithdrawSigningKeyResponse]
+    """Shows a signing key no more, so that what it signed counts no more. Answers NOT_FOUND for one that is not shown,
+    INVALID_ARGUMENT for the one that signs.
+    """
 
 @_typing.type_check_only
 class OpsServiceAsyncStub(OpsServiceStub):
@@ -136,6 +147,16 @@ class OpsServiceAsyncStub(OpsServiceStub):
     """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
     it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
     while workers of it are there, and for an agent that no worker had.
+    """
+    ListSigningKeys: _aio.UnaryUnaryMultiCallable[_signing_pb2.ListSigningKeysRequest, _signing_pb2.ListSigningKeysResponse]  # type: ignore[assignment]
+    """Lists the keys with which the server signs push notifications and cards, as far as they are shown."""
+    RotateSigningKey: _aio.UnaryUnaryMultiCallable[_signing_pb2.RotateSigningKeyRequest, _signing_pb2.RotateSigningKeyResponse]  # type: ignore[assignment]
+    """Makes another signing key: it is shown at once, and signs after a while; the one before is shown for a while more.
+    Answers INVALID_ARGUMENT while an earlier new key waits to sign.
+    """
+    WithdrawSigningKey: _aio.UnaryUnaryMultiCallable[_signing_pb2.WithdrawSigningKeyRequest, _signing_pb2.WithdrawSigningKeyResponse]  # type: ignore[assignment]
+    """Shows a signing key no more, so that what it signed counts no more. Answers NOT_FOUND for one that is not shown,
+    INVALID_ARGUMENT for the one that signs.
     """
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -265,6 +286,34 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
         it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
         while workers of it are there, and for an agent that no worker had.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSigningKeys(
+        self,
+        request: _signing_pb2.ListSigningKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_signing_pb2.ListSigningKeysResponse, _abc.Awaitable[_signing_pb2.ListSigningKeysResponse]]:
+        """Lists the keys with which the server signs push notifications and cards, as far as they are shown."""
+
+    @_abc_1.abstractmethod
+    def RotateSigningKey(
+        self,
+        request: _signing_pb2.RotateSigningKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_signing_pb2.RotateSigningKeyResponse, _abc.Awaitable[_signing_pb2.RotateSigningKeyResponse]]:
+        """Makes another signing key: it is shown at once, and signs after a while; the one before is shown for a while more.
+        Answers INVALID_ARGUMENT while an earlier new key waits to sign.
+        """
+
+    @_abc_1.abstractmethod
+    def WithdrawSigningKey(
+        self,
+        request: _signing_pb2.WithdrawSigningKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_signing_pb2.WithdrawSigningKeyResponse, _abc.Awaitable[_signing_pb2.WithdrawSigningKeyResponse]]:
+        """Shows a signing key no more, so that what it signed counts no more. Answers NOT_FOUND for one that is not shown,
+        INVALID_ARGUMENT for the one that signs.
         """
 
 def add_OpsServiceServicer_to_server(servicer: OpsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
