@@ -1,0 +1,106 @@
+"""`make fuzz-parsers`: every parser, one after the other, for FUZZ_SECONDS (60) each, guided by the code that it reaches.
+
+FUZZ_PARSERS names some (`json,url`). What was found interesting is kept in `.fuzz/NAME` and is where the next run begins;
+an input that broke something is kept in `.fuzz/found`, and is to become a seed or a test. Ends with the counts, and with exit
+code 1 when something was found. Where there is no atheris, inputs are made of seeds and words without a guide.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.fuzz.parser import Parser
+from tests.fuzz.parsers import PARSERS
+
+ROOT: Final = Path(__file__).parents[2]
+KEPT: Final = ROOT / ".fuzz"
+FOUND: Final = KEPT / "found"
+LONGEST: Final = 4096
+"""Bytes of an input."""
+SECONDS_EACH: Final = 10
+"""Seconds that one input may take."""
+
+
+def say(text: str) -> None:
+    print(f"fuzz-parsers: {text}", flush=True)
+
+
+def guided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
+    """How many inputs, how many of them were interesting, and the exit code."""
+    corpus, words = KEPT / name, KEPT / f"{name}.words"
+    corpus.mkdir(parents=True, exist_ok=True)
+    FOUND.mkdir(exist_ok=True)
+    for number, seed in enumerate(parser.seeds):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    words.write_text("".join(f"{json.dumps(word)}\n" for word in parser.words if "\\" not in word))
+    log = KEPT / f"{name}.log"
+    options = (f"-max_total_time={seconds}", f"-max_len={LONGEST}", f"-timeout={SECONDS_EACH}", "-rss_limit_mb=2048")
+    kept = [f"-artifact_prefix={FOUND}/{name}-", "-print_final_stats=1", "-reload=0"]
+    if words.stat().st_size:
+        kept.append(f"-dict={words}")
+    with log.open("wb") as output:
+        code = subprocess.run(
+            [sys.executable, "-m", "tests.fuzz.guided", name, *options, *kept, str(corpus)],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+    said = log.read_text(errors="replace")
+    done = re.search(r"stat::number_of_executed_units:\s*(\d+)", said)
+    if code:
+        print(said[-4000:])
+    return int(done[1]) if done else 0, sum(1 for _ in corpus.iterdir()), code
+
+
+def unguided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
+    """The same without a guide."""
+    chance, until, count = random.Random(), time.monotonic() + seconds, 0
+    pieces = [*parser.seeds, *(word.encode() for word in parser.words)]
+    while time.monotonic() < until:
+        made = bytearray(b"".join(chance.choice(pieces) for _ in range(chance.randint(1, 3))))
+        for _ in range(chance.randint(0, 8)):
+            at = chance.randrange(len(made) + 1)
+            made[at : at + chance.randint(0, 4)] = chance.choice((chance.randbytes(2), chance.choice(pieces)))
+        count += 1
+        try:
+            parser.read(bytes(made))
+        except Exception:
+            FOUND.mkdir(parents=True, exist_ok=True)
+            (FOUND / f"{name}-{count}").write_bytes(made)
+            sys.excepthook(*sys.exc_info())
+            return count, 0, 1
+    return count, 0, 0
+
+
+def main() -> int:
+    seconds = max(1, int(os.environ.get("FUZZ_SECONDS", "60")))
+    asked = [name for name in os.environ.get("FUZZ_PARSERS", "").split(",") if name] or list(PARSERS)
+    if unknown := [name for name in asked if name not in PARSERS]:
+        say(f"there is no parser {', '.join(unknown)}; there are {', '.join(PARSERS)}")
+        return 2
+    is_guided = importlib.util.find_spec("atheris") is not None
+    say(f"{len(asked)} parsers, {seconds} s each, {'guided by what they reach' if is_guided else 'unguided: no atheris'}")
+    total, broken, began = 0, [], time.monotonic()
+    for name in asked:
+        count, kept, code = (guided if is_guided else unguided)(name, PARSERS[name], seconds)
+        total += count
+        if code:
+            broken.append(name)
+        say(f"{name:12} {count:>10} inputs, {kept:>5} kept: {'FAILED' if code else 'ok'}")
+    verdict = f"FAILED: {', '.join(broken)}; see {FOUND}" if broken else "ok"
+    say(f"{total} inputs of {len(asked)} parsers in {time.monotonic() - began:.1f}s: {verdict}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

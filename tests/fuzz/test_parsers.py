@@ -1,0 +1,24 @@
+"""Every parser on its seeds, on pieces of them, and on what was once too much for it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fuzz.parsers import PARSERS
+
+SEEDS = [(name, seed) for name, parser in PARSERS.items() for seed in parser.seeds]
+
+
+@pytest.mark.parametrize(("name", "seed"), SEEDS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_parser_takes_what_means_something_and_every_beginning_of_it(name: str, seed: bytes) -> None:
+    for end in range(0, len(seed) + 1, max(1, len(seed) // 20)):
+        PARSERS[name].read(seed[:end])
+    PARSERS[name].read(seed)
+
+
+@given(st.sampled_from(sorted(PARSERS)), st.data())
+def test_a_parser_refuses_in_words_what_means_nothing(name: str, data: st.DataObject) -> None:
+    parser = PARSERS[name]
+    pieces = st.one_of(st.binary(max_size=8), st.sampled_from([*parser.seeds, *(w.encode() for w in parser.words)]))
+    parser.read(b"".join(data.draw(st.lists(pieces, max_size=6))))
