@@ -39,3 +39,24 @@ def test_delimited_messages_come_apart_again(payloads: list[bytes]) -> None:
 def test_an_empty_submessage_is_no_field() -> None:
     assert frames.submessage(3, b"") == b""
     assert frames.frame(3, b"") == b"\x1a\x00"
+
+
+GROUP = (
+    b"\xa3\x06"
+    + b"\x08\x96\x01"
+    + b"\x11"
+    + bytes(8)
+    + b"\x1a\x02hi"
+    + b"\x25"
+    + bytes(4)
+    + b"\xa3\x06\xa4\x06"
+    + b"\xa4\x06"
+)
+"""A group (field 100) of every wire type, with another in it: an unknown field of whoever still writes such."""
+
+
+def test_a_group_of_a_stranger_is_passed_over() -> None:
+    before, after = frames.text(1, "a"), frames.text(2, "b")
+    data = before + GROUP + after
+    assert pb.Artifact.FromString(data).SerializeToString() == before + after + GROUP  # kept, at the end
+    assert [(number, data[begin:end]) for number, _, begin, end in frames.fields(data)] == [(1, b"a"), (2, b"b")]

@@ -1,4 +1,4 @@
-"""One parser under libFuzzer, guided by what it reaches: `python -m tests.fuzz.guided NAME -libfuzzer=OPTIONS... FOLDER`.
+"""One parser under libFuzzer, guided by what it reaches: `python -m tests.fuzz.guided NAME OPTIONS... FOLDER`.
 
 Not of the tests' process: atheris ends its own when the time is over. Everything of ours is instrumented, nothing of
 others, so that the corpus is about our parsers and not about theirs.

@@ -14,7 +14,7 @@ from dragoman.client.failure import ClientError
 from dragoman.client.over_http import JSONRPC
 from dragoman.core import limits, messages
 from dragoman.core.errors import A2AError
-from dragoman.wire import jsonrpc, jsonscan, protojson
+from dragoman.wire import flat_json, jsonrpc, jsonscan, protojson, v01_json, v03_json
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -101,7 +101,9 @@ def _params(row: methods.CallRow, codec: protojson.JsonDialect) -> Any:
         methods.CANCEL: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
     }
     filled[methods.STREAM] = filled[methods.SEND]
-    asked = filled.get(row.op) or row.op.request(**({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {}))
+    asked = filled.get(row.op) or row.op.request(
+        **({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {})
+    )
     written = protojson.compile(row.op.request, codec).to_dict(asked)
     return {"id": _TASK, **written} if row.names_tasks else written
 
@@ -145,9 +147,9 @@ PARSERS: Final = {
         ("\\u00", "e+1", "-0", "[[[["),
     ),
     "json-1.0": _calls(Dialect.V1, protojson.V1),
-    "json-0.3": _calls(Dialect.V03, methods.v03_json.JSON),
-    "json-0.1": _calls(Dialect.V01, methods.v01_json.JSON),
-    "json-fasta2a": _calls(Dialect.FASTA2A, methods.flat_json.FASTA2A),
-    "json-rust": _calls(Dialect.RUST, methods.flat_json.RUST),
+    "json-0.3": _calls(Dialect.V03, v03_json.JSON),
+    "json-0.1": _calls(Dialect.V01, v01_json.JSON),
+    "json-fasta2a": _calls(Dialect.FASTA2A, flat_json.FASTA2A),
+    "json-rust": _calls(Dialect.RUST, flat_json.RUST),
     "answers": Parser(read_answer, tuple(orjson.dumps(one) for one in _ANSWERS), ("details", "data", "reason")),
 }

@@ -19,8 +19,21 @@ from tests.fuzz.parser import Parser
 from yarl import URL
 
 from dragoman.bindings import extensions, methods, origins, rest, versions
-from dragoman.core import addresses, ages, apikeys, cursors, isolation, issuers, links, names, pages, quotas, retention
-from dragoman.core import targets, webhook
+from dragoman.core import (
+    addresses,
+    ages,
+    apikeys,
+    cursors,
+    isolation,
+    issuers,
+    links,
+    names,
+    pages,
+    quotas,
+    retention,
+    targets,
+    webhook,
+)
 from dragoman.core.errors import A2AError, Unauthenticated
 from dragoman.core.identity import check_grants, check_principal
 from dragoman.security import credentials, keysets
@@ -259,8 +272,7 @@ def read_config(data: bytes) -> None:
     _FILE.write_bytes(data)
     try:
         settings = load({"config": _FILE})
-    except SettingsError as error:
-        assert str(error)
+    except SettingsError:
         return
     assert settings.config == _FILE
 
@@ -313,10 +325,14 @@ def read_opaque(data: bytes) -> None:
 
 
 _TOKEN: Final = jwt.encode(_GOOD, _KEY, "ES256", headers={"kid": "k"}).encode()
-_RULES: Final = sorted({str(rule.template) for descriptor, _ in methods.services() for _, rule in httprule.rules(descriptor)})
+_RULES: Final = sorted(
+    {str(rule.template) for descriptor, _ in methods.services() for _, rule in httprule.rules(descriptor)}
+)
 
 PARSERS: Final = {
-    "template": Parser(read_template, tuple(rule.encode() for rule in _RULES[:12]), ("{", "}", "=", "**", "*", ":", "/")),
+    "template": Parser(
+        read_template, tuple(rule.encode() for rule in _RULES[:12]), ("{", "}", "=", "**", "*", ":", "/")
+    ),
     "rest": Parser(
         read_request,
         (
@@ -370,7 +386,8 @@ PARSERS: Final = {
     "config": Parser(
         read_config,
         (
-            b'store = "sqlite:///x.db"\nslots = 3\n[retention]\ncompleted = "30d"\n[agent-limits.echo]\nlive-tasks = 5\n',
+            b'store = "sqlite:///x.db"\nslots = 3\n'
+            b'[retention]\ncompleted = "30d"\n[agent-limits.echo]\nlive-tasks = 5\n',
             b'http = "127.0.0.1:0"\n[[issuers]]\nurl = "https://login.example.com"\naudience = "a"\n'
             b'[isolation]\necho = "scope"\n',
         ),

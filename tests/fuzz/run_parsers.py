@@ -1,8 +1,8 @@
-"""`make fuzz-parsers`: every parser, one after the other, for FUZZ_SECONDS (60) each, guided by the code that it reaches.
+"""`make fuzz-parsers`: every parser for FUZZ_SECONDS (60) each, guided by the code that it reaches.
 
-FUZZ_PARSERS names some (`json,url`). What was found interesting is kept in `.fuzz/NAME` and is where the next run begins;
-an input that broke something is kept in `.fuzz/found`, and is to become a seed or a test. Ends with the counts, and with exit
-code 1 when something was found. Where there is no atheris, inputs are made of seeds and words without a guide.
+FUZZ_PARSERS names some (`json,url`). What was found interesting is kept in `.fuzz/NAME`, where the next run begins; an
+input that broke something is kept in `.fuzz/found`, and is to become a seed or a test. Ends with the counts, and with
+exit code 1 when something was found. Where there is no atheris, inputs are made of seeds and words without a guide.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def main() -> int:
         say(f"there is no parser {', '.join(unknown)}; there are {', '.join(PARSERS)}")
         return 2
     is_guided = importlib.util.find_spec("atheris") is not None
-    say(f"{len(asked)} parsers, {seconds} s each, {'guided by what they reach' if is_guided else 'unguided: no atheris'}")
+    how = "guided by what they reach" if is_guided else "unguided: no atheris"
+    say(f"{len(asked)} parsers, {seconds} s each, {how}")
     total, broken, began = 0, [], time.monotonic()
     for name in asked:
         count, kept, code = (guided if is_guided else unguided)(name, PARSERS[name], seconds)

@@ -108,5 +108,29 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
                 yield key >> 3, start, begin, at
             case 5:
                 at += 4
+            case 3:
+                at = _after_group(data, at)
             case kind:
                 raise ValueError(f"wire type {kind} is none that is written")
+
+
+def _after_group(data: bytes, at: int) -> int:
+    """Where the group ends that begins before `at`. We write none; unknown fields of strangers are kept."""
+    open_groups = 1
+    while open_groups:
+        key, at = read_varint(data, at)
+        match key & 7:
+            case 0:
+                _, at = read_varint(data, at)
+            case 1:
+                at += 8
+            case 2:
+                length, begin = read_varint(data, at)
+                at = begin + length
+            case 3:
+                open_groups += 1
+            case 4:
+                open_groups -= 1
+            case _:
+                at += 4
+    return at
