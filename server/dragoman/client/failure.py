@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import grpc
-from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
 
 from dragoman.core.errors import Violation
+from dragoman.wire import complaints
+from dragoman.wire.complaints import Complaint
 
 
 class ClientError(Exception):
@@ -44,61 +44,18 @@ class ClientError(Exception):
     @classmethod
     def of(cls, error: grpc.aio.AioRpcError) -> Self:
         """The failure behind an RPC's status, with the `google.rpc` details that came with it."""
-        info = error_details_pb2.ErrorInfo()
-        bad = error_details_pb2.BadRequest()
-        for detail in _status(error).details:
-            for known in (info, bad):
-                if detail.Is(known.DESCRIPTOR):
-                    detail.Unpack(known)
-        return cls(
-            error.code().name,
-            error.details() or "no reason given",
-            reason=info.reason,
-            violations=tuple(Violation(v.field, v.description) for v in bad.field_violations),
-            metadata=info.metadata,
-        )
+        details = next((value for key, value in error.trailing_metadata() or () if key == _DETAILS), b"")
+        said = details if isinstance(details, bytes) else b""
+        return cls._of(complaints.of_status(error.code().name, error.details() or "", said))
 
     @classmethod
     def of_json(cls, error: Any) -> Self:
         """The failure in an `error` object of JSON-RPC or AIP-193."""
-        error = error if isinstance(error, dict) else {}
-        given = error.get("details", error.get("data"))
-        details = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-        info: dict[str, Any] = next((one for one in details if "reason" in one), {})
-        number = error.get("code")
-        return cls(
-            str(error.get("status", number)),
-            str(error.get("message", "no reason given")),
-            reason=str(info.get("reason") or _REASONS.get(number, "")),
-            violations=tuple(
-                Violation(str(v.get("field", "")), str(v.get("description", "")))
-                for one in details
-                for v in one.get("fieldViolations", ())
-            ),
-            metadata=info.get("metadata"),
-        )
+        return cls._of(complaints.of_json(error))
+
+    @classmethod
+    def _of(cls, told: Complaint) -> Self:
+        return cls(told.code, told.message, reason=told.reason, violations=told.violations, metadata=told.metadata)
 
 
-_REASONS: Final[Mapping[Any, str]] = {
-    -32700: "INVALID_REQUEST",
-    -32600: "INVALID_REQUEST",
-    -32601: "METHOD_NOT_FOUND",
-    -32602: "INVALID_PARAMS",
-    -32603: "INTERNAL_ERROR",
-    -32001: "TASK_NOT_FOUND",
-    -32002: "TASK_NOT_CANCELABLE",
-    -32003: "PUSH_NOTIFICATION_NOT_SUPPORTED",
-    -32004: "UNSUPPORTED_OPERATION",
-    -32005: "CONTENT_TYPE_NOT_SUPPORTED",
-}
-"""What 0.x means by a number; 1.0 says it itself."""
-
-
-def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status:
-    for key, value in error.trailing_metadata() or ():
-        if key == "grpc-status-details-bin":
-            try:
-                return status_pb2.Status.FromString(value)
-            except DecodeError:  # somebody on the way spoiled it; code and text are still there
-                break
-    return status_pb2.Status()
+_DETAILS: Final = "grpc-status-details-bin"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import grpc
 from google.protobuf.json_format import MessageToJson
@@ -15,8 +15,7 @@ from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman.client.roads import Stream, Trace, silent
 from dragoman.core.extensions import RESUME
-from dragoman.wire import v03_back
-from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman.wire import phrases
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _OPTIONS: Final = (
@@ -28,41 +27,6 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 10_000),
 )
 
-_V1: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
-_V03: Final = v03.DESCRIPTOR.services_by_name["A2AService"]
-
-_OLD: Final[dict[str, tuple[str, Callable[[Any], Message], type[Message], Callable[[Any], Message]]]] = {
-    "SendMessage": (
-        "SendMessage",
-        v03_back.write_send_message,
-        v03.SendMessageResponse,
-        v03_back.read_send_message,
-    ),
-    "SendStreamingMessage": (
-        "SendStreamingMessage",
-        v03_back.write_send_message,
-        v03.StreamResponse,
-        v03_back.read_stream,
-    ),
-    "GetTask": ("GetTask", v03_back.write_get_task, v03.Task, v03_back.read_task),
-    "ListTasks": ("ListTasks", v03_back.write_list_tasks, v03.ListTasksResponse, v03_back.read_list_tasks),
-    "CancelTask": ("CancelTask", v03_back.write_cancel_task, v03.Task, v03_back.read_task),
-    "SubscribeToTask": ("TaskSubscription", v03_back.write_subscription, v03.StreamResponse, v03_back.read_stream),
-}
-
-_ANSWERS: Final[dict[str, type[Message]]] = {
-    "SendMessage": pb.SendMessageResponse,
-    "SendStreamingMessage": pb.StreamResponse,
-    "GetTask": pb.Task,
-    "ListTasks": pb.ListTasksResponse,
-    "CancelTask": pb.Task,
-    "SubscribeToTask": pb.StreamResponse,
-}
-
-
-def _same(message: Any) -> Any:
-    return message
-
 
 class GrpcRoad:
     """One channel to HOST:PORT. Implements `Road`."""
@@ -72,13 +36,13 @@ class GrpcRoad:
     ) -> None:
         """`old`: speaks `a2a.v1` and not `lf.a2a.v1`. `token`: shown with every call."""
         self._channel = trust.channel(address, _OPTIONS, ca=ca)
-        self._old = old
+        self._phrases = phrases.GRPC["0.3" if old else "1.0"]
         self._trace = trace
         shown = (("authorization", f"Bearer {token}"),) if token else ()
         self._metadata = (("a2a-version", "0.3" if old else "1.0"), ("a2a-extensions", RESUME.uri), *shown)
 
     async def call(self, rpc: str, request: Message, *, key: str = "") -> Message:
-        path, write, answer, read = self._plan(rpc)
+        path, write, answer, read = self._phrases[rpc]
         sent = write(request)
         self._tell(">", path, sent)
         method = self._channel.unary_unary(path, type(sent).SerializeToString, answer.FromString)
@@ -88,7 +52,7 @@ class GrpcRoad:
         return read(told)
 
     async def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "") -> Stream:
-        path, write, answer, read = self._plan(rpc)
+        path, write, answer, read = self._phrases[rpc]
         sent = write(request)
         self._tell(">", path, sent)
         method = self._channel.unary_stream(path, type(sent).SerializeToString, answer.FromString)
@@ -105,12 +69,6 @@ class GrpcRoad:
 
     async def close(self) -> None:
         await self._channel.close()
-
-    def _plan(self, rpc: str) -> tuple[str, Callable[[Any], Message], type[Message], Callable[[Any], Message]]:
-        if self._old:
-            name, write, answer, read = _OLD[rpc]
-            return f"/{_V03.full_name}/{name}", write, answer, read
-        return f"/{_V1.full_name}/{rpc}", _same, _ANSWERS[rpc], _same
 
     def _with(self, *, after: str = "", key: str = "") -> tuple[tuple[str, str], ...]:
         given = (("dragoman-after", after), ("idempotency-key", key))

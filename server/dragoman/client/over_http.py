@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import aiohttp
 import orjson
@@ -19,72 +17,9 @@ from dragoman.client.failure import ClientError
 from dragoman.client.roads import Stream, Trace
 from dragoman.core.errors import A2AError
 from dragoman.core.extensions import RESUME
-from dragoman.wire import protojson, sse, v01_json, v03_back, v03_json
-from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman.wire import phrases, sse
+from dragoman.wire.phrases import Phrase
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-_V1: Final = {
-    "SendMessage": (pb.SendMessageRequest, pb.SendMessageResponse),
-    "SendStreamingMessage": (pb.SendMessageRequest, pb.StreamResponse),
-    "GetTask": (pb.GetTaskRequest, pb.Task),
-    "ListTasks": (pb.ListTasksRequest, pb.ListTasksResponse),
-    "CancelTask": (pb.CancelTaskRequest, pb.Task),
-    "SubscribeToTask": (pb.SubscribeToTaskRequest, pb.StreamResponse),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """How one call is said: its name or path, the request as JSON, the answer from JSON."""
-
-    name: str
-    write: Callable[[Any], Any]
-    read: Callable[[Any], Message]
-
-
-# JSON-RPC --------------------------------------------------------------------------------------------------
-
-_NAMES_03: Final = {
-    "SendMessage": "message/send",
-    "SendStreamingMessage": "message/stream",
-    "GetTask": "tasks/get",
-    "CancelTask": "tasks/cancel",
-    "SubscribeToTask": "tasks/resubscribe",
-}
-
-
-def _phrases(json: protojson.JsonDialect, names: dict[str, str]) -> dict[str, Phrase]:
-    return {
-        rpc: Phrase(name, protojson.compile(_V1[rpc][0], json).to_dict, protojson.compile(_V1[rpc][1], json).decode)
-        for rpc, name in names.items()
-    }
-
-
-def _id(request: Any) -> dict[str, Any]:
-    return {"id": request.id}
-
-
-def _named(request: Any) -> dict[str, Any]:
-    """A 0.1 send: the client names its task."""
-    request.message.task_id = request.message.task_id or str(uuid.uuid4())
-    return v01_json.write_send(request)
-
-
-def _sent(value: Any) -> Message:
-    return pb.SendMessageResponse(task=v01_json.read_task(value))
-
-
-JSONRPC: Final[dict[str, dict[str, Phrase]]] = {
-    "1.0": _phrases(protojson.V1, {rpc: rpc for rpc in _V1}),
-    "0.3": _phrases(v03_json.JSON, _NAMES_03),
-    "0.1": {
-        "SendMessage": Phrase("tasks/send", _named, _sent),
-        "SendStreamingMessage": Phrase("tasks/sendSubscribe", _named, v01_json.read_event),
-        "GetTask": Phrase("tasks/get", _id, v01_json.read_task),
-        "CancelTask": Phrase("tasks/cancel", _id, v01_json.read_task),
-        "SubscribeToTask": Phrase("tasks/resubscribe", _id, v01_json.read_event),
-    },
-}
 
 
 class _Http:
@@ -195,7 +130,7 @@ class JsonRpcRoad(_Http):
         return f"/{self._agent}" if self._agent else "/"
 
     def _phrase(self, rpc: str) -> Phrase:
-        phrase = JSONRPC[self._dialect].get(rpc)
+        phrase = phrases.JSONRPC[self._dialect].get(rpc)
         if phrase is None:
             raise ClientError("UNIMPLEMENTED", f"{self._dialect} has no {rpc} over JSON-RPC")
         return phrase
@@ -265,38 +200,6 @@ def _result(value: Any) -> Any:
 # REST ------------------------------------------------------------------------------------------------------
 
 
-def _old(write: Callable[[Any], Message], answer: type[Message], read: Callable[[Any], Message]) -> tuple[Any, Any]:
-    """A 0.3 call as REST has it: ProtoJSON of `a2a.v1`."""
-    codec: protojson.Codec[Any] = protojson.compile(answer, protojson.V03)
-
-    def to_json(request: Any) -> Any:
-        sent = write(request)
-        made: protojson.Codec[Any] = protojson.compile(type(sent), protojson.V03)
-        return made.to_dict(sent)
-
-    return to_json, lambda value: read(codec.decode(value))
-
-
-_REST_03: Final = {
-    "SendMessage": _old(v03_back.write_send_message, v03.SendMessageResponse, v03_back.read_send_message),
-    "SendStreamingMessage": _old(v03_back.write_send_message, v03.StreamResponse, v03_back.read_stream),
-    "GetTask": _old(v03_back.write_get_task, v03.Task, v03_back.read_task),
-    "ListTasks": _old(v03_back.write_list_tasks, v03.ListTasksResponse, v03_back.read_list_tasks),
-    "CancelTask": _old(v03_back.write_cancel_task, v03.Task, v03_back.read_task),
-    "SubscribeToTask": _old(v03_back.write_subscription, v03.StreamResponse, v03_back.read_stream),
-}
-
-_PATHS: Final = {
-    "SendMessage": ("POST", "/message:send"),
-    "SendStreamingMessage": ("POST", "/message:stream"),
-    "GetTask": ("GET", "/tasks/{id}"),
-    "ListTasks": ("GET", "/tasks"),
-    "CancelTask": ("POST", "/tasks/{id}:cancel"),
-    "SubscribeToTask": ("GET", "/tasks/{id}:subscribe"),
-}
-_IN_PATH: Final = ("id", "name", "tenant")
-
-
 class RestRoad(_Http):
     """REST. Implements `Road`."""
 
@@ -319,21 +222,5 @@ class RestRoad(_Http):
                     raise ClientError.of_json(value["error"])
                 yield _streamed(self._read(phrase, value))
 
-    def _plan(self, rpc: str, request: Message) -> tuple[Phrase, str, str, Any]:
-        old = self._dialect == "0.3"
-        if old:
-            write, read = _REST_03[rpc]
-        else:
-            sent, answer = _V1[rpc]
-            write = protojson.compile(sent, protojson.V1).to_dict
-            read = protojson.compile(answer, protojson.V1).decode
-        method, template = _PATHS[rpc]
-        path = template.format(id=quote(getattr(request, "id", ""), safe=""))
-        prefix = f"/{self._agent}" if self._agent else ""
-        value = write(request)
-        query = ""
-        if method == "GET":
-            pairs = [f"{key}={quote(str(item))}" for key, item in value.items() if key not in _IN_PATH]
-            query = "?" + "&".join(pairs) if pairs else ""
-            value = None
-        return Phrase(rpc, write, read), method, f"{prefix}{'/v1' if old else ''}{path}{query}", value
+    def _plan(self, rpc: str, request: Message) -> phrases.RestCall:
+        return phrases.rest(self._dialect, rpc, request, self._agent)
