@@ -7,7 +7,7 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Elsewhere, Ending, Notes, ProcessLost, TurnOver
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.bus import Bus, Job, Signal, Stop
-from dragoman.ports.outbound import Forbidden, NobodyThere, Outbound, Reply, Unreachable
+from dragoman.ports.outbound import Forbidden, NobodyThere, Opened, Outbound, Outlet, Reply, Unreachable
 from dragoman.ports.papers import Papers
 from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
 from dragoman.ports.roster import Enrolled, Roster
@@ -37,7 +37,9 @@ __all__ = [
     "NOTHING",
     "NobodyThere",
     "Notes",
+    "Opened",
     "Outbound",
+    "Outlet",
     "Papers",
     "Presence",
     "Present",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,4 +49,46 @@ class Outbound(Protocol):
 
     async def close(self) -> None:
         """Closes its connections. May be called twice."""
+        ...
+
+
+class Opened(Protocol):
+    """An answer that is still coming. `headers` have lower-case names."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Its body, as it comes. How much of it to read is the caller's to say. Raises Unreachable."""
+        ...
+
+
+class Outlet(Protocol):
+    """The same way out by the same rules, for answers that are read as they come."""
+
+    def check(self, url: str) -> None:
+        """As of `Outbound`."""
+        ...
+
+    def open(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, silence: float
+    ) -> AbstractAsyncContextManager[Opened]:
+        """A call whose answer may come for as long as it is not silent for more than `silence` seconds.
+
+        Raises Forbidden, Unreachable (NobodyThere when nothing of the call can have arrived).
+        """
+        ...
+
+    async def resolve(self, url: str) -> Sequence[str]:
+        """The addresses that a URL's host stands for and that may be connected to, for protocols that are not HTTP.
+
+        Raises Forbidden, Unreachable.
+        """
+        ...
+
+    async def close(self) -> None:
+        """As of `Outbound`."""
         ...

@@ -14,8 +14,9 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -27,7 +28,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from dragoman.core.targets import Rules, Target, read
-from dragoman.ports import Forbidden, NobodyThere, Reply, Unreachable
+from dragoman.ports import Forbidden, NobodyThere, Opened, Reply, Unreachable
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, for a port. Raises OSError when there are none."""
@@ -62,6 +63,15 @@ _host: ContextVar[str] = ContextVar("host of the call under way", default="")
 
 
 @dataclass(frozen=True, slots=True)
+class _Coming:
+    """Implements `dragoman.ports.Opened`."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: Callable[[], AsyncIterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
 class Patience:
     """Seconds: until there is a connection, between two reads, and for everything together."""
 
@@ -81,9 +91,12 @@ class Guard:
         patience: Patience | None = None,
         lookup: Lookup | None = None,
         dial: Dial | None = None,
+        per_host: int = PER_HOST,
     ) -> None:
-        """`ca`: certificates (PEM) to trust beside the system's. Raises OSError when it cannot be read."""
+        """`ca`: certificates (PEM) to trust beside the system's. Raises OSError when it cannot be read. `per_host`:
+        connections to one host at a time, others wait; 0 for as many as are asked for."""
         self._rules = rules
+        self._look_up = lookup or self._lookup
         self._patience = patience or Patience()
         self._pool = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup")
         self._dial = dial or _dial
@@ -93,11 +106,11 @@ class Guard:
         connector = _Connector(
             self._vet,
             ssl=context,
-            resolver=_Resolver(lookup or self._lookup, self._vetted),
+            resolver=_Resolver(self._look_up, self._vetted),
             use_dns_cache=False,  # each new connection asks again, and what is answered is looked at again
             socket_factory=self._socket,
-            limit=CONNECTIONS,
-            limit_per_host=PER_HOST,
+            limit=CONNECTIONS if per_host else 0,
+            limit_per_host=per_host,
             keepalive_timeout=IDLE,
         )
         self._session = aiohttp.ClientSession(
@@ -138,6 +151,41 @@ class Guard:
         return target
 
     async def _call(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limit: int) -> Reply:
+        async with self._request(method, url, headers, body, self._session.timeout) as (target, response):
+            whole, taken = await _read_body(response, limit)
+            if method == "GET" and not whole:
+                raise Unreachable(f"{target.place}: answered with more than {limit} bytes")
+            told = _headers(response)
+            if method == "GET" and taken and told.get("content-encoding", "identity").lower() != "identity":
+                raise Unreachable(f"{target.place}: answered compressed, which was not asked for")
+            return Reply(response.status, told, taken)
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, silence: float
+    ) -> AsyncIterator[Opened]:
+        """A call whose answer is read as it comes (`dragoman.ports.Outlet`)."""
+        connect = self._patience.connect
+        timeout = aiohttp.ClientTimeout(None, connect, silence, connect)
+        async with self._request(method, url, headers, body, timeout) as (target, response):
+            told = _headers(response)
+            if told.get("content-encoding", "identity").lower() != "identity":
+                raise Unreachable(f"{target.place}: answered compressed, which was not asked for")
+            yield _Coming(response.status, told, response.content.iter_any)
+
+    async def resolve(self, url: str) -> Sequence[str]:
+        """The addresses behind a URL that may be connected to (`dragoman.ports.Outlet`)."""
+        target = self._read(url)
+        try:
+            return self._vetted(target.host, target.port, await self._look_up(target.host, target.port))
+        except OSError as error:
+            log.info("%s: no such host", target.place, extra={"cause": repr(error)[:500]})
+            raise NobodyThere(f"{target.place}: no such host, or its name server does not answer") from None
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[tuple[Target, aiohttp.ClientResponse]]:
         target = self._read(url)
         _check_headers(headers)
         exact = URL.build(
@@ -148,25 +196,21 @@ class Guard:
             query_string=target.query,
             encoded=True,  # sent as it was given: receivers may have signed it
         )
-        token = _host.set(target.host)
         try:
-            async with self._session.request(
-                method, exact, data=body, headers=headers, allow_redirects=False
-            ) as response:
-                whole, taken = await _read_body(response, limit)
-                if method == "GET" and not whole:
-                    raise Unreachable(f"{target.place}: answered with more than {limit} bytes")
-                told = {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
-                if method == "GET" and taken and told.get("content-encoding", "identity").lower() != "identity":
-                    raise Unreachable(f"{target.place}: answered compressed, which was not asked for")
-                return Reply(response.status, told, taken)
+            token = _host.set(target.host)
+            try:
+                response = await self._session.request(
+                    method, exact, data=body, headers=headers, allow_redirects=False, timeout=limits
+                )
+            finally:
+                _host.reset(token)
+            async with response:
+                yield target, response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = self._explain(error)
             log.info("%s: %s", target.place, why, extra={"cause": repr(error)[:500]})
             missing = isinstance(error, _MISSING)
             raise (NobodyThere if missing else Unreachable)(f"{target.place}: {why}") from None
-        finally:
-            _host.reset(token)
 
     def _vet(self, host: str, port: int, address: str) -> None:
         """Raises Forbidden for an address that may not be called for this host."""
@@ -261,6 +305,10 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             raise Forbidden(f"the header {name[:100]!r} cannot be chosen by others")
         if _CONTROL.search(value):
             raise Forbidden(f"the header {name}: its value holds control characters; allowed are printable ones")
+
+
+def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> tuple[bool, bytes]:
