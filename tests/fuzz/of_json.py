@@ -11,11 +11,11 @@ from tests.fuzz.parser import Parser
 
 from dragoman.bindings import methods
 from dragoman.client.failure import ClientError
-from dragoman.client.over_http import JSONRPC
 from dragoman.core import limits, messages
 from dragoman.core.errors import A2AError
 from dragoman.wire import flat_json, jsonrpc, jsonscan, protojson, v01_json, v03_json
 from dragoman.wire.dialects import Dialect
+from dragoman.wire.phrases import JSONRPC
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _TASK: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"

@@ -20,9 +20,11 @@ class SigningKeys(Protocol):
         ...
 
     async def rotate(self, algorithm: str, *, lead: int, keep: int) -> SigningKey:
-        """Makes a key that is shown at once and signs after `lead`; the one before is shown for `keep` after that, both in
-        milliseconds. algorithm: empty for that of the key that signs. Raises InvalidParams, Unavailable when somebody
-        else changed the keys in the same moment."""
+        """Makes a key that is shown at once and signs after `lead`; the one before is shown for `keep` after that.
+
+        Both are milliseconds. algorithm: empty for that of the key that signs. Raises InvalidParams, and Unavailable
+        when somebody else changed the keys in the same moment.
+        """
         ...
 
     async def withdraw(self, id: str) -> None:
