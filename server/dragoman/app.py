@@ -27,6 +27,7 @@ from dragoman.core.enforced import enforced
 from dragoman.core.errors import Unavailable
 from dragoman.core.identity import Doorway
 from dragoman.foundation import StartError, check_role, open_bus, open_store, trouble
+from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import load_agents
 from dragoman.ports import Agent, Authenticator, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
@@ -123,9 +124,13 @@ async def open_app(
     async with AsyncExitStack() as stack:
         lock, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
-        switchboard = await _switchboard(store, settings, agents)
-        agents = [*agents, *switchboard.agents]
-        root = settings.root or (switchboard.eldest if settings.workers_only else "")
+        hosted = await stack.enter_async_context(open_executors(hosting(settings), settings.message_bytes))
+        own = [*agents, *hosted.agents]
+        if len({agent.spec.id for agent in own}) < len(own):
+            raise SettingsError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
+        switchboard = await _switchboard(store, settings, own)
+        agents = [*own, *switchboard.agents]
+        root = settings.root or (switchboard.eldest if settings.workers_only and not own else "")
         _check_names(settings, agents)
         bus = await open_bus(stack, settings, store.epoch)
         certificates = _certificates(stack, settings)
@@ -151,7 +156,7 @@ async def open_app(
                     agents,
                     root=root,
                     alone=lock is not None,
-                    vacant=settings.workers_only,
+                    vacant=settings.workers_only and not own,
                     limits=Limits(
                         message_bytes=settings.message_bytes,
                         blocking_wait=settings.blocking_wait,
@@ -173,6 +178,8 @@ async def open_app(
             raise SettingsError(f"--root: {error}") from error
         except Unavailable as error:  # the store can be opened, but takes nothing
             raise trouble(settings.store_name, error.__cause__ or error) from error
+        runtime.enlisting.reserve(agent.spec.id for agent in hosted.agents)
+        hosted.tell(runtime.enlisting.changed)
         draining, refusals = asyncio.Event(), Refusals()
         if settings.role == "worker":
             vitals = HttpOptions(
@@ -275,6 +282,11 @@ async def open_app(
             lock.tell(http=_url(at_http), grpc=str(at_grpc))
         public = settings.public_url or _url(at_http)
         yield App(at_http, at_grpc, public, settings.store_name, runtime, draining, switchboard, certificates)
+
+
+def hosting(settings: Settings) -> Hosting:
+    """The executors that the settings name."""
+    return Hosting(settings.executor, settings.executor_python, settings.executor_turns, settings.executor_retries)
 
 
 async def _switchboard(store: Store, settings: Settings, agents: Sequence[Agent]) -> Switchboard:

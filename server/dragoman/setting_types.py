@@ -10,10 +10,11 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, PlainSerializer
 from pydantic_settings import NoDecode
 
-from dragoman.core import isolation, issuers, quotas
+from dragoman.core import executors, isolation, issuers, quotas
 from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
 from dragoman.core.isolation import Isolation
+from dragoman.core.executors import Executor
 from dragoman.core.issuers import Issuer
 from dragoman.core.retention import Rules, parse_ages
 from dragoman.core.targets import parse_port
@@ -120,6 +121,7 @@ Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_agent_limits)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
 Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(issuers.read)]
+Executors = Annotated[tuple[Executor, ...], NoDecode, BeforeValidator(executors.read)]
 Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]
 Retention = Annotated[Rules, NoDecode, BeforeValidator(_rules)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]

@@ -31,6 +31,7 @@ from pydantic_settings import (
 
 from dragoman.bindings.serving import CONNECTIONS
 from dragoman.core import apikeys
+from dragoman.core.executors import TURNS
 from dragoman.core.isolation import Isolation
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
@@ -45,6 +46,7 @@ from dragoman.setting_types import (
     AgentLimits,
     AllowList,
     Bind,
+    Executors,
     Issuers,
     Limit,
     Names,
@@ -103,6 +105,14 @@ class Settings(BaseSettings):
     """`server`: takes requests and leaves APP's turns to others; `worker`: runs APP's agents and takes no requests."""
     processes: int = Field(default=1, ge=1, le=256)
     """Processes on this machine that listen on the same ports."""
+    executor: Executors = ()
+    """Executors of a2a-sdk and workers of fasta2a that are run beside the server, each in a process of its own."""
+    executor_python: str = ""
+    """The interpreter of the environment that has them; empty: the server's own."""
+    executor_turns: int = Field(default=TURNS, ge=1, le=10_000)
+    """Turns of each of them at the same time; more wait."""
+    executor_retries: int = Field(default=0, ge=0, le=100)
+    """How often a turn is begun again whose process was lost; 0 ends its task as FAILED."""
     root: str = ""
     """The id of the agent meant when a request names none; empty: the agents' own choice."""
     insecure: bool = False
@@ -316,8 +326,8 @@ class Settings(BaseSettings):
 
     @property
     def own_app(self) -> str:
-        """APP, or nothing on a server that has only agents of workers."""
-        return "" if self.workers_only else self.app
+        """APP, or nothing on a server that has only agents of workers, or executors where nobody named an APP."""
+        return "" if self.workers_only or (self.executor and self.app == PLAYGROUND) else self.app
 
     @property
     def pushes(self) -> bool:

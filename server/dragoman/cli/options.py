@@ -32,6 +32,15 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
             "store", "URL", "Where tasks are kept: sqlite:///PATH, postgresql://USER@HOST/DB. [sqlite:///dragoman.db]"
         ),
         Option("root", "ID", "The agent meant when a request names none. [the app's choice]"),
+        Option(
+            "executor",
+            "MODULE:CLASS",
+            "An AgentExecutor of a2a-sdk or Worker of fasta2a, in its own process; may be repeated; ID=MODULE:CLASS.",
+            list[str],
+        ),
+        Option("executor_python", "PATH", "The Python of the environment that has it. [the server's]"),
+        Option("executor_turns", "N", "Turns of each at the same time. [100]"),
+        Option("executor_retries", "N", "Times a turn begins again whose process was lost. [0]"),
         Option("workers_only", "", "No agents but those that workers dial in with.", bool),
         Option("log_format", "text|json", "How log lines look, on stderr. [text]"),
         Option("config", "PATH", "Settings in TOML. [dragoman.toml, if there is one]", Path),

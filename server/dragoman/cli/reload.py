@@ -31,9 +31,10 @@ _MOST: Final = 5000
 def app_of(arguments: Mapping[str, Any]) -> str:
     """APP, wherever it was said; empty when the settings cannot be used, which the server itself will explain."""
     try:
-        return load(arguments).app
+        settings = load(arguments)
     except SettingsError:
         return ""
+    return settings.own_app or (settings.executor[0].module if settings.executor else "")
 
 
 def supervise(arguments: Sequence[str], app: str) -> int:

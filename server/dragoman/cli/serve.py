@@ -54,9 +54,11 @@ def serve(
 
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 
+    `dragoman serve --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
+
     `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  https and grpcs
     """
-    given = {**said, "app": app, "issuers": said["issuers"] or None}
+    given = {**said, "app": app, "issuers": said["issuers"] or None, "executor": said["executor"] or None}
     if reload:
         from dragoman.cli.reload import app_of, supervise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from dragoman.core.card import AgentSpec
@@ -44,6 +44,11 @@ class Enlisting:
         self._declared = declared
         self._shown: list[Callable[[AgentSpec], None]] = []
         self._hidden: list[Callable[[str], None]] = []
+        self._reserved: frozenset[str] = frozenset()
+
+    def reserve(self, agents: Iterable[str]) -> None:
+        """Ids of agents elsewhere that are this server's own all the same."""
+        self._reserved = frozenset(agents)
 
     def show(self, shown: Callable[[AgentSpec], None], hidden: Callable[[str], None] | None = None) -> None:
         """Calls `shown` with the spec of each agent that comes, or says something new of itself, `hidden` with the id
@@ -54,7 +59,7 @@ class Enlisting:
 
     def is_of_this_process(self, agent: str) -> bool:
         """Whether an id is that of an agent which no worker can have."""
-        return agent in self._agents and agent not in self._dispatch.places
+        return agent in self._reserved or (agent in self._agents and agent not in self._dispatch.places)
 
     async def enlist(self, agent: Elsewhere) -> None:
         """Serves an agent from now on, or what it says of itself now."""

@@ -120,9 +120,24 @@ class WorkerDesk:
                 self._say(turn_end=frames.failed(self.turn, text))
             return
         if self.cancel_reason == "drain":
-            self._say(turn_end=wk.TurnEnd(turn_id=self.turn, given_back=wk.GivenBack()))
+            self._give_back()
         else:
             self._say(turn_end=wk.TurnEnd(turn_id=self.turn, canceled=wk.Canceled()))
+
+    async def give_back(self) -> None:
+        """Says that whoever ran the turn is gone. What was put before stands, as far as it can be said."""
+        try:
+            changes, notes = await self._batch.settle()
+            if changes:
+                self._tell(changes, notes)
+        except TurnOver:
+            return
+        except Exception as error:
+            log.warning("the last of a lost turn cannot be said: %s", error, extra={"task": self.task_id})
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._say(turn_end=wk.TurnEnd(turn_id=self.turn, given_back=wk.GivenBack()))
 
     def _send(self, changes: list[StatusChange | ArtifactChange], notes: Notes) -> asyncio.Future[Any]:
         done: asyncio.Future[Any] = self._loop.create_future()

@@ -14,7 +14,7 @@ from typing import Final
 
 from dragoman.client.failure import ClientError
 from dragoman.client.trust import advice
-from dragoman.ports import Agent, Ending
+from dragoman.ports import Agent, Ending, ProcessLost
 from dragoman.worker.card import registration
 from dragoman.worker.desk import WorkerDesk
 from dragoman.worker.frames import failed
@@ -194,6 +194,10 @@ class Worker:
     async def _turn(self, agent: Agent, desk: WorkerDesk, line: Line) -> None:
         try:
             await desk.end(await self._run(agent, desk))
+        except ProcessLost as lost:
+            log.warning("a turn is given back: %s", lost or "the process that ran it is gone",
+                extra={"task": desk.task_id, "agent": desk.agent})  # fmt: skip
+            await desk.give_back()
         except Exception:
             log.exception("a turn could not be ended", extra={"task": desk.task_id, "agent": desk.agent})
         finally:

@@ -1,0 +1,232 @@
+"""Keeps the process of an executor running, and lends it to the runtime as an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from dragoman.agents.dialled.agent import DialledAgent
+from dragoman.agents.dialled.connection import Connection, Pace
+from dragoman.agents.dialled.registration import check_hello
+from dragoman.agents.hosted.process import GuestProcess, Pipe
+from dragoman.agents.values import NewId
+from dragoman.core import states
+from dragoman.core.card import AgentSpec
+from dragoman.core.errors import A2AError
+from dragoman.core.executors import TURNS, Executor
+from dragoman.core.limits import MESSAGE_BYTES
+from dragoman.entropy import ENTROPY
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+log = logging.getLogger("dragoman.executor")
+
+STARTED_WITHIN: Final = 120.0
+"""Seconds in which it has to say what it is. Some import for long."""
+
+AGAIN: Final = (0.5, 15.0)
+"""Seconds until it is started again: at first, and at most."""
+
+STEADY: Final = 10.0
+"""Seconds after which one that then ends is started again as soon as if it had never ended before."""
+
+Start = Callable[[], Awaitable[Pipe]]
+
+
+class NoExecutor(Exception):
+    """The target gives no executor, or its process cannot be started; the text says why."""
+
+
+class Host:
+    """One executor. `open` gives its agent, `close` ends its process."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        python: str,
+        *,
+        clock: Callable[[], int],
+        turns: int = TURNS,
+        retries: int = 0,
+        frame_bytes: int = MESSAGE_BYTES,
+        pace: Pace | None = None,
+        start: Start | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], float] = time.monotonic,
+        new_id: NewId = ENTROPY.hex,
+    ) -> None:
+        """`python`: the interpreter of the environment that has it. `turns`: how many at the same time; `retries`: how
+        often one is begun again whose process was lost. `clock` gives milliseconds since the epoch."""
+        self._executor = executor
+        self._turns = turns
+        self._retries = retries
+        self._clock = clock
+        self._frame_bytes = frame_bytes
+        self._pace = pace or Pace()
+        self._start = start or (lambda: GuestProcess.start(python, executor.target, executor.id, frame_bytes))
+        self._sleep = sleep
+        self._now = now
+        self._new_id = new_id
+        self._agent: DialledAgent | None = None
+        self._ready: asyncio.Future[DialledAgent] = asyncio.get_running_loop().create_future()
+        self._keeping: asyncio.Task[None] | None = None
+        self.changed: Callable[[], None] = lambda: None
+        """Called when it takes more turns than before."""
+
+    async def open(self) -> DialledAgent:
+        """Starts the process, and keeps it running from then on. Raises NoExecutor."""
+        self._keeping = asyncio.create_task(self._keep(), name=f"executor {self._executor.id}")
+        return await self._ready
+
+    async def close(self) -> None:
+        """Ends the process. Its turns are lost, if there still are any."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+
+    async def _keep(self) -> None:
+        wait = AGAIN[0]
+        while True:
+            began = self._now()
+            why = await self._live()
+            if self._agent is None:
+                self._ready.set_exception(NoExecutor(why))
+                return
+            if self._now() - began >= STEADY:
+                wait = AGAIN[0]
+            log.error(
+                "the process of executor %s is gone (%s); starting it again in %g s", self._executor, why, wait,
+                extra={"agent": self._executor.id},
+            )  # fmt: skip
+            await self._sleep(wait)
+            wait = min(2 * wait, AGAIN[1])
+
+    async def _live(self) -> str:
+        """One life of the process. Gives why it ended."""
+        try:
+            process = await self._start()
+        except OSError as error:
+            return f"cannot be started: {error.strerror or error}"
+        trouble: A2AError | None = None
+        try:
+            trouble = await self._serve(process)
+        except TimeoutError:
+            trouble = A2AError(f"it did not say what it is within {STARTED_WITHIN:g} s")
+        except A2AError as error:
+            trouble = error
+        finally:
+            ended = await asyncio.shield(process.end())
+        return trouble.message if trouble is not None else ended
+
+    async def _serve(self, process: Pipe) -> A2AError | None:
+        """The frames of one life, until it says no more or breaks a rule."""
+        frames = process.frames()
+        async with asyncio.timeout(STARTED_WITHIN):
+            first = await anext(frames, None)
+        if first is None:
+            return None
+        spec, registration = self._read(first)
+        connection = Connection(
+            f"executor {self._executor.target}",
+            process.name,
+            "",
+            {spec.id: spec},
+            [registration],
+            changed=self._more,
+            new_id=self._new_id,
+            frame_bytes=self._frame_bytes,
+        )
+        connection.send(wk.ConnectResponse(welcome=self._welcome()))
+
+        async def read() -> None:
+            async for frame in frames:
+                self._take(connection, frame)
+
+        async def write() -> None:
+            while (frame := await connection.outgoing.get()) is not None:
+                await self._tell(process, connection, frame)
+
+        agent = self._begin(spec, connection)
+        work = [asyncio.create_task(one) for one in (read(), write(), connection.beat(self._pace))]
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                if isinstance(error := one.exception(), A2AError):
+                    connection.leave(error)
+            return connection.failed
+        finally:
+            agent.part(connection)
+            connection.leave()
+            for one in work:
+                one.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    def _read(self, first: wk.ConnectRequest) -> tuple[AgentSpec, wk.AgentRegistration]:
+        """What it says of itself, and what was said of it here. Raises InvalidParams."""
+        hello = first.hello
+        for registration in hello.agents:
+            registration.id = self._executor.id
+            registration.turns = self._turns
+            registration.retries = self._retries
+        (spec,) = check_hello(hello)
+        return spec, hello.agents[0]
+
+    def _begin(self, spec: AgentSpec, connection: Connection) -> DialledAgent:
+        agent = self._agent
+        if agent is None:
+            agent = self._agent = DialledAgent(spec, "", self._clock, self._clock())
+            self._ready.set_result(agent)
+        agent.join(connection)
+        self._more()
+        log.info("executor %s runs: %s", self._executor, connection, extra={"agent": self._executor.id})
+        return agent
+
+    def _more(self) -> None:
+        if self._agent is not None:
+            self._agent.tell()
+        self.changed()
+
+    def _welcome(self) -> wk.Welcome:
+        welcome = wk.Welcome(principal="", max_frame_bytes=self._frame_bytes)
+        welcome.heartbeat.FromNanoseconds(round(self._pace.heartbeat * 1e9))
+        welcome.lease.FromNanoseconds(round(self._pace.lease * 1e9))
+        return welcome
+
+    # What one turn must not do to the others --------------------------------------------------------------------
+
+    def _take(self, connection: Connection, frame: wk.ConnectRequest) -> None:
+        """A frame of the process. One that is too large fails its turn, not the process with all turns."""
+        size = frame.ByteSize()
+        kind = frame.WhichOneof("frame")
+        if size > self._frame_bytes and kind in ("events", "turn_end"):
+            turn = getattr(frame, kind).turn_id
+            text = (
+                f"an event of {size} bytes is more than this server takes at once, {self._frame_bytes}: give it in "
+                "several chunks, or have the server run with a larger --message-bytes"
+            )
+            connection.take(_failed(turn, text))
+            connection.send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=turn, reason=text)))
+            return
+        connection.take(frame)
+
+    async def _tell(self, process: Pipe, connection: Connection, frame: wk.ConnectResponse) -> None:
+        try:
+            await process.send(frame)
+        except ValueError as error:
+            if frame.WhichOneof("frame") != "turn_start":
+                raise
+            connection.take(_failed(frame.turn_start.turn_id, f"the message cannot be said in JSON: {error}"))
+            agent = frame.turn_start.agent_id
+            connection.take(wk.ConnectRequest(credit=wk.Credit(agent_id=agent, turns=1)))
+        except OSError:  # what it says ends, too
+            pass
+
+
+def _failed(turn: str, text: str) -> wk.ConnectRequest:
+    """The end of a turn, said in the place of its process."""
+    message = pb.Message(parts=[pb.Part(text=text)])
+    status = wk.StatusChange(state=pb.TaskState.Name(states.FAILED), message=message)
+    return wk.ConnectRequest(turn_end=wk.TurnEnd(turn_id=turn, status=status))

@@ -1,0 +1,267 @@
+"""One turn of an executor: what it says becomes frames, and how it goes decides how the turn ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("dragoman.executor")
+
+Say = Callable[..., int]
+"""Sends one frame, and gives its size in bytes: `say(events=...)`."""
+
+UNCOMMITTED = 256
+UNCOMMITTED_BYTES = 1024 * 1024
+"""Events of a turn, and bytes of them, that are not on disk yet, past which it waits. The server's limits are higher."""
+
+HELD = 0.05
+"""Seconds that AUTH_REQUIRED waits for execute() to return: then it ends the turn; else the executor goes on under
+it, and it is an event like others."""
+
+WORKING = "TASK_STATE_WORKING"
+CANCELED = "TASK_STATE_CANCELED"
+AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
+GOING_ON = frozenset(("TASK_STATE_UNSPECIFIED", "TASK_STATE_SUBMITTED", WORKING))
+ENDS = frozenset(("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_REJECTED", "TASK_STATE_INPUT_REQUIRED"))
+"""States by name that go on, and that end a turn at once."""
+
+
+class TooLarge(ValueError):
+    """An event is larger than the server takes."""
+
+
+class Turn:
+    """What an adapter has in its hands. Messages, artifacts and metadata are ProtoJSON of A2A 1.0 throughout."""
+
+    def __init__(self, start: dict[str, Any], say: Say, limit: int) -> None:
+        """`start`: the TurnStart. `limit`: bytes of one event."""
+        self.start = start
+        self.id: str = start["turnId"]
+        self.task_id: str = start["taskId"]
+        self.context_id: str = start.get("contextId", "")
+        self.message: dict[str, Any] = start.get("message", {})
+        self.history: list[dict[str, Any]] = start.get("history", [])
+        self.follows: bool = bool(start.get("turnsBefore"))
+        """Whether earlier turns of the task were answered."""
+        self.attempt: int = start.get("attempt", 1)
+        self.cancelled = False
+        self.cancel_reason = ""
+        self.is_over = False
+        """Nothing that is said of it counts any more: it has ended, or the server takes no more."""
+        self._say = say
+        self._limit = limit
+        self._number = 0
+        self._unconfirmed: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._shown = ""
+        self._held: dict[str, Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._notes: dict[str, str] = {}
+        self._artifacts: set[str] = set()
+
+    # What the executor says -------------------------------------------------------------------------------------
+
+    async def status(
+        self, state: str, message: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """How it goes. A state that ends the turn ends it here, whatever the executor still does."""
+        if self._is_late(state):
+            return
+        change: dict[str, Any] = {"state": state}
+        if message:
+            change["message"] = message
+        if metadata:
+            change["metadata"] = metadata
+        if state == CANCELED and self.cancelled:
+            # Said by cancel(): true only once execute() has stopped. Its message is shown before that.
+            if message:
+                await self._put({"status": {**change, "state": WORKING}})
+        elif state == CANCELED:
+            text = {"parts": [{"text": "The agent canceled this task by itself."}]}
+            self.end({**change, "state": "TASK_STATE_FAILED", "message": message or text})
+        elif state in ENDS:
+            self.end(change)
+        elif state == AUTH_REQUIRED:
+            self._release()
+            self._held = change
+            self._timer = asyncio.get_running_loop().call_later(HELD, self._release)
+        elif state in GOING_ON:
+            if state != WORKING and not message and not metadata:
+                return
+            await self._put({"status": {**change, "state": WORKING}})
+        else:
+            raise ValueError(f"{state} is no state of a task")
+
+    async def artifact(
+        self,
+        artifact: dict[str, Any],
+        *,
+        append: bool = False,
+        last_chunk: bool = False,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """An artifact, or a piece of one."""
+        id = artifact.get("artifactId", "")
+        if self._is_late(f"artifact {id}"):
+            return
+        change: dict[str, Any] = {"artifact": artifact}
+        # A piece that is the first of all replaces nothing; clients take one that says `append` to nothing for a slip.
+        if append and (id in self._artifacts or self.follows):
+            change["append"] = True
+        if last_chunk:
+            change["lastChunk"] = True
+        if metadata:
+            change["metadata"] = metadata
+        self._artifacts.add(id)
+        await self._put({"artifact": change})
+
+    async def begun(self) -> None:
+        """The task is there, as far as the executor goes: whoever waits for a first answer gets it."""
+        if not self._shown and not self.is_over:
+            await self._put({"status": {"state": WORKING}})
+
+    def keep(self, *, task: str | None = None, context: str | None = None) -> None:
+        """JSON objects to be kept, with whatever is said next."""
+        self._notes.update({} if task is None else {"taskState": task})
+        self._notes.update({} if context is None else {"contextState": context})
+
+    def reply(self, message: dict[str, Any]) -> None:
+        """A Message as the whole answer."""
+        if not self._is_late("a message"):
+            self._end(reply=message)
+
+    def end(self, change: dict[str, Any]) -> None:
+        """Ends the turn in a state."""
+        self._end(status=change)
+
+    def _is_late(self, what: str) -> bool:
+        if self.is_over and not self.cancelled:
+            log.warning("task %s: %s comes after the end of the turn, and is dropped", self.task_id, what)
+        return self.is_over
+
+    # How it goes out --------------------------------------------------------------------------------------------
+
+    async def _put(self, event: dict[str, Any]) -> None:
+        self._release()
+        said = event.get("status")
+        if said == {"state": WORKING} and self._shown == WORKING:
+            return  # said already, and it says nothing new
+        if said is None:
+            self._shown = WORKING + " and more"
+        else:
+            self._shown = said["state"] if len(said) == 1 else said["state"] + " and more"
+        self._send(event)
+        await self._room.wait()
+
+    def _send(self, event: dict[str, Any]) -> None:
+        self._number += 1
+        frame: dict[str, Any] = {"turnId": self.id, "number": str(self._number), "events": [event]}
+        if self._notes:
+            frame["notes"], self._notes = self._notes, {}
+        self._check(frame)
+        size = self._say(events=frame)
+        self._unconfirmed.append((self._number, size))
+        self._bytes += size
+        if len(self._unconfirmed) >= UNCOMMITTED or self._bytes >= UNCOMMITTED_BYTES:
+            self._room.clear()
+
+    def _release(self) -> None:
+        """Lets AUTH_REQUIRED out that was held: the executor goes on."""
+        held, self._held = self._held, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if held is not None and not self.is_over:
+            self._shown = AUTH_REQUIRED
+            self._send({"status": held})
+
+    def _end(self, **outcome: Any) -> None:
+        self._release()
+        if self._notes:
+            outcome["notes"], self._notes = self._notes, {}
+        frame = {"turnId": self.id, **outcome}
+        self._check(frame)
+        self._say(turnEnd=frame)
+        self._over()
+
+    def _check(self, frame: dict[str, Any]) -> None:
+        size = _texts(frame)
+        if size > self._limit:
+            raise TooLarge(
+                f"an event of about {size} bytes is more than this server takes at once, {self._limit}: give it in "
+                "several chunks, or have the server run with a larger --message-bytes"
+            )
+
+    def _over(self) -> None:
+        self.is_over = True
+        self._room.set()
+
+    # What the server says ---------------------------------------------------------------------------------------
+
+    def committed(self, number: int) -> None:
+        """Everything up to this number is on disk."""
+        while self._unconfirmed and self._unconfirmed[0][0] <= number:
+            self._bytes -= self._unconfirmed.popleft()[1]
+        if len(self._unconfirmed) < UNCOMMITTED and self._bytes < UNCOMMITTED_BYTES:
+            self._room.set()
+
+    def drop(self) -> None:
+        """The server takes no more of it."""
+        self._over()
+
+    # The end of execute() ---------------------------------------------------------------------------------------
+
+    def returned(self, error: BaseException | None) -> None:
+        """execute() is over, with an error or without. Ends the turn if that did not happen yet."""
+        if self.is_over:
+            return
+        held, self._held = self._held, None
+        if isinstance(error, asyncio.CancelledError) or (self.cancelled and error is None):
+            if not self.cancelled:
+                self.end(failed("CancelledError: execute() was canceled from within"))
+            elif self.cancel_reason == "drain":
+                self._end(givenBack={})
+            else:
+                self._end(canceled={})
+        elif error is not None:
+            self.end(failed(described(error)))
+        elif held is not None:
+            self.end(held)
+        elif self._shown == AUTH_REQUIRED:
+            self.end({"state": AUTH_REQUIRED})
+        else:
+            self.end(
+                failed(
+                    "InvalidAgentResponse: execute() returned and left the task unfinished; "
+                    "it has to say a final state (completed, failed, rejected, input-required), or answer with a Message"
+                )
+            )
+
+
+def failed(text: str) -> dict[str, Any]:
+    """FAILED with a text."""
+    return {"state": "TASK_STATE_FAILED", "message": {"parts": [{"text": text}]}}
+
+
+def described(error: BaseException) -> str:
+    """An error in a line, for the task: no traceback, which is for the log."""
+    inner = getattr(error, "error", None)  # a2a-sdk 0.3 wraps what it means in a ServerError
+    said = getattr(inner, "message", None) or getattr(error, "message", None) or str(error)
+    name = type(inner if getattr(inner, "message", None) else error).__name__
+    return f"{name}: {said}" if said else name
+
+
+def _texts(value: Any) -> int:
+    """About how many bytes a frame has: those of its texts, and a few for each value."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, dict):
+        return sum(_texts(key) + _texts(one) + 2 for key, one in value.items())
+    if isinstance(value, list):
+        return sum(_texts(one) + 2 for one in value)
+    return 9
