@@ -5,7 +5,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-UV_VERSION := 0.13.8
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
 ARGS ?=
@@ -19,7 +18,7 @@ ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
 .PHONY: help env lock serve test long coverage check format lint format-check types layers googleapis proto proto-check \
-	baseline openapi fuzz chaos soak foreign bench bench-smoke profile clean
+	baseline openapi fuzz fuzz-parsers chaos soak foreign bench bench-smoke profile supply audit-deps sbom wheel-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -30,13 +29,14 @@ env: $(ENV) ## make or refresh .venv from uv.lock
 
 $(UV):
 	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 found; name one with PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install -qq --disable-pip-version-check uv==$(UV_VERSION)
+	@$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install -qq --disable-pip-version-check --require-hashes -r tools/uv.txt
 
 $(ENV): pyproject.toml uv.lock tools/make_env.sh | $(UV)
 	@tools/make_env.sh "$(PYTHON)" $(UV) && touch $@
 
 lock: | $(UV) ## resolve the dependencies again into uv.lock (UPGRADE=1 takes the newest)
 	$(UV) lock --default-index https://pypi.org/simple $(if $(UPGRADE),--upgrade)
+	$(UV) export --quiet --frozen --only-group uv --no-header --no-annotate -o tools/uv.txt
 
 # ---------------------------------------------------------------- use
 
@@ -64,6 +64,9 @@ coverage: $(ENV) ## all our tests, and which lines they reach; fails below the t
 
 fuzz: $(ENV) ## made-up requests against a server, and more examples for properties (FUZZ_SECONDS=60)
 	@python -m tests.fuzz.run
+
+fuzz-parsers: $(ENV) ## every parser under a guided fuzzer (FUZZ_SECONDS=60 for each, FUZZ_PARSERS=json,url for some)
+	@python -m tests.fuzz.run_parsers
 
 chaos: $(ENV) ## kill and freeze a server under load, then judge what everybody saw (CHAOS_SECONDS=120 CHAOS_SEED=...)
 	@python -m tests.chaos.run
@@ -103,6 +106,32 @@ types: $(ENV) ## mypy, strict
 layers: $(ENV) ## does every floor use only the floors below it?
 	@python -m pytest -q tests/test_layers.py
 
+# ---------------------------------------------------------------- supply chain
+
+SUPPLY := .tools/supply/bin
+
+supply: wheel-check sbom ## everything about what we are made of; goes on where no advisory service can be reached
+	@$(MAKE) --no-print-directory $(SUPPLY)/.made
+	@$(SUPPLY)/python tools/audit_deps.py $(if $(OSV),--osv $(OSV)) || [ $$? = 3 ]
+
+audit-deps: $(SUPPLY)/.made ## known vulnerabilities of what uv.lock names (OSV=all.zip: by OSV's export, without a network)
+	@$(SUPPLY)/python tools/audit_deps.py $(if $(OSV),--osv $(OSV))
+
+sbom: $(SUPPLY)/.made .tools/runtime/bin/.made ## dist/dragoman.cdx.json: what whoever installs us gets, with all extras (CycloneDX)
+	@mkdir -p dist
+	@$(SUPPLY)/cyclonedx-py environment --output-reproducible --spec-version 1.6 --mc-type application \
+		--pyproject pyproject.toml -o dist/dragoman.cdx.json .tools/runtime
+	@echo "sbom: dist/dragoman.cdx.json"
+
+wheel-check: $(ENV) ## two builds in two places: the same bytes? leaves them in dist/
+	@tools/check_wheel.sh .venv/bin/python dist
+
+$(SUPPLY)/.made: uv.lock tools/tool_env.sh | $(UV)
+	@tools/tool_env.sh "$(PYTHON)" $(UV) supply --only-group supply && touch $@
+
+.tools/runtime/bin/.made: uv.lock tools/tool_env.sh | $(UV)
+	@tools/tool_env.sh "$(PYTHON)" $(UV) runtime --no-dev --all-extras && touch $@
+
 # ---------------------------------------------------------------- protos
 
 googleapis: $(ENV)
@@ -126,5 +155,5 @@ openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (S
 		"put one (grpc-gateway 2.20) at $@, gen/openapi stays as committed" >&2; exit 1; }
 
 clean: ## remove everything that make made
-	rm -rf .venv .tools .foreign .bench third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .tools .foreign .bench .fuzz third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

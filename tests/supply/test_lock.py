@@ -1,0 +1,51 @@
+"""What we are made of is named with its hashes, down to the tool that installs it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+LOCK: Final[dict[str, Any]] = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
+HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def files(package: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
+
+
+def test_every_file_in_the_lock_has_its_hash_and_is_of_the_public_index() -> None:
+    packages = [package for package in LOCK["package"] if package["name"] != "dragoman"]
+    assert len(packages) > 100
+    for package in packages:
+        assert package["source"] == {"registry": "https://pypi.org/simple"}, package["name"]
+        assert files(package), package["name"]
+        for file in files(package):
+            assert HASH.fullmatch(file["hash"]), file["url"]
+            assert file["url"].startswith("https://files.pythonhosted.org/"), file["url"]
+
+
+def test_the_lock_is_of_the_dependencies_that_pyproject_names() -> None:
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    (own,) = [package for package in LOCK["package"] if package["name"] == "dragoman"]
+    names = {re.split(r"[\[<>=!;~ ]", text)[0] for text in asked}
+    assert names == {one["name"] for one in own["dependencies"]}
+
+
+def test_what_installs_the_rest_is_itself_installed_by_its_hash() -> None:
+    (uv,) = [package for package in LOCK["package"] if package["name"] == "uv"]
+    said = (ROOT / "tools" / "uv.txt").read_text("utf-8")
+    assert said.startswith(f"uv=={uv['version']} ")
+    assert sorted(HASH.findall(said)) == sorted(file["hash"] for file in files(uv))
+    assert "--require-hashes -r tools/uv.txt" in (ROOT / "Makefile").read_text("utf-8")
+
+
+def test_no_script_installs_anything_without_the_lock() -> None:
+    for script in (ROOT / "tools" / "make_env.sh", ROOT / "tools" / "tool_env.sh"):
+        for line in script.read_text("utf-8").splitlines():
+            if " sync " in line or " export " in line:
+                assert "--frozen" in line, line
+            if "pip install" in line and "--editable ." not in line:
+                assert "--require-hashes" in line, line

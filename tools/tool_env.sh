@@ -1,0 +1,13 @@
+#!/bin/sh
+# An environment of its own under .tools, exactly as uv.lock says: tool_env.sh <python> <uv> <name> <what uv is to sync...>
+#
+# As make_env.sh: uv checks the hashes of the lock, and so does pip where uv cannot reach the addresses in it.
+set -eu
+python=$1 uv=$2 env=.tools/$3
+shift 3
+if ! UV_PROJECT_ENVIRONMENT=$env "$uv" sync --quiet --frozen --no-install-project --python "$python" "$@"; then
+  echo "make: uv could not install from the addresses in uv.lock; trying pip and its configured index" >&2
+  "$uv" export --quiet --frozen --no-emit-project --no-header "$@" -o "$env.txt"
+  "$python" -m venv --clear "$env"
+  "$env/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$env.txt"
+fi
