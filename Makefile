@@ -17,7 +17,7 @@ unexport VIRTUAL_ENV
 ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
-.PHONY: help env lock serve test long coverage check format lint format-check types layers googleapis proto proto-check \
+.PHONY: help env lock serve test access long coverage check format lint format-check types layers googleapis proto proto-check \
 	baseline openapi fuzz fuzz-parsers chaos soak foreign bench bench-smoke profile supply audit-deps sbom wheel-check clean
 
 help: ## list the targets
@@ -55,6 +55,9 @@ LONG = tests/strangers tests/overload tests/dialects/test_pairs.py tests/example
 
 test: $(ENV) ## our tests, but for the long ones (ARGS="-k name" for some)
 	@python -m pytest -n 2 $(LONG:%=--ignore=%) $(ARGS)
+
+access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's own tables
+	@python -m tests.access.write
 
 long: $(ENV) ## the long ones
 	@python -m pytest -n 2 $(LONG) $(ARGS)

@@ -16,13 +16,13 @@ from typing import Any, Final, Never
 import grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
-from grpc_health.v1.health import aio as health_aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings import (
     callers,
     extensions,
     forms,
+    grpc_health,
     grpc_port,
     methods,
     ops_calls,
@@ -55,8 +55,6 @@ from dragoman.wire.errors import grpc_status
 from dragoman_pb import _pool
 
 _log: Final = logging.getLogger("dragoman.bindings.grpc")
-
-HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 MARGIN: Final = 0.5
 """Seconds before a caller's deadline at which a blocking send answers with the task as it is."""
@@ -120,7 +118,7 @@ async def serve(
         server.add_generic_rpc_handlers((dialling.handler(switchboard, options, refuse, streams),))
         server.add_generic_rpc_handlers((ops_workers.handler(switchboard, operations.check_here, refuse),))
         names.append(dialling.SERVICE.full_name)
-    health = await _add_health(server, names)
+    told = await _add_health(server, names)
     address = str(Bound(options.host, options.port))
     try:
         port = grpc_port.add(server, address, options.certificates)
@@ -129,36 +127,36 @@ async def serve(
     await server.start()
     cards.grpc = bound = Bound(options.host, port, tls=options.certificates is not None)
     # No TaskGroup: it would wrap what the caller's block raises.
-    watching = asyncio.create_task(_follow(options.draining, health), name="grpc-health")
+    watching = asyncio.create_task(_follow(options.draining, told), name="grpc-health")
     looking = asyncio.create_task(streams.watch(options.authenticator), name="grpc-credentials")
     try:
         yield bound
     finally:
         watching.cancel()
         looking.cancel()
-        await health.enter_graceful_shutdown()
+        await told.enter_graceful_shutdown()
         streams.close()
         await server.stop(options.grace)
         cards.grpc = None
 
 
-async def _add_health(server: grpc.aio.Server, names: list[str]) -> health_aio.HealthServicer:
+async def _add_health(server: grpc.aio.Server, names: list[str]) -> grpc_health.Health:
     """Health (grpc.health.v1) for each service, and reflection that shows them all."""
-    health = health_aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    for name in (*names, HEALTH):
-        await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+    told = grpc_health.Health((*names, grpc_health.NAME))
+    health_pb2_grpc.add_HealthServicer_to_server(told, server)
+    for name in (*names, grpc_health.NAME):
+        await told.set(name, health_pb2.HealthCheckResponse.SERVING)
     # Our packages live in a pool of their own; a reflection client needs one that has everything it is shown.
     for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
         _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
-    reflection.enable_server_reflection((*names, HEALTH, reflection.SERVICE_NAME), server, pool=_pool.POOL)
-    return health
+    reflection.enable_server_reflection((*names, grpc_health.NAME, reflection.SERVICE_NAME), server, pool=_pool.POOL)
+    return told
 
 
-async def _follow(draining: asyncio.Event, health: health_aio.HealthServicer) -> None:
+async def _follow(draining: asyncio.Event, told: grpc_health.Health) -> None:
     """Tells health checks when the process begins to stop."""
     await draining.wait()
-    await health.enter_graceful_shutdown()
+    await told.enter_graceful_shutdown()
 
 
 class _Method:

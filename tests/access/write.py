@@ -1,0 +1,20 @@
+"""`make access`: writes docs/access.md anew."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from tests.access.table import PAGE, page
+from tests.access.test_access import asking
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with asking(Path(folder)) as (_, doors):
+            PAGE.write_text(page(doors), "utf-8")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
