@@ -120,8 +120,11 @@ every method of JSON-RPC and every RPC, by four callers. A door without an answe
 - With `--isolation scope` everybody in the scope is the owner; with `context`, whoever takes part in the conversation.
 - Where nobody is asked who they are, everybody is owner and operator; with `--insecure`, workers and those verbs of
   operators that touch the store are for this machine only.
+- RESOURCE is `projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*`.
 - `HEAD` is answered wherever `GET` is. Other paths are not there, for anybody.
 """
+
+_RESOURCE: Final = "projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*"
 
 _PRIVATE: Final = """\
 
@@ -144,7 +147,8 @@ def page(doors: Iterable[Door]) -> str:
     told = [_HEAD]
     for kind in ("HTTP", "JSON-RPC", "gRPC"):
         told.append(f"\n## {kind}\n\n| door | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")
-        told += [f"| `{door.name}` | {' | '.join(expected(door))} |\n" for door in doors if door.kind == kind]
+        shown = [(door.name.replace(_RESOURCE, "RESOURCE"), door) for door in doors if door.kind == kind]
+        told += [f"| `{name}` | {' | '.join(expected(door))} |\n" for name, door in shown]
         told.append(_AFTER[kind])
     told.append(_PRIVATE)
     told += [f"- `{name}`\n" for name in PAGES]
