@@ -72,7 +72,7 @@ def test_the_banner_says_who_may_call(said: dict[str, Any], shown: str) -> None:
 def test_credentials_in_clear_text_are_told(
     said: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "banner", lambda app, settings: "")
+    monkeypatch.setattr(serving, "banner", lambda *_: "")
     app: Any = SimpleNamespace(certificates=None)
     settings: Settings = load(said)
     serving._announce(app, settings)

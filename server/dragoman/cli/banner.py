@@ -24,11 +24,12 @@ _SAMPLES: Final[dict[str, dict[str, Any]]] = {
 """A part to try an agent with that takes no text."""
 
 
-def banner(app: App, settings: Settings) -> str:
-    """The lines: where everything is, what is served, what to try."""
+def banner(app: App, settings: Settings, processes: int = 0) -> str:
+    """The lines: where everything is, what is served, what to try. `processes`: how many there are, if not one."""
+    several = f", {processes} processes" if processes else ""
     if app.at_grpc is None:
         return f"""\
-Dragoman {version("dragoman")}, a worker on a store
+Dragoman {version("dragoman")}, a worker on a store{several}
 
   Health  {app.http.url}/readyz
   Agents  {", ".join(sorted(app.agents))}
@@ -46,7 +47,7 @@ Ctrl-C stops, and lets running turns end."""
         else ""
     )
     return f"""\
-Dragoman {version("dragoman")}
+Dragoman {version("dragoman")}{several}
 
   Card    {app.card_url}
   HTTP    {app.public_url}

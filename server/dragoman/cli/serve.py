@@ -37,6 +37,7 @@ def serve(
     reload: Annotated[
         bool, typer.Option("--reload", metavar=" ", help="Start again when the app's files change; for development.")
     ] = False,
+    supervised: Annotated[int | None, typer.Option("--supervised", hidden=True)] = None,
     **said: Any,
 ) -> None:
     """Serve agents over A2A: gRPC, REST and JSON-RPC, tasks on disk.
@@ -65,4 +66,4 @@ def serve(
         raise typer.Exit(supervise(sys.argv[1:], app_of(given)))
     from dragoman.cli.serving import run
 
-    raise typer.Exit(run(given))
+    raise typer.Exit(run(given, sys.argv[1:], supervised))

@@ -12,13 +12,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from dragoman import logs
 from dragoman.app import App, open_app
 from dragoman.cli.banner import banner, callers
+from dragoman.cli.channel import Channel
 from dragoman.cli.files import make_room
 from dragoman.cli.loop import Signals, loop_factory
+from dragoman.cli.processes import supervise
 from dragoman.foundation import StartError
 from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
@@ -36,15 +39,21 @@ and again: 0.95 of the CPU of a send over gRPC is left."""
 log = logging.getLogger("dragoman.serve")
 
 
-def run(arguments: Mapping[str, Any]) -> int:
-    """Serves until a signal. Gives the exit code."""
+def run(arguments: Mapping[str, Any], words: Sequence[str] = (), supervised: int | None = None) -> int:
+    """Serves until a signal. Gives the exit code.
+
+    words: the command line, for more processes of the same. supervised: this is one of them, and so the file number
+    under which its parent is to be found.
+    """
     try:
         settings = load(arguments)
+        if settings.processes > 1:
+            return supervise(words, settings)
         logs.configure(settings.log_format)
         make_room(settings.connections)
         agents = load_agents(settings.own_app)  # while Ctrl-C still means what it does in any Python program
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(settings, agents))
+            runner.run(_serve(settings, agents, Channel.inherited(supervised) if supervised is not None else None))
     except (SettingsError, LoadError) as error:
         return _sorry(error, USAGE)
     except StartError as error:
@@ -54,11 +63,19 @@ def run(arguments: Mapping[str, Any]) -> int:
     return STARTED
 
 
-async def _serve(settings: Settings, agents: Sequence[Agent]) -> None:
+async def _serve(settings: Settings, agents: Sequence[Agent], parent: Channel | None) -> None:
     signals = Signals()
-    async with open_app(settings, agents) as app:
-        _announce(app, settings)
+    async with AsyncExitStack() as stack:
+        if parent is not None:
+            await parent.open()
+            stack.callback(parent.close)
+        app = await stack.enter_async_context(open_app(settings, agents, shared=parent is not None))
         _reload_on_hangup(app)
+        if parent is None:
+            _announce(app, settings)
+        else:
+            standing_by = asyncio.create_task(_stand_by(parent, app, settings), name="parent")
+            stack.callback(standing_by.cancel)
         # What was loaded to get here stays. Looking through it in each full collection stops everyone for 100 ms.
         gc.collect()
         gc.freeze()
@@ -66,6 +83,16 @@ async def _serve(settings: Settings, agents: Sequence[Agent]) -> None:
         await signals.next()
         await _drain(app, settings.drain, signals)
     log.info("stopped")
+
+
+async def _stand_by(parent: Channel, app: App, settings: Settings) -> None:
+    """Is there for the parent of several servers: one of them speaks for all, and none outlives it."""
+    parent.say(ready=True)
+    while (said := await parent.hear()) is not None:
+        if pids := said.get("announce"):
+            _announce(app, settings, pids)
+    log.error("the process that kept this server is gone; stopping")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _reload_on_hangup(app: App) -> None:
@@ -110,12 +137,12 @@ def _turns(number: int) -> str:
     return "1 turn" if number == 1 else f"{number} turns"
 
 
-def _announce(app: App, settings: Settings) -> None:
-    """Tells people by a banner on stdout, and machines by one log line."""
+def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
+    """Tells people by a banner on stdout, and machines by one log line. pids: of all processes, if they are several."""
     if settings.asks and app.certificates is None and not settings.is_loopback and not settings.trusted_proxies:
         log.warning("credentials reach this server in clear text; encrypt with --tls-cert, or by a proxy before it")
     if settings.log_format == "text":
-        print(banner(app, settings), flush=True)
+        print(banner(app, settings, len(pids)), flush=True)
         return
     log.info(
         "serving",
@@ -127,7 +154,8 @@ def _announce(app: App, settings: Settings) -> None:
             "root": app.root,
             "agents": sorted(app.agents),
             "store": str(app.store),
-            "pid": os.getpid(),
+            "pid": os.getppid() if pids else os.getpid(),
+            **({"processes": pids} if pids else {}),
         },
     )
 
