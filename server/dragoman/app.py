@@ -93,10 +93,12 @@ class App:
         """Begins no more turns, and gives those that run `limit` seconds to end; the others end as FAILED.
 
         Meanwhile everything else is served; new messages are refused with Unavailable, and `/readyz` and gRPC health
-        say that we are leaving. `report` is told once a second how many turns are left.
+        say that we are leaving. `report` is told once a second how many turns are left. At last, calls that wait for
+        turns of other processes are answered with their tasks as they are.
         """
         self.draining.set()
         await self.runtime.dispatch.drain(limit, report)
+        self.runtime.service.waits.end()
         if self.running:
             await self.runtime.dispatch.stop()
             await asyncio.sleep(LAST_WORDS)

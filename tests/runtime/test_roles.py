@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.runtime.test_fencing import until
 from tests.runtime.world import World, collect, kinds, state, texts, world
 
 from dragoman import Turn
@@ -90,3 +91,14 @@ async def test_without_anybody_to_run_it_a_task_waits_and_explain_says_for_whom(
         assert not server.runtime.enlisting.is_of_this_process("nobody")
         assert server.runtime.enlisting.is_of_this_process("slow")
         assert state(await server.cancel(task.id)) == "CANCELED"
+
+
+async def test_who_waits_at_a_process_that_stops_gets_the_task_as_it_is(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (server, worker):
+        waiting = asyncio.create_task(server.send("wait"))
+        await until(lambda: server.runtime.service.waits._limits)
+        await server.runtime.dispatch.drain(30)
+        server.runtime.service.waits.end()
+        task = await waiting
+        assert state(task) in ("SUBMITTED", "WORKING")
+        assert state(await worker.cancel(task.id)) == "CANCELED"

@@ -38,6 +38,7 @@ from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.log import Log
 from dragoman.runtime.origins import Origins
 from dragoman.runtime.sending import Sending, Sent, new_context_id, new_task_key, reply
+from dragoman.runtime.waits import Waits
 from dragoman.runtime.webhooks import Webhooks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -88,6 +89,7 @@ class TaskService:
         self.root = root
         """The id of the agent meant when a request names none."""
         self.doorway = doorway
+        self.waits = Waits()
 
     def welcome(self, spec: AgentSpec) -> None:
         """An agent came while the server runs; where there is no root agent yet, it is that."""
@@ -167,7 +169,7 @@ class TaskService:
             head = (await self._snapshot(sent.head.ref, 0)).head
             subscriber.at = head.last
             if head.running or head.ready:
-                await _until_turn_ends(subscriber, deadline)
+                await self.waits.until_turn_ends(subscriber, deadline)
         return None
 
     def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> Flow:
@@ -278,7 +280,7 @@ class TaskService:
             if head.running:
                 subscriber.at = head.last
                 self._bus.signal(ref, Signal.CANCEL)
-                await _until_turn_ends(subscriber, asyncio.get_running_loop().time() + CANCEL_WAIT)
+                await self.waits.until_turn_ends(subscriber, asyncio.get_running_loop().time() + CANCEL_WAIT)
             else:
                 canceled = [StatusChange(states.CANCELED)]
                 with suppress(Refused):  # it ended in this moment: told below
@@ -409,16 +411,6 @@ class TaskService:
         if snapshot is None:
             raise TaskNotFound
         return snapshot
-
-
-async def _until_turn_ends(subscriber: Subscriber, deadline: float) -> None:
-    """Follows until the turn ends, or until the loop's clock shows `deadline`."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            while not (await subscriber.next()).ends:
-                pass
-    except TimeoutError:
-        return
 
 
 def _over(head: Head, call: Call) -> bool:
