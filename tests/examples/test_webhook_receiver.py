@@ -1,0 +1,306 @@
+"""The receivers to paste, in Python and in TypeScript, as they are in their folder, told by a server of ours.
+
+Between the two stands a listener who hears everything, may answer in the receiver's place, and plays things back. Node,
+npm and its registry are needed the first time; what is made of them stays in `.foreign/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import jwt
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec
+from tests.cli.server import Lines, clean_environment
+from tests.security.papers import Paper
+
+from dragoman.app import App, open_app
+from dragoman.client.operations import Operator
+from dragoman.playground import playground
+from dragoman.security.signing import LetterSigner
+from dragoman.security.signing_keys import SigningKeys
+from dragoman.security.vault import Vault
+from dragoman.settings import Settings
+from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
+from tools.environments import ROOT, Environment, NotMade
+
+SOURCE: Final = ROOT / "examples" / "webhook-receiver"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def _built() -> list[str]:
+    """The receiver in TypeScript, compiled."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("there is no Node on this machine")
+    made = Environment("webhook_receiver", (SOURCE / "package.json", SOURCE / "package-lock.json"))
+    try:
+        made.make()
+    except NotMade as error:
+        pytest.skip(f"the packages of the receiver cannot be had: {error}")
+    shutil.copy(SOURCE / "tsconfig.json", made.folder)
+    shutil.copytree(SOURCE / "src", made.folder / "src", dirs_exist_ok=True)
+    built = subprocess.run(
+        ["npm", "run", "--silent", "build"], cwd=made.folder, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return ["node", str(made.folder / "dist" / "receiver.js")]
+
+
+@pytest.fixture(scope="module", params=["python", "node"])
+def program(request: pytest.FixtureRequest) -> list[str]:
+    """What starts the receiver."""
+    return [sys.executable, str(SOURCE / "receiver.py")] if request.param == "python" else _built()
+
+
+@dataclass
+class Running:
+    """A receiver that listens."""
+
+    url: str
+    out: Lines
+
+    def taken(self, count: int) -> list[tuple[str, int]]:
+        """The next events that it took, as task and number."""
+        lines = [json.loads(self.out.until('"task"')) for _ in range(count)]
+        return [(line["task"], line["sequence"]) for line in lines]
+
+
+@contextmanager
+def receiving(program: list[str], issuer: str, audience: str, *arguments: str) -> Iterator[Running]:
+    """A receiver for as long as the block runs."""
+    command = [*program, "--issuer", issuer, "--audience", audience, "--port", "0", *arguments]
+    process = subprocess.Popen(
+        command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        out, err = Lines(process.stdout), Lines(process.stderr)
+        yield Running(err.until("listening at ").rpartition(" ")[2], out)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class Heard:
+    """A notification, and what came of it."""
+
+    headers: dict[str, str]
+    body: bytes
+    answer: tuple[int, str] = (0, "")
+
+    @property
+    def kid(self) -> str:
+        return str(jwt.get_unverified_header(self.headers["Dragoman-Signature"])["kid"])
+
+
+@dataclass
+class Listener:
+    """Hands on what comes to a receiver."""
+
+    url: str = ""
+    receiver: str = ""
+    deaf: int = 0
+    """Answers of the receiver that do not get through."""
+    heard: list[Heard] = field(default_factory=list)
+    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def take(self, request: web.BaseRequest) -> web.Response:
+        kept = ("Dragoman-Signature", "Dragoman-Event", "Content-Type")
+        heard = Heard({name: request.headers[name] for name in kept}, await request.read())
+        heard.answer = await self.post(heard.headers, heard.body)
+        status = heard.answer[0]
+        if self.deaf:
+            self.deaf, status = self.deaf - 1, 502
+        async with self.news:
+            self.heard.append(heard)
+            self.news.notify_all()
+        return web.Response(status=status)
+
+    async def post(self, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+        """What the receiver answers."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.receiver, data=body, headers=headers) as answer,
+        ):
+            return answer.status, (await answer.text()).strip()
+
+    async def until(self, count: int) -> list[Heard]:
+        async with asyncio.timeout(20), self.news:
+            await self.news.wait_for(lambda: len(self.heard) >= count)
+        return self.heard
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Listener]:
+    listener = Listener()
+    runner = web.ServerRunner(web.Server(listener.take))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        listener.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+        yield listener
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[App]:
+    anywhere = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/t.db"}
+    async with open_app(Settings.model_validate({**anywhere, "push_first_wait": 0.001}), [playground]) as app:
+        yield app
+
+
+async def send(app: App, text: str, hook: str) -> str:
+    """A message whose task is told to a webhook; gives the task."""
+    asked = {
+        "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]},
+        "configuration": {"taskPushNotificationConfig": {"url": hook}},
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{app.public_url}/message:send", json=asked, headers={"A2A-Version": "1.0"}) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        return str((await answer.json())["task"]["id"])
+
+
+def first_key(folder: Path) -> SigningKeys:
+    """The key that the store began with, in the hands of a test."""
+    with sqlite3.connect(folder / "t.db") as connection:
+        (secret,) = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
+    seed = hmac.digest(bytes.fromhex(secret), b"purpose letters", "sha256")
+    return SigningKeys(Paper(), seed, Vault(), clock=lambda: int(time.time() * 1000))
+
+
+async def test_events_are_taken_once_each_and_in_order(program: list[str], tmp_path: Path) -> None:
+    async with listening() as listener, serving(tmp_path) as app:
+        with receiving(program, app.public_url, listener.url) as receiver:
+            listener.receiver = receiver.url
+            listener.deaf = 1
+            task = await send(app, "stream 3", listener.url)
+            # The Task, WORKING, three chunks and COMPLETED; the first one twice, since its answer was lost.
+            heard = await listener.until(7)
+            assert [one.answer for one in heard] == [(200, "taken"), (200, "a repeat")] + [(200, "taken")] * 5
+            assert await asyncio.to_thread(receiver.taken, 6) == [(task, number) for number in range(1, 7)]
+
+
+async def test_what_is_not_genuine_not_new_or_not_for_it_is_refused(program: list[str], tmp_path: Path) -> None:
+    async with listening() as listener, serving(tmp_path) as app:
+        with receiving(program, app.public_url, listener.url) as receiver:
+            listener.receiver = receiver.url
+            await send(app, "echo hello", listener.url)
+            letter = (await listener.until(1))[0]
+            signature = letter.headers["Dragoman-Signature"]
+
+            async def answer(signature: str = signature, body: bytes = letter.body) -> tuple[int, str]:
+                return await listener.post({**letter.headers, "Dragoman-Signature": signature}, body)
+
+            async def signed(
+                *,
+                issuer: str = app.public_url,
+                audience: str = listener.url,
+                age: float = 0.0,
+                body: bytes = letter.body,
+            ) -> str:
+                then = time.time() - age
+                signer = LetterSigner(first_key(tmp_path), lambda: issuer, clock=lambda: then)
+                return await signer.sign(audience, "t", "c", "e.t.1", body)
+
+            # replayed
+            status, why = await answer()
+            assert (status, why) == (401, "this very signature was here already")
+            # tampered: the body, what the signature says, the signature
+            assert (await answer(await signed(), letter.body.replace(b"hello", b"HELLO") + b" "))[0] == 401
+            head, said, proof = (await signed()).split(".")
+            other = jwt.utils.base64url_decode(said).replace(b'"sequence":1', b'"sequence":9')
+            assert (await answer(f"{head}.{urlsafe_b64encode(other).decode().rstrip('=')}.{proof}"))[0] == 401
+            assert (await answer(f"{head}.{said}.{proof[:-4]}AAAA"))[0] == 401
+            # stale, and from the future
+            status, why = await answer(await signed(age=400))
+            assert status == 401
+            assert "expired" in why
+            assert (await answer(await signed(age=-400)))[0] == 401
+            assert (await answer(await signed(age=200)))[0] == 200
+            # of another server, for somebody else
+            assert (await answer(await signed(issuer="https://other.example")))[0] == 401
+            assert (await answer(await signed(audience="https://other.example/hook")))[0] == 401
+            # by another key: under its own name, under the server's, and by no key at all
+            stranger = ec.generate_private_key(ec.SECP256R1())
+            claims = jwt.decode(await signed(), options={"verify_signature": False})
+            for kid in ("mine", letter.kid):
+                assert (await answer(jwt.encode(claims, stranger, "ES256", {"kid": kid})))[0] == 401
+            assert (await answer(jwt.encode(claims, "", "none", {"kid": letter.kid})))[0] == 401
+            assert (await answer(jwt.encode(claims, "k" * 32, "HS256", {"kid": letter.kid})))[0] == 401
+            for text in ("", "x", "a.b.c", "e30.e30.e30", "W10.W10.W10"):
+                assert (await answer(text))[0] == 401
+            # and what is genuine is taken all the same
+            assert (await answer(await signed()))[0] == 200
+
+
+async def test_a_rotation_of_keys_goes_unnoticed(program: list[str], tmp_path: Path) -> None:
+    async with listening() as listener, serving(tmp_path) as app, Operator(str(app.grpc)) as operator:
+        with receiving(program, app.public_url, listener.url, "--keys-pause", "0") as receiver:
+            listener.receiver = receiver.url
+            kids: list[str] = []
+            for number, algorithm in enumerate(("ES256", "EdDSA", "ES256")):
+                if number:
+                    rotation = ops.RotateSigningKeyRequest(algorithm=algorithm, lead=timedelta(0))
+                    await operator.rotate_signing_key(rotation)
+                before = len(listener.heard)
+                await send(app, "echo hello", listener.url)
+                heard = (await listener.until(before + 3))[before:]
+                assert {one.answer for one in heard} == {(200, "taken")}
+                kids += {one.kid for one in heard}
+            assert len(set(kids)) == 3
+
+
+async def test_what_a_withdrawn_key_signed_counts_no_more(program: list[str], tmp_path: Path) -> None:
+    async with listening() as listener, serving(tmp_path) as app, Operator(str(app.grpc)) as operator:
+        with receiving(program, app.public_url, listener.url, "--keys-old", "0") as receiver:
+            listener.receiver = receiver.url
+            stolen = LetterSigner(first_key(tmp_path), lambda: app.public_url)
+            body = b"{}"
+
+            async def posted() -> tuple[int, str]:
+                signature = await stolen.sign(listener.url, "t", "c", "e.t.1", body)
+                return await listener.post({"Dragoman-Signature": signature}, body)
+
+            assert (await posted())[0] == 200
+            await operator.rotate_signing_key(ops.RotateSigningKeyRequest(lead=timedelta(0), keep=timedelta(0)))
+            assert await posted() == (401, "it is signed with a key that the server does not show")
+            await send(app, "echo hello", listener.url)
+            heard = await listener.until(3)
+            assert {one.answer for one in heard} == {(200, "taken")}
+
+
+async def test_a_server_that_is_away_is_asked_again_later(program: list[str], tmp_path: Path) -> None:
+    body = b"{}"
+    async with listening() as listener:
+        async with serving(tmp_path) as app:
+            pass
+        with receiving(program, app.public_url, listener.url) as receiver:
+            listener.receiver = receiver.url
+            signer = LetterSigner(first_key(tmp_path), lambda: app.public_url)
+            signature = await signer.sign(listener.url, "t", "c", "e.t.1", body)
+            status, why = await listener.post({"Dragoman-Signature": signature}, body)
+            assert status == 503
+            assert "keys cannot be had" in why
