@@ -12,12 +12,15 @@ from typing import Any
 
 import aiohttp
 import jwt
+import pytest
 from aiohttp import web
 
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
+from dragoman.client.operations import Operator
 from dragoman.playground import playground
-from dragoman.settings import Settings
+from dragoman.settings import Settings, SettingsError
+from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 
 LARGE = 300_000
 """Bytes of a part that lies beside the database."""
@@ -128,3 +131,101 @@ async def test_what_a_new_process_still_has_to_tell_leads_to_its_own_address(tmp
             assert link.startswith(f"{app.public_url}/blobs/")
             async with aiohttp.ClientSession() as web_client, web_client.get(link) as answer:
                 assert await answer.read() == b"x" * LARGE
+
+
+# Secrets -----------------------------------------------------------------------------------------------------------
+
+
+async def register(app: App, task: str, config: dict[str, Any]) -> None:
+    url = f"{app.public_url}/tasks/{task}/pushNotificationConfigs"
+    async with (
+        aiohttp.ClientSession() as web_client,
+        web_client.post(url, json=config, headers={"A2A-Version": "1.0"}) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        assert "s3cret" not in await answer.text()
+
+
+def secrets_of(hook: Hook) -> list[tuple[str, str]]:
+    return [(headers["X-A2A-Notification-Token"], headers["Authorization"]) for headers, _ in hook.got]
+
+
+async def test_a_receivers_secrets_are_sealed_in_the_store_and_sent_as_they_were(tmp_path: Path) -> None:
+    old, new = "bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=", "b29vb29vb29vb29vb29vb29vb29vb29vb29vb29vb28="
+    file = tmp_path / "secrets.key"
+    file.write_text(f"{old}\n")
+    gate = asyncio.Event()
+
+    @agent(default=True)
+    async def gated(turn: Turn) -> str:
+        await gate.wait()
+        return "done"
+
+    async with hooked() as hook:
+        config = {
+            "url": hook.url,
+            "token": "t0ken-s3cret",
+            "authentication": {"scheme": "Basic", "credentials": "c-s3cret"},
+        }
+        sent = [("t0ken-s3cret", "Basic c-s3cret")]
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}
+        inline = {"taskPushNotificationConfig": {**config, "id": "inline"}, "returnImmediately": True}
+        async with open_app(settings(tmp_path, secrets_keys=file, push_first_wait=0.001), [gated]) as app:
+            async with (
+                aiohttp.ClientSession() as web_client,
+                web_client.post(
+                    f"{app.public_url}/message:send",
+                    json={"message": message, "configuration": inline},
+                    headers={"A2A-Version": "1.0"},
+                ) as answer,
+            ):
+                task = (await answer.json())["task"]["id"]
+            await register(app, task, {**config, "id": "later"})
+            await hook.until(2)
+            assert secrets_of(hook) == sent * 2
+            kept = b"".join(path.read_bytes() for path in tmp_path.glob("tasks.db*") if path.is_file())
+            assert b"inline" in kept
+            assert b"s3cret" not in kept
+            gate.set()
+        hook.got.clear()
+        file.write_text(f"{new}\n{old}\n")  # another one seals from now on
+        async with open_app(settings(tmp_path, secrets_keys=file), [gated]):
+            await hook.until(1)
+            assert set(secrets_of(hook)) == set(sent)
+
+
+async def test_a_letter_whose_secrets_cannot_be_opened_is_a_failed_try(tmp_path: Path) -> None:
+    file = tmp_path / "secrets.key"
+    file.write_text("bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n")
+    async with hooked() as hook:
+        hook.status = 503
+        async with open_app(settings(tmp_path, secrets_keys=file, push_first_wait=0.001), [playground]) as app:
+            asked = {
+                "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hello"}]},
+                "configuration": {"taskPushNotificationConfig": {"url": hook.url, "token": "t0ken"}},
+            }
+            headers = {"A2A-Version": "1.0"}
+            async with (
+                aiohttp.ClientSession() as web_client,
+                web_client.post(f"{app.public_url}/message:send", json=asked, headers=headers) as answer,
+            ):
+                task = (await answer.json())["task"]["id"]
+            await hook.until(1)
+        hook.status, hook.got = 200, []
+        async with open_app(settings(tmp_path), [playground]) as app, Operator(str(app.grpc)) as operator:
+            await operator.redeliver(push.RedeliverRequest(task_id=task))
+            config = push.PushConfig()
+            async with asyncio.timeout(20):
+                while "not among --secrets-keys" not in config.why:
+                    (config,) = (await operator.list_push_configs(push.ListPushConfigsRequest(task_id=task))).configs
+            assert hook.got == []
+        async with open_app(settings(tmp_path, secrets_keys=file), [playground]) as app:
+            async with Operator(str(app.grpc)) as operator:
+                await operator.redeliver(push.RedeliverRequest(task_id=task))
+            await hook.until(3)
+
+
+async def test_keys_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"--secrets-keys: .*absent: No such file"):
+        async with open_app(settings(tmp_path, secrets_keys=tmp_path / "absent"), [playground]):
+            pass
