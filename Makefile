@@ -17,11 +17,11 @@ unexport VIRTUAL_ENV
 ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
-.PHONY: help env lock serve test access long coverage check format lint format-check types layers googleapis proto proto-check \
-	baseline openapi fuzz fuzz-parsers chaos soak foreign bench bench-smoke profile supply audit-deps sbom wheel-check clean
+# every target is an act, none a file
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 # ---------------------------------------------------------------- environment
 
@@ -76,11 +76,17 @@ chaos: $(ENV) ## kill and freeze a server under load, then judge what everybody 
 	@python -m tests.chaos.run
 	@SOAK_SECONDS=30 python -m tests.chaos.soak
 
+chaos-cluster: $(ENV) ## the same with three servers, two workers, PostgreSQL and NATS, all of which are struck
+	@python -m tests.chaos.run --replicas
+
 soak: $(ENV) ## steady load for an hour: do memory, files and handles stay flat? (SOAK_SECONDS=3600)
 	@python -m tests.chaos.soak
 
 foreign: $(ENV) ## the published clients against our server, each in its own environment
 	@python -m tests.foreign.run $(ARGS)
+
+foreign-cluster: $(ENV) ## the same against three servers behind a round-robin
+	@python -m tests.foreign.run --replicated $(ARGS)
 
 bench: $(ENV) ## the bare transports, other servers and us, side by side (ARGS="--only grpc-send --rounds 3", --help)
 	@python -m bench $(ARGS)

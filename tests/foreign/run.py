@@ -1,5 +1,7 @@
 """`make foreign`: real clients against one real server, each in an environment of its own.
 
+With `--replicated`: against three servers on one PostgreSQL, behind a plain TCP round-robin (replicated.py).
+
 Every folder beside this file with a `requirements.txt` (Python) or a `package.json` (Node) is a client. Its
 `check.py` or `check.mjs` is given `--http URL --grpc HOST:PORT --project FOLDER`, prints `ok  SENTENCE` or
 `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 only if all were
@@ -7,7 +9,7 @@ ok. `bare.py` or `bare.mjs`, where there is one, is run likewise against a serve
 (bare_agents.py). Environments are kept in `.foreign/` under the hash of what they were made from. Names as arguments
 run only those clients.
 
-A run of all clients writes docs/clients.md, unless one of them broke off: its rows would be incomplete.
+A run of all clients on one server writes docs/clients.md, unless one of them broke off: its rows would be incomplete.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.foreign import table
+from tests.foreign.replicated import replicas
 
 from tools.environments import CACHE, ROOT, Environment, NotMade
 
@@ -39,6 +42,9 @@ START_LIMIT = 30
 CLIENT_LIMIT = 180
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
 QUIET = re.compile(r"^(op\t.*|end|)$")
+
+Serve = Callable[..., AbstractContextManager[dict[str, str]]]
+"""Serves the playground, or what the arguments say; gives the addresses."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +167,36 @@ def check(client: Client, told: dict[str, str], script: str) -> Outcome:
     return Outcome(client, passed, failed, time.monotonic() - began, output, broke_off, records)
 
 
+@contextmanager
+def standing(*, replicated: bool) -> Iterator[Serve]:
+    """How servers are come by: a new one each time, or replicas that stay until the end of the block."""
+    if not replicated:
+        yield server
+        return
+    with ExitStack() as stack:
+        there: dict[Sequence[str], dict[str, str]] = {}
+
+        def serve(*arguments: str) -> AbstractContextManager[dict[str, str]]:
+            if arguments not in there:
+                there[arguments] = stack.enter_context(replicas(*arguments))
+            return nullcontext(there[arguments])
+
+        yield serve
+
+
+def run(client: Client, serve: Serve, *, verbose: bool) -> Iterator[Outcome]:
+    """All scripts of a client, told of as they end."""
+    for script in client.scripts:
+        with serve(*(BARE if script.startswith("bare") else ())) as told:
+            outcome = check(client, told, script)
+        name = f"{client.name} {script.partition('.')[0].removeprefix('check')}".rstrip()
+        line = f"{name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
+        print(line, flush=True)
+        if outcome.failed or verbose:
+            print("\n".join(line for line in outcome.output.splitlines() if not QUIET.match(line)), flush=True)
+        yield outcome
+
+
 def write(outcomes: list[Outcome]) -> None:
     """Writes docs/clients.md, if it can be complete."""
     broken = [outcome.client.name for outcome in outcomes if outcome.broke_off]
@@ -174,24 +210,16 @@ def write(outcomes: list[Outcome]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help="folder names; all by default")
+    parser.add_argument("--replicated", action="store_true", help="on three servers behind a round-robin")
     parser.add_argument("--verbose", action="store_true", help="show every check, not only what failed")
     arguments = parser.parse_args()
     chosen = clients(arguments.clients)
     print(f"foreign: {len(chosen)} clients, environments in {CACHE.relative_to(ROOT)}/", flush=True)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(make, chosen))
-    outcomes = []
-    for client in chosen:
-        for script in client.scripts:
-            with server(*(BARE if script.startswith("bare") else ())) as told:
-                outcome = check(client, told, script)
-            outcomes.append(outcome)
-            name = f"{client.name} {script.partition('.')[0].removeprefix('check')}".rstrip()
-            line = f"{name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
-            print(line, flush=True)
-            if outcome.failed or arguments.verbose:
-                print("\n".join(line for line in outcome.output.splitlines() if not QUIET.match(line)), flush=True)
-    if not arguments.clients:
+    with standing(replicated=arguments.replicated) as serve:
+        outcomes = [outcome for client in chosen for outcome in run(client, serve, verbose=arguments.verbose)]
+    if not arguments.clients and not arguments.replicated:
         write(outcomes)
     passed, failed = (sum(getattr(one, name) for one in outcomes) for name in ("passed", "failed"))
     print(f"{passed} passed, {failed} failed")
