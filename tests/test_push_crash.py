@@ -8,9 +8,8 @@ from pathlib import Path
 
 from tests.chaos.customers import Customer
 from tests.chaos.followers import Stage
-from tests.chaos.history import Recorder, Struck, Told
+from tests.chaos.history import Recorder, Told
 from tests.chaos.letters import judge_pushes
-from tests.chaos.readback import read_all
 from tests.chaos.receivers import CHARACTERS, Receivers
 from tests.chaos.run import PATIENCE, pushed
 from tests.chaos.victim import running
@@ -31,12 +30,6 @@ async def send_to_all(stage: Stage) -> list[str]:
     return tasks
 
 
-async def strike(stage: Stage) -> None:
-    stage.record.add(Struck(at=stage.now, how="kill"))
-    await stage.victim.kill()
-    await stage.victim.start()
-
-
 async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: Path) -> None:
     recorder = Recorder(io.StringIO())
     async with running(tmp_path, *PATIENCE) as victim:
@@ -46,14 +39,14 @@ async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: P
             stage.hook = receivers.url
             tasks = await send_to_all(stage)
             await receivers.until(lambda: receivers.letters > 20)
-            await strike(stage)  # while tasks are running and receivers are being told
+            await victim.restart(stage)  # while tasks are running and receivers are being told
             tasks += await send_to_all(stage)
             await receivers.until(lambda: receivers.letters > 200)
-            await strike(stage)
+            await victim.restart(stage)
             stage.over.set()  # from here on all of them are well
             assert await pushed(stage, ENOUGH) == 0
             assert not victim.errors
-    kept = await read_all(victim.store, victim.turns)
+        kept = await victim.kept(stage.began)
     assert set(kept) == set(tasks)
     assert list(judge_pushes(recorder.entries, kept)) == []
     letters = [entry for entry in recorder.entries if isinstance(entry, Told)]

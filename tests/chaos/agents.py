@@ -24,7 +24,7 @@ def _note(task: str) -> None:
         os.close(file)
 
 
-async def _work(turn: Turn) -> str | None:
+async def work(turn: Turn) -> str | None:
     _note(turn.task_id)
     words = turn.text.partition("#")[0].split()
     if turn.asked is not None:
@@ -50,10 +50,10 @@ async def _work(turn: Turn) -> str | None:
 @agent(default=True, description="Does what the first word says; a crash ends it")
 async def once(turn: Turn) -> str | None:
     """Does what the first word says."""
-    return await _work(turn)
+    return await work(turn)
 
 
 @agent(description="The same; a crash begins it again", on_crash=retry(RETRIES))
 async def again(turn: Turn) -> str | None:
     """Does what the first word says."""
-    return await _work(turn)
+    return await work(turn)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.chaos.ends import judge_ends
 from tests.chaos.history import (
     Acknowledged,
     Canceled,
@@ -60,6 +61,11 @@ class Kept:
     """How often a turn of it may be begun."""
     begun: int = 0
     """How often the agent was called."""
+    agent: str = ""
+    reason: str = ""
+    """Why the server itself ended it; empty when it did not."""
+    times: tuple[float, float] = (0.0, 0.0)
+    """When it was made, and when its state last changed, in seconds since the run began."""
 
 
 @dataclass(slots=True)
@@ -74,7 +80,7 @@ def judge(history: Sequence[Entry], kept: Mapping[str, Kept]) -> list[str]:
     """Everything that is wrong, a line each."""
     return [
         problem
-        for check in (logs, acknowledged, streams, terminal, claims, interrupted, keys, turns, judge_pushes)
+        for check in (logs, acknowledged, streams, terminal, claims, interrupted, keys, turns, judge_pushes, judge_ends)
         for problem in check(history, kept)
     ]
 

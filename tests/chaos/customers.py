@@ -40,6 +40,7 @@ class Customer:
             self._conversation: 3,
             self._interjection: 1,
             self._doubled: 3,
+            self._cancel_for_good: 2,
         }
         while not self._stage.over.is_set():
             await self._stage.victim.up.wait()
@@ -116,6 +117,16 @@ class Customer:
                 return
             await self._stage.victim.up.wait()
 
+    async def _cancel_for_good(self) -> None:
+        """A task that would go on for longer than anybody waits. Whatever dies meanwhile: once a cancel is answered, it
+        ends."""
+        tenant = self._tenant()
+        task = await self.send(self._message("sleep 90000"), tenant, "at once")
+        await self._pause(0.5)
+        while task is not None and not await self._cancel(task.id, tenant):
+            await self._stage.victim.up.wait()
+            await self._pause(0.5)
+
     # How ------------------------------------------------------------------------------------------------------------
 
     async def send(
@@ -139,26 +150,28 @@ class Customer:
         self._told(op, answer.task)
         return answer.task
 
-    async def _cancel(self, task: str, tenant: str) -> None:
-        await self._ask("CancelTask", pb.CancelTaskRequest(tenant=tenant, id=task), Canceled)
+    async def _cancel(self, task: str, tenant: str) -> bool:
+        """Whether there was an answer."""
+        return await self._ask("CancelTask", pb.CancelTaskRequest(tenant=tenant, id=task), Canceled)
 
     async def _get(self, task: str, tenant: str) -> None:
         await self._ask("GetTask", pb.GetTaskRequest(tenant=tenant, id=task), Got)
 
     async def _ask(
         self, rpc: str, request: pb.CancelTaskRequest | pb.GetTaskRequest, kind: type[Canceled] | type[Got]
-    ) -> None:
+    ) -> bool:
         roads = self._stage.victim.roads
         assert roads is not None
         try:
             found = await roads.call(self._dice.choice(BINDINGS), rpc, request, pb.Task)
         except TimeoutError:
-            return
+            return False
         except ClientError as error:
-            if error.reason and error.reason != "UNAVAILABLE":
+            if told := bool(error.reason and error.reason != "UNAVAILABLE"):
                 self._stage.record.add(kind(at=self._stage.now, task=request.id, reason=error.reason))
-            return
+            return told
         self._stage.record.add(kind(at=self._stage.now, task=found.id, state=found.status.state))
+        return True
 
     async def _pause(self, most: float) -> None:
         await asyncio.sleep(self._dice.random() * most)
@@ -174,11 +187,12 @@ class Customer:
                 f"block {dice.randint(10, 150)}",
                 "ask",
                 "fail",
+                *self._stage.victim.words,
             )
         )
 
     def _tenant(self) -> str:
-        return self._dice.choice(("", "again"))
+        return self._dice.choice(self._stage.victim.agents)
 
     def _message(self, words: str, task: str = "") -> pb.Message:
         number = self._stage.number()

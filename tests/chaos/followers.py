@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
-from tests.chaos.history import Closed, Got, Opened, Recorder, Seen, digest, shape
+from tests.chaos.ground import Ground
+from tests.chaos.history import Closed, Cut, Got, Opened, Recorder, Seen, digest, shape
 from tests.chaos.roads import BINDINGS, Place, Request
-from tests.chaos.victim import Victim
 
 from dragoman.client import ClientError
 from dragoman.core import states
@@ -24,7 +24,7 @@ CUT: Final = 0.05
 class Stage:
     """What everybody in a run shares: the server, the clock, the record, and who is connected now."""
 
-    def __init__(self, victim: Victim, recorder: Recorder, seed: int) -> None:
+    def __init__(self, victim: Ground, recorder: Recorder, seed: int) -> None:
         self.victim = victim
         self.seed = seed
         self.reading: set[asyncio.Task[bool]] = set()
@@ -34,6 +34,7 @@ class Stage:
         """Where the webhook of a number is; None when nobody is pushed to."""
         self._recorder = recorder
         self._began = time.monotonic()
+        self.began = time.time()
         self._numbers = 0
 
     @property
@@ -87,6 +88,7 @@ class Follower:
         self._dice = random.Random(f"{stage.seed}/{self.number}")
         self._cursor = ""
         self._at: int | None = None
+        self._state_seen = 0
 
     async def watch(self) -> None:
         """Connects again and again until the task has ended."""
@@ -127,6 +129,9 @@ class Follower:
             return False
         if self._started is not None and not await self._ended():  # the stream of a turn, and the task goes on
             return False
+        if self._started is None and self._state_seen not in states.TERMINAL:
+            self._stage.record.add(Cut(at=self._stage.now, follower=self.number))
+            return False
         self._close("end")
         return True
 
@@ -156,7 +161,7 @@ class Follower:
             state, form = event.task.status.state, shape(event.task)
         else:
             state, form = event.status_update.status.state, ""
-        self._cursor, self._at = place.cursor, place.sequence
+        self._cursor, self._at, self._state_seen = place.cursor, place.sequence, state or self._state_seen
         seen = Seen(
             at=self._stage.now,
             follower=self.number,

@@ -96,6 +96,13 @@ class Closed(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(Entry):
+    """The server ended a follower's stream without a word before the task had ended, as one does that stops."""
+
+    follower: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Canceled(Entry):
     """The answer to a cancel: a state, or a reason why not."""
 
@@ -115,17 +122,21 @@ class Got(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struck(Entry):
-    """The server was killed, or held still for so many seconds."""
+    """The server was killed, held still, or asked to end (`drain`); so many seconds later it was well again.
+
+    `part`: of several, what was struck.
+    """
 
     how: str
     seconds: float = 0.0
+    part: str = "server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled(Entry):
     """A look into the store while the server had been up and moving for `up` seconds.
 
-    orphans: claimed by another session than the newest. stuck: SUBMITTED, claimed by nobody, and not to be claimed.
+    orphans: claimed by a session that is over. stuck: SUBMITTED, claimed by nobody, and not to be claimed.
     """
 
     up: float
@@ -134,6 +145,8 @@ class Sampled(Entry):
     waiting: int
     running: int
     slots: int
+    elsewhere: int = 0
+    """Tasks that wait for workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +158,7 @@ class Left(Entry):
 
 KINDS: Final = {
     kind.__name__: kind
-    for kind in (Sent, Acknowledged, Refused, Opened, Seen, Closed, Canceled, Got, Struck, Sampled, Left, Told)
+    for kind in (Sent, Acknowledged, Refused, Opened, Seen, Closed, Cut, Canceled, Got, Struck, Sampled, Left, Told)
 }
 
 

@@ -38,7 +38,12 @@ class KeptTask(Protocol):
 
 def judge_pushes(history: Sequence[Entry], kept: Mapping[str, KeptTask]) -> Iterator[str]:
     """Everything that is wrong with what receivers were told, a line each."""
-    strikes = [entry.at for entry in history if isinstance(entry, Struck)]
+    # A server that was held still, or a database that was away, explains a repeat until it is well again.
+    strikes = [
+        (entry.at, entry.at + entry.seconds)
+        for entry in history
+        if isinstance(entry, Struck) and entry.part in ("server", "postgres")
+    ]
     letters: defaultdict[int, list[Told]] = defaultdict(list)
     for entry in history:
         if isinstance(entry, Told):
@@ -66,7 +71,7 @@ def _expected(
     return found
 
 
-def _told(letters: Sequence[Told], task: KeptTask, strikes: Sequence[float]) -> Iterator[str]:
+def _told(letters: Sequence[Told], task: KeptTask, strikes: Sequence[tuple[float, float]]) -> Iterator[str]:
     at, taken = 0, 0.0
     for told in letters:
         if told.task != task.id:
@@ -81,7 +86,7 @@ def _told(letters: Sequence[Told], task: KeptTask, strikes: Sequence[float]) -> 
             yield f"was told event {told.sequence} when it had taken {at}: out of order, or a gap"
         elif told.sequence < at:
             yield f"was told event {told.sequence} again, having taken {at}: more than one repeat"
-        elif told.sequence == at and not any(taken - SLACK <= strike <= told.at for strike in strikes):
+        elif told.sequence == at and not any(taken - SLACK <= over and began <= told.at for began, over in strikes):
             yield f"was told event {told.sequence} again, which it had taken, and nothing explains it"
         if 200 <= told.status < 300:
             at, taken = max(at, told.sequence), told.done

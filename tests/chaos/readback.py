@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -30,19 +30,25 @@ UNPUSHED = "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE
 COUNTS = "SELECT coalesce(sum(ready), 0), coalesce(sum(session > 0), 0) FROM tasks"
 
 
-async def read_all(path: Path, turns: Path) -> dict[str, Kept]:
-    """Every visible task with its log. `turns` is the file in which agents noted their calls."""
-    begun = Counter(turns.read_text().split()) if turns.exists() else Counter[str]()
+async def read_all(path: Path, turns: Path, began: float = 0.0) -> dict[str, Kept]:
+    """Every visible task with its log. `turns` is the file in which agents noted their calls; `began` is when the run
+    did, in seconds of the epoch."""
     store = open_store(path)
     try:
-        found = {}
-        for agent in AGENTS:
-            async for task in _tasks(store, agent):
-                attempts = 1 + RETRIES if agent == "again" else 1
-                found[task.id] = await _kept(store, agent, task, attempts, begun[task.id])
-        return found
+        return await read_store(store, AGENTS, turns, began)
     finally:
         await store.close()
+
+
+async def read_store(store: Store, agents: Sequence[str], turns: Path, began: float) -> dict[str, Kept]:
+    """The same of any store."""
+    begun = Counter(turns.read_text().split()) if turns.exists() else Counter[str]()
+    found = {}
+    for agent in agents:
+        async for task in _tasks(store, agent):
+            attempts = 1 + RETRIES if "again" in agent else 1
+            found[task.id] = await _kept(store, agent, task, attempts, begun[task.id], began)
+    return found
 
 
 async def _tasks(store: Store, agent: str) -> AsyncIterator[pb.Task]:
@@ -56,14 +62,15 @@ async def _tasks(store: Store, agent: str) -> AsyncIterator[pb.Task]:
         query = Query(OWNER, agent, size=100, after=page.last)
 
 
-async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: int) -> Kept:
+async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: int, began: float) -> Kept:
     head = await store.find(OWNER, agent, task.id)
     assert head is not None
-    folded, events = pb.Task(), []
+    folded, events, times = pb.Task(), [], []
     for event in await store.events(head.ref, 0, ALL):
         told = pb.StreamResponse.FromString(event.data)
         fold(folded, told)
         events.append(KeptEvent(event.sequence, digest(told), event.state, shape(folded)))
+        times.append(folded.status.timestamp.ToNanoseconds() / 1e9 - began)
     said = [message for message in task.history if message.role == pb.ROLE_USER]
     return Kept(
         task.id,
@@ -74,7 +81,16 @@ async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: i
         said[0].parts[0].text if said else "",
         attempts,
         begun,
+        agent,
+        _reason(task),
+        (times[0], times[-1]),
     )
+
+
+def _reason(task: pb.Task) -> str:
+    """Why the server itself ended it; empty when it did not."""
+    said = task.status.message.metadata
+    return str(said["reason"]) if "reason" in said else ""
 
 
 def sample(path: Path, *, at: float, up: float, slots: int) -> Sampled:

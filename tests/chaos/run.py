@@ -1,5 +1,6 @@
 """`make chaos`: a server under load is killed and held still at random, and what everybody saw is judged afterwards.
 
+With `--replicas` it is several servers with workers, PostgreSQL and NATS (replicas.py), by the same clients and judge.
 CHAOS_SECONDS (120) is how long; CHAOS_SEED, printed at the beginning, throws the same dice again. Ends with counts and
 with exit code 1 when a promise was broken; then the folder with the store, the history and the server's log is kept.
 """
@@ -15,13 +16,18 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
 from tests.chaos import history
-from tests.chaos.checker import GRACE, judge
+from tests.chaos.checker import GRACE, Kept, judge
 from tests.chaos.customers import Customer
+from tests.chaos.ends import drained
 from tests.chaos.followers import Stage
+from tests.chaos.ground import Ground
 from tests.chaos.history import (
     Acknowledged,
     Canceled,
@@ -35,16 +41,14 @@ from tests.chaos.history import (
     Struck,
     Told,
 )
-from tests.chaos.readback import read_all, sample, unpushed
 from tests.chaos.receivers import Receivers
-from tests.chaos.victim import SLOTS, running
+from tests.chaos.replicas import missing, replicas
+from tests.chaos.victim import running
 
 from dragoman.core import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CUSTOMERS: Final = 10
-LONG: Final = 11.5
-"""Seconds of one pause in a long run: longer than a session lives without a sign of life."""
 SILENCE: Final = 4.0
 """Seconds without news after which nobody expects any."""
 TAIL: Final = 20.0
@@ -52,30 +56,11 @@ TAIL: Final = 20.0
 MOST_SHOWN: Final = 30
 PATIENCE: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
 """Pushes that fail are tried again soon, so that a run sees much of it."""
+OPTIONS: Final = ("--blocking-wait", "20", *PATIENCE)
 
 
 def say(text: str) -> None:
     print(f"chaos: {text}", flush=True)
-
-
-async def strike(stage: Stage, until: float) -> None:
-    """Kills the server, or holds it still, every few seconds."""
-    dice = random.Random(f"{stage.seed}/strikes")
-    victim, long_pause = stage.victim, until - time.monotonic() > 60
-    while (left := until - time.monotonic()) > 0:
-        await asyncio.sleep(min(left, dice.uniform(0.8, 4)))
-        if time.monotonic() >= until:
-            return
-        if dice.random() < 0.6:
-            stage.record.add(Struck(at=stage.now, how="kill"))
-            await victim.kill()
-            await victim.start()
-        else:
-            seconds = dice.uniform(0.1, 3)
-            if long_pause and until - time.monotonic() > 2 * LONG and dice.random() < 0.3:
-                seconds, long_pause = LONG, False
-            stage.record.add(Struck(at=stage.now, how="pause", seconds=round(seconds, 3)))
-            await victim.hold(seconds)
 
 
 async def storms(stage: Stage) -> None:
@@ -89,14 +74,15 @@ async def storms(stage: Stage) -> None:
 async def looks(stage: Stage) -> None:
     """Looks into the store once a second, for ever."""
     while True:
-        look(stage)
+        await look(stage)
         await asyncio.sleep(1)
 
 
-def look(stage: Stage) -> Sampled:
-    """One look into the store."""
-    found = sample(stage.victim.store, at=stage.now, up=round(stage.victim.up_for, 1), slots=SLOTS)
-    stage.record.add(found)
+async def look(stage: Stage) -> Sampled | None:
+    """One look into the store; None when it cannot be asked."""
+    found = await stage.victim.look(stage.now)
+    if found is not None:
+        stage.record.add(found)
     return found
 
 
@@ -112,8 +98,8 @@ async def quiet(stage: Stage, seconds: float) -> bool:
     """Waits until nothing runs or waits, by looking into the store; False when that took too long."""
     deadline = time.monotonic() + seconds
     while True:
-        found = look(stage)
-        if not found.running and not found.waiting:
+        found = await look(stage)
+        if found is not None and not (found.running or found.waiting or found.elsewhere):
             return True
         if time.monotonic() > deadline:
             return False
@@ -124,7 +110,7 @@ async def pushed(stage: Stage, seconds: float) -> int:
     """Waits until every receiver was told everything, by looking into the store; how many were not in time."""
     deadline = time.monotonic() + seconds
     while True:
-        left = unpushed(stage.victim.store)
+        left = await stage.victim.unpushed()
         if not left or time.monotonic() > deadline:
             return left
         await asyncio.sleep(0.25)
@@ -137,8 +123,9 @@ async def answer_the_left(stage: Stage) -> None:
         number = stage.number()
         message = pb.Message(message_id=f"m-{number}", role=pb.ROLE_USER, task_id=entry.task)
         message.parts.add(text=f"at last #{number}")
-        for tenant in ("", "again"):  # the other agent does not know it
-            if await customer.send(message, tenant, "blocking", quietly=tenant == ""):
+        agents = stage.victim.agents
+        for tenant in agents:  # the other agents do not know it
+            if await customer.send(message, tenant, "blocking", quietly=tenant != agents[-1]):
                 break
 
 
@@ -149,7 +136,7 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
     background = [asyncio.create_task(storms(stage)), asyncio.create_task(looks(stage))]
     customers = [asyncio.create_task(Customer(stage, number, keys=keys).serve()) for number in range(1, CUSTOMERS + 1)]
     try:
-        await strike(stage, time.monotonic() + seconds)
+        await stage.victim.strike(stage, time.monotonic() + seconds, lambda text: say(f"{stage.now:3.0f} s, {text}"))
         stage.over.set()
         say(f"{stage.now:3.0f} s, the last blow has fallen")
         await asyncio.wait(customers, timeout=30)
@@ -160,9 +147,7 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
             problems.append(f"{GRACE + 15:g} s after the last blow, tasks still run or wait")
         say(f"{stage.now:3.0f} s, nothing runs any more")
         # Once more, with nothing running: what asks is still there afterwards, and can be answered.
-        stage.record.add(Struck(at=stage.now, how="kill"))
-        await stage.victim.kill()
-        await stage.victim.start()
+        await stage.victim.restart(stage)
         await answer_the_left(stage)
         if not await quiet(stage, GRACE):
             problems.append(f"{GRACE:g} s after they were answered, tasks still run or wait")
@@ -189,20 +174,21 @@ async def followers_end(stage: Stage) -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def counts(entries: list[history.Entry], tasks: int) -> str:
+def counts(entries: list[history.Entry], kept: Mapping[str, Kept]) -> str:
     """What happened, in numbers."""
     opened: dict[int, int] = {}
     for entry in entries:
         if isinstance(entry, Opened):
             opened[entry.follower] = opened.get(entry.follower, 0) + 1
     numbered = sum(isinstance(entry, Seen) and entry.sequence is not None for entry in entries)
+    struck = Counter(_blow(entry) for entry in entries if isinstance(entry, Struck))
     numbers = {
-        "kills": sum(isinstance(entry, Struck) and entry.how == "kill" for entry in entries),
-        "pauses": sum(isinstance(entry, Struck) and entry.how == "pause" for entry in entries),
+        **dict(sorted(struck.items())),
         "sends": history.of_kind(entries, Sent),
         "acknowledged": history.of_kind(entries, Acknowledged),
         "refused": history.of_kind(entries, Refused),
-        "tasks": tasks,
+        "tasks": len(kept),
+        "longer than a drain": drained(kept),
         "followers": len(opened),
         "reconnects": sum(opened.values()) - len(opened),
         "events": history.of_kind(entries, Seen),
@@ -217,29 +203,42 @@ def counts(entries: list[history.Entry], tasks: int) -> str:
     return ", ".join(f"{number} {name}" for name, number in numbers.items())
 
 
-async def play(folder: Path, seconds: float, seed: int) -> tuple[str, list[str]]:
+def _blow(struck: Struck) -> str:
+    """What a blow is counted as."""
+    kinds = {"kill": "kills", "pause": "pauses", "drain": "drains", "restart": "restarts"}
+    return kinds[struck.how] + (f" of {struck.part}" if struck.part != "server" else "")
+
+
+async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tuple[str, list[str]]:
     """One run: its counts, and what was wrong."""
     with (folder / "history.jsonl").open("w", encoding="utf-8") as file:
         recorder = Recorder(file)
-        async with running(folder, "--blocking-wait", "20", *PATIENCE) as victim:
-            stage = Stage(victim, recorder, seed)
+        there: AbstractAsyncContextManager[Ground] = (
+            replicas(folder, *OPTIONS) if several else running(folder, *OPTIONS)
+        )
+        async with there as ground:
+            stage = Stage(ground, recorder, seed)
             receivers = Receivers(stage)
             async with receivers.open():
                 stage.hook = receivers.url
                 problems = await scene(stage, max(5, seconds - TAIL))
-    kept = await read_all(victim.store, victim.turns)
-    problems += judge(recorder.entries, kept)
-    problems += [f"the server logged, {times} times: {text}" for text, times in victim.errors.items()]
-    return counts(recorder.entries, len(kept)), problems
+            kept = await ground.kept(stage.began)
+            problems += judge(recorder.entries, kept)
+            problems += ground.troubles
+    return counts(recorder.entries, kept), problems
 
 
 def main() -> int:
     """Plays one run."""
+    several = "--replicas" in sys.argv[1:]
+    if several and (why := missing()):
+        say(f"no replicas here: {why}")
+        return 0
     seconds = max(5, int(os.environ.get("CHAOS_SECONDS", "120")))
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**9))
     say(f"{seconds} s, CHAOS_SEED={seed}")
     began, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="chaos-"))
-    numbers, problems = asyncio.run(play(folder, seconds, seed))
+    numbers, problems = asyncio.run(play(folder, seconds, seed, several=several))
     for problem in problems[:MOST_SHOWN]:
         say(problem)
     if len(problems) > MOST_SHOWN:

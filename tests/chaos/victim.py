@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.chaos import readback
+from tests.chaos.checker import Kept
+from tests.chaos.ground import Scene
+from tests.chaos.history import Sampled, Struck
 from tests.chaos.roads import Roads
 from tests.cli.server import clean_environment
 
@@ -20,10 +25,15 @@ AGENTS: Final = Path(__file__).with_name("agents.py")
 SLOTS: Final = 40
 START: Final = 30.0
 """Seconds that a start may take."""
+LONG: Final = 11.5
+"""Seconds of one pause in a long run: longer than a session lives without a sign of life."""
 
 
 class Victim:
-    """One server on one store. `roads` leads to where it listens now."""
+    """One server on one store. `roads` leads to where it listens now. Implements `Ground`."""
+
+    agents: Sequence[str] = ("", "again")
+    words: Sequence[str] = ()
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.store = folder / "tasks.db"
@@ -91,12 +101,52 @@ class Victim:
             self._process.send_signal(signal.SIGCONT)
             self._since = time.monotonic()
 
+    # Ground ---------------------------------------------------------------------------------------------------------
+
+    async def strike(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
+        """Kills the server, or holds it still, every few seconds."""
+        dice = random.Random(f"{scene.seed}/strikes")
+        long_pause = until - time.monotonic() > 60
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, dice.uniform(0.8, 4)))
+            if time.monotonic() >= until:
+                return
+            if dice.random() < 0.6:
+                await self.restart(scene)
+            else:
+                seconds = dice.uniform(0.1, 3)
+                if long_pause and until - time.monotonic() > 2 * LONG and dice.random() < 0.3:
+                    seconds, long_pause = LONG, False
+                scene.record.add(Struck(at=scene.now, how="pause", seconds=round(seconds, 3)))
+                await self.hold(seconds)
+
+    async def restart(self, scene: Scene) -> None:
+        scene.record.add(Struck(at=scene.now, how="kill"))
+        await self.kill()
+        await self.start()
+
+    async def look(self, at: float) -> Sampled:
+        return readback.sample(self.store, at=at, up=round(self.up_for, 1), slots=SLOTS)
+
+    async def unpushed(self) -> int:
+        return readback.unpushed(self.store)
+
+    async def kept(self, began: float) -> Mapping[str, Kept]:
+        await self.stop()
+        return await readback.read_all(self.store, self.turns, began)
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        return [f"the server logged, {times} times: {text}" for text, times in self.errors.items()]
+
+    # ----------------------------------------------------------------------------------------------------------------
+
     async def stop(self) -> None:
-        """Kills what is left."""
+        """Kills what is left. May be called twice."""
         if self._process is not None and self._process.returncode is None:
             await self.kill()
-        for roads in self._built:
-            await roads.close()
+        while self._built:
+            await self._built.pop().close()
 
     async def _read(self, process: asyncio.subprocess.Process, told: asyncio.Future[dict[str, Any]]) -> None:
         assert process.stderr is not None

