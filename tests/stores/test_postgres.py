@@ -308,6 +308,27 @@ async def test_connections_that_are_cut_are_made_again(store: PostgresStore, pos
         await asyncio.to_thread(store.renew, session, 10)
 
 
+async def test_a_connection_on_which_the_server_said_goodbye_is_given_up(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As asyncpg says it in the moment between the server's last words and the end of the connection."""
+    claimed = await running(store)
+    execute, fetchval = asyncpg.Connection.execute, asyncpg.Connection.fetchval
+    words = iter(["cannot switch to state 12; another operation (2) is in progress"] * 2)
+
+    async def breaks(*_: object, **__: Any) -> object:
+        monkeypatch.setattr(asyncpg.Connection, "execute", execute)
+        monkeypatch.setattr(asyncpg.Connection, "fetchval", fetchval)
+        raise asyncpg.InternalClientError(next(words))
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", breaks)
+    await store.append(by_runner(claimed, chunk("out", "x")))
+    monkeypatch.setattr(asyncpg.Connection, "fetchval", breaks)
+    assert len(await store.events(claimed.head.ref, 0)) == 2
+    assert not list(words)
+    assert not trouble.is_away(asyncpg.InternalClientError("no decoder for OID 1"))
+
+
 @pytest.fixture
 async def own(postgres: Server) -> AsyncIterator[Server]:
     """A server that a test may stop."""

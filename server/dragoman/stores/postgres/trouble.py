@@ -65,6 +65,9 @@ def is_away(error: BaseException) -> bool:
     """Whether an error says that the server cannot be asked now; a little later it may."""
     if isinstance(error, asyncpg.InterfaceError):  # the connection was closed; or, as a ValueError, a value is no good
         return not isinstance(error, ValueError)
+    if isinstance(error, asyncpg.InternalClientError):
+        # The server said goodbye outside of an answer, and the connection is not closed yet.
+        return "cannot switch to" in str(error)
     return isinstance(error, tuple(_AWAY))
 
 
