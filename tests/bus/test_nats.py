@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -166,6 +167,30 @@ async def test_what_was_listened_to_is_heard_again_when_nats_comes_back(
         *["is there"] * 2,
     ]
     assert PASSWORD not in caplog.text
+
+
+async def test_a_connection_that_breaks_in_the_midst_of_a_word_is_made_again(
+    own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transport is gone and takes nothing; uvloop's says so by an error, where the library expects none."""
+
+    def refuses(*_: object) -> None:
+        raise RuntimeError("unable to perform operation; the handler is closed")
+
+    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
+        await heard.listen(other, ref)
+        client: Any = other._connection._client
+        monkeypatch.setattr(client._transport, "writelines", refuses)
+        client._pending, client._pending_data_size = [b"PING\r\n"], 6
+        own_nats.stop()
+        await until(lambda: one.trouble and other.trouble)
+        own_nats.start()
+        await until(lambda: not (one.trouble or other.trouble))
+        await other.settled()
+        one.publish(ref, [event(7)])
+        await one.settled()
+        await until(lambda: len(heard.events) == 1)
 
 
 async def test_a_signal_given_while_nats_is_away_arrives_when_it_is_back(own_nats: NatsServer) -> None:

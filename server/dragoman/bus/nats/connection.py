@@ -48,7 +48,21 @@ MESSAGE_BYTES: Final = 1024 * 1024
 
 
 class _Client(Client):
-    """A client that encrypts where it was told to, and knows when it was heard."""
+    """A client that encrypts where it was told to, and knows when it was heard, and when it is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = asyncio.Event()
+        """Set when there is no connection any more, however that came."""
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        # The library still says what waits to be said. A transport that is gone may answer by an error; then it would
+        # break off here, and nobody hear that it is over.
+        self._pending, self._pending_data_size = [], 0
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            self.over.set()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         # The library encrypts when the server asks for it. One that does not, or somebody in between, gets no
@@ -136,11 +150,8 @@ class Connection:
 
     async def _once(self) -> bool:
         """One connection, from its beginning to its end. Gives whether there was one."""
-        client, gone = _Client(), asyncio.Event()
+        client = _Client()
         reasons: deque[str] = deque(maxlen=1)
-
-        async def closed() -> None:
-            gone.set()
 
         async def failed(error: Exception) -> None:
             if not isinstance(error, Error | OSError):
@@ -158,7 +169,6 @@ class Connection:
                 list(self.address.servers),
                 name=self._name,
                 error_cb=failed,
-                closed_cb=closed,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
@@ -173,7 +183,7 @@ class Connection:
             pump = asyncio.create_task(self._pump(client), name="bus sends")
             try:
                 await self._listen_again(client)
-                await gone.wait()
+                await client.over.wait()
             finally:
                 self._client = None
                 self._wake.set()  # the library swallows cancellation in places
