@@ -32,7 +32,7 @@ FLOORS: Final = {
 TOP: Final = 6
 ADAPTERS: Final = 3
 
-NAMES_ADAPTERS: Final = {"app", "foundation", "offline", "loading", "types", "testing", "__init__"}
+NAMES_ADAPTERS: Final = {"app", "foundation", "offline", "hosting", "loading", "types", "testing", "__init__"}
 """The rooms that may name an adapter: the root, what finds agents, and what agents' authors see."""
 
 NEEDS_ONLY: Final = {
@@ -46,6 +46,7 @@ NEEDS_ONLY: Final = {
         "core",
         "ports",
         "settings",
+        "hosting",
         "loading",
         "logs",
         "app",
@@ -54,6 +55,7 @@ NEEDS_ONLY: Final = {
         "worker",
     },
     "worker": {"worker", "client", "runtime", "ports", "core"},
+    "guest": {"guest"},  # it runs in environments that have nothing of ours
 }
 """Rooms that may use less of us than their floor allows."""
 

@@ -13,8 +13,8 @@ from pydantic_settings import NoDecode
 from dragoman.core import executors, isolation, issuers, quotas
 from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
-from dragoman.core.isolation import Isolation
 from dragoman.core.executors import Executor
+from dragoman.core.isolation import Isolation
 from dragoman.core.issuers import Issuer
 from dragoman.core.retention import Rules, parse_ages
 from dragoman.core.targets import parse_port

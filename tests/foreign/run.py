@@ -6,8 +6,9 @@ Every folder beside this file with a `requirements.txt` (Python) or a `package.j
 `check.py` or `check.mjs` is given `--http URL --grpc HOST:PORT --project FOLDER`, prints `ok  SENTENCE` or
 `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 only if all were
 ok. `bare.py` or `bare.mjs`, where there is one, is run likewise against a server that offers no capability at all
-(bare_agents.py). Environments are kept in `.foreign/` under the hash of what they were made from. Names as arguments
-run only those clients.
+(bare_agents.py), and `hosted.py` against one that runs the `executor.py` beside it, in the client's environment.
+Environments are kept in `.foreign/` under the hash of what they were made from. Names as arguments run only those
+clients.
 
 A run of all clients on one server writes docs/clients.md, unless one of them broke off: its rows would be incomplete.
 """
@@ -68,9 +69,21 @@ class Client:
 
     @property
     def scripts(self) -> list[str]:
-        """What it runs: `check`, and `bare` where it has something to try on a server that offers next to nothing."""
+        """What it runs: `check`, `bare` where it has something to try on a server that offers next to nothing, and
+        `hosted` where there is an executor for its SDK."""
         ending = "mjs" if self.is_node else "py"
-        return [f"{name}.{ending}" for name in ("check", "bare") if (self.folder / f"{name}.{ending}").exists()]
+        names = ("check", "bare", "hosted")
+        return [f"{name}.{ending}" for name in names if (self.folder / f"{name}.{ending}").exists()]
+
+    def options(self, script: str) -> list[str]:
+        """What the server that a script asks is started with."""
+        if script.startswith("bare"):
+            return list(BARE)
+        if not script.startswith("hosted"):
+            return []
+        kind = "Worker" if self.name.startswith("fasta2a") else "AgentExecutor"
+        target = f"{self.folder / 'executor.py'}:Scripted{kind}"
+        return ["--executor", target, "--executor-python", str(self.environment.python)]
 
 
 @dataclass
@@ -187,7 +200,7 @@ def standing(*, replicated: bool) -> Iterator[Serve]:
 def run(client: Client, serve: Serve, *, verbose: bool) -> Iterator[Outcome]:
     """All scripts of a client, told of as they end."""
     for script in client.scripts:
-        with serve(*(BARE if script.startswith("bare") else ())) as told:
+        with serve(*client.options(script)) as told:
             outcome = check(client, told, script)
         name = f"{client.name} {script.partition('.')[0].removeprefix('check')}".rstrip()
         line = f"{name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"

@@ -17,7 +17,40 @@ def register(cli: typer.Typer) -> None:
 
 
 def worker(
-    app: Annotated[str, typer.Argument(metavar="APP", help="A .py file or a module with agents.", show_default=False)],
+    app: Annotated[
+        str, typer.Argument(metavar="APP", help="A .py file or a module with agents.", show_default=False)
+    ] = "",
+    executor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--executor",
+            envvar="DRAGOMAN_EXECUTOR",
+            metavar="MODULE:CLASS",
+            help="An AgentExecutor of a2a-sdk or Worker of fasta2a, in a process of its own; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    executor_python: Annotated[
+        str,
+        typer.Option(
+            "--executor-python",
+            envvar="DRAGOMAN_EXECUTOR_PYTHON",
+            metavar="PATH",
+            help="The Python of the environment that has it. [this one]",
+            show_default=False,
+        ),
+    ] = "",
+    executor_retries: Annotated[
+        int,
+        typer.Option(
+            "--executor-retries",
+            envvar="DRAGOMAN_EXECUTOR_RETRIES",
+            metavar="N",
+            min=0,
+            max=100,
+            help="Times a turn of it begins again whose process was lost.",
+        ),
+    ] = 0,
     server: Annotated[
         str,
         typer.Option(
@@ -81,13 +114,23 @@ def worker(
 
     `dragoman worker agents.py --server grpcs://agents.example.com:50051 --key-file /run/secrets/worker-key`
 
+    `dragoman worker --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
+
     `dragoman worker mycompany.agents --turns 4 --log-format json`  four turns of each agent at a time
 
     **Exit codes**: 0 stopped; 2 wrong usage or agents; 3 the server refused the worker.
     """
     from dragoman.cli import working
+    from dragoman.core import executors
+    from dragoman.hosting import Hosting
 
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
-    given = working.Given(app, server, key_file, tls_ca, turns, drain, name, log_format)
+    try:
+        hosting = Hosting(executors.read(executor or ()), executor_python, turns, executor_retries)
+    except ValueError as error:
+        raise typer.BadParameter(f"--executor: {error}") from error
+    if not app and not hosting.executors:
+        raise typer.BadParameter("name an APP, or an --executor")
+    given = working.Given(app, hosting, server, key_file, tls_ca, turns, drain, name, log_format)
     raise typer.Exit(working.run(given))

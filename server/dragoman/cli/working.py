@@ -13,6 +13,7 @@ from typing import Final, Literal, cast
 from dragoman import logs
 from dragoman.cli.loop import Signals, loop_factory
 from dragoman.client.failure import ClientError
+from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
 from dragoman.worker import Watchdog, Worker
@@ -30,6 +31,7 @@ class Given:
     """What the command line said."""
 
     app: str
+    hosting: Hosting
     server: str
     key_file: Path | None
     tls_ca: Path | None
@@ -62,16 +64,21 @@ def run(given: Given) -> int:
 async def _work(given: Given, agents: Sequence[Agent]) -> None:
     signals = Signals()
     watchdog = Watchdog(asyncio.get_running_loop())
-    worker = Worker(
-        agents, given.server, key=lambda: _key(given.key_file), ca=given.tls_ca, name=given.name, turns=given.turns
-    )
-    working = asyncio.create_task(worker.run(), name="worker")
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            await _drain(worker, given.drain, signals)
-        await working
+        async with open_executors(given.hosting) as hosted:
+            every = [*agents, *hosted.agents]
+            if len({agent.spec.id for agent in every}) < len(every):
+                raise LoadError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
+            worker = Worker(
+                every, given.server, key=lambda: _key(given.key_file), ca=given.tls_ca, name=given.name,
+                turns=given.turns,
+            )  # fmt: skip
+            working = asyncio.create_task(worker.run(), name="worker")
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await _drain(worker, given.drain, signals)
+            await working
     finally:
         stopping.cancel()
         watchdog.stop()

@@ -43,16 +43,18 @@ class Executor:
         try:
             check_agent_id(id)
         except ValueError as error:
-            raise ValueError(f'"{text}": {str(error).removesuffix("; set id=")}; say {FORM}') from error
+            rule = str(error).removesuffix("; set id=").removesuffix("; set id= to choose another")
+            raise ValueError(f'"{text}": {rule}; choose one with {FORM}') from error
         return cls(id, target)
 
 
 def read(value: Any) -> tuple[Executor, ...]:
     """The executors of one server: texts, or several in one with commas between. Raises ValueError."""
-    items = value.split(",") if isinstance(value, str) else value
+    items = [value] if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, str | Executor) for item in items):
         raise ValueError(f"must be a list of {FORM}")
-    said = [one if isinstance(one, Executor) else Executor.parse(one) for one in items if one != ""]
+    every = [part for item in items for part in (item.split(",") if isinstance(item, str) else (item,))]
+    said = [one if isinstance(one, Executor) else Executor.parse(one) for one in every if one != ""]
     ids = [one.id for one in said]
     if twice := sorted({id for id in ids if ids.count(id) > 1}):
         raise ValueError(f'"{twice[0]}" is the id of two of them; say {FORM}')

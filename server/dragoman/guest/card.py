@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-TAKEN = ("name", "description", "version", "iconUrl", "documentationUrl", "provider", "skills", "defaultInputModes")
-TAKEN += ("defaultOutputModes",)
+TAKEN = (
+    *("name", "description", "version", "iconUrl", "documentationUrl", "provider", "skills"),
+    *("defaultInputModes", "defaultOutputModes"),
+)
 _SKILL = ("id", "name", "description", "tags", "examples", "inputModes", "outputModes")
 _SUFFIXES = ("AgentExecutor", "AgentWorker", "Executor", "Worker")
 

@@ -18,7 +18,7 @@ from fasta2a.broker import Broker as TheirBroker
 
 from . import card, older
 from .target import Unusable
-from .turn import Turn
+from .turn import CANCELED, Turn
 
 try:
     from fasta2a.event_bus import EventBus as TheirBus
@@ -67,7 +67,9 @@ class Executor:
         said = None
         for app in vars(self._module).values():
             if isinstance(app, fasta2a.FastA2A):
-                said = {name: _camel(getattr(app, name, None)) for name in ("name", "description", "version", "provider")}
+                said = {
+                    name: _camel(getattr(app, name, None)) for name in ("name", "description", "version", "provider")
+                }
                 said["skills"] = _camel(getattr(app, "skills", None))
                 break
         return card.registration(id, self._found, said, None)  # type: ignore[no-any-return]
@@ -102,9 +104,11 @@ class Executor:
         if (work := self._working.get(turn.id)) is not None:
             NOW.set(work)
             await self._worker.cancel_task({"id": turn.task_id})
+            if work.final is not None and work.final[0] == CANCELED:
+                await turn.status(*work.final)
 
 
-class Storage(their_storage.Storage):  # type: ignore[misc]
+class Storage(their_storage.Storage):
     """The one task that a worker works on, and its conversation."""
 
     context_type: Any = Any
@@ -154,7 +158,7 @@ class Storage(their_storage.Storage):  # type: ignore[misc]
         turn.keep(context=text)
 
 
-class _Bus(TheirBus):  # type: ignore[misc]
+class _Bus(TheirBus):
     """Takes what a worker publishes while it works."""
 
     @asynccontextmanager
@@ -165,7 +169,9 @@ class _Bus(TheirBus):  # type: ignore[misc]
     async def emit(self, task_id: str, event: Any) -> None:
         work = _work(task_id)
         if said := event.get("artifact_update"):
-            await _put(work, said["artifact"], append=said.get("append", False), last_chunk=said.get("last_chunk", False))
+            await _put(
+                work, said["artifact"], append=said.get("append", False), last_chunk=said.get("last_chunk", False)
+            )
         elif (said := event.get("status_update")) and said["status"]["state"] == "working":
             message = said["status"].get("message")
             await work.turn.status("TASK_STATE_WORKING", older.message_from(_camel(message)) if message else None)
@@ -175,7 +181,7 @@ class _Bus(TheirBus):  # type: ignore[misc]
         pass
 
 
-class Broker(TheirBroker):  # type: ignore[misc]
+class Broker(TheirBroker):
     """A queue that stays empty."""
 
     def __init__(self) -> None:

@@ -58,7 +58,7 @@ def _context(turn: Turn, request: Any, *, current: bool = False) -> RequestConte
 def _task(turn: Turn, *, answering: bool) -> Any:
     """The task as the executor's earlier turns left it; the message to answer is the last of its history by then."""
     history = [*turn.history, turn.message] if answering else turn.history
-    said = {"id": turn.task_id, "contextId": turn.context_id, "history": history}
+    said: dict[str, Any] = {"id": turn.task_id, "contextId": turn.context_id, "history": history}
     asked = turn.start.get("asked")
     said["status"] = {"state": "TASK_STATE_INPUT_REQUIRED" if asked and answering else "TASK_STATE_WORKING"}
     said["artifacts"] = turn.start.get("artifacts", [])
@@ -124,7 +124,9 @@ class _Queue(EventQueue):
                     await turn.artifact(older.artifact_from(artifact), last_chunk=True)
                 await _tell(turn, said["status"], None)
             case _:
-                raise TypeError(f"a {type(event).__name__} is no event: Message, Task, or an update of a task's status or artifact")
+                raise TypeError(
+                    f"a {type(event).__name__} is no event: Message, Task, or an update of a task's status or artifact"
+                )
 
 
 async def _tell(turn: Turn, status: dict[str, Any], metadata: dict[str, Any] | None) -> None:

@@ -95,7 +95,10 @@ class _Queue(EventQueue):
                 await turn.status(_state(status), status.get("message"), said.get("metadata"))
             case types.TaskArtifactUpdateEvent():
                 await turn.artifact(
-                    said.get("artifact", {}), append=event.append, last_chunk=event.last_chunk, metadata=said.get("metadata")
+                    said.get("artifact", {}),
+                    append=event.append,
+                    last_chunk=event.last_chunk,
+                    metadata=said.get("metadata"),
                 )
             case types.Task():
                 await turn.begun()
@@ -104,7 +107,9 @@ class _Queue(EventQueue):
                 status = said.get("status", {})
                 await turn.status(_state(status), status.get("message"))
             case _:
-                raise TypeError(f"a {type(event).__name__} is no event: Message, Task, or an update of a task's status or artifact")
+                raise TypeError(
+                    f"a {type(event).__name__} is no event: Message, Task, or an update of a task's status or artifact"
+                )
 
     async def close(self, immediate: bool = False) -> None:
         """Nothing waits in it."""

@@ -23,6 +23,9 @@ log = logging.getLogger("dragoman.executor")
 UNUSABLE = 2
 """Exit code of a process whose target gives no executor; its last line on stderr says why."""
 
+SORRY = "dragoman: error: "
+"""What that line begins with."""
+
 LAST_WORDS = 3.0
 """Seconds that turns get to stop once the server is gone or stops us."""
 
@@ -41,7 +44,7 @@ def main(target: str) -> int:
         agent = open_target(target)
         registration = agent.registration("executor")  # the server gives it the id that it is to have
     except Unusable as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print(f"{SORRY}{error}", file=sys.stderr, flush=True)
         return UNUSABLE
     if not logging.getLogger().handlers:  # the executor's module has not said how it likes its log
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
@@ -68,14 +71,18 @@ def open_target(target: str) -> Any:
 def _adapter(module: ModuleType, found: Any, executor: Any, given: dict[str, Any]) -> Any:
     if callable(getattr(executor, "execute", None)):
         if not _is_there("a2a"):
-            raise Unusable(f"{type(executor).__name__} looks like an AgentExecutor, but {sys.executable} has no a2a-sdk")
+            raise Unusable(
+                f"{type(executor).__name__} looks like an AgentExecutor, but {sys.executable} has no a2a-sdk"
+            )
         if _is_there("a2a.types.a2a_pb2"):
             from .sdk1 import Executor
         else:
             from .sdk03 import Executor  # type: ignore[assignment]
         return Executor(module, found, executor)
     if not _is_there("fasta2a"):
-        raise Unusable(f"{type(executor).__name__} looks like a Worker of fasta2a, which {sys.executable} does not have")
+        raise Unusable(
+            f"{type(executor).__name__} looks like a Worker of fasta2a, which {sys.executable} does not have"
+        )
     from . import fasta2a_worker
 
     return fasta2a_worker.Executor(module, found, executor, given)
@@ -99,7 +106,11 @@ def _is_there(module: str) -> bool:
 
 
 def _not_an_executor(found: Any) -> str:
-    what = f"the class {found.__name__}" if inspect.isclass(found) else f"a {type(found).__name__}"
+    what = (
+        f"the class {found.__name__}"
+        if inspect.isclass(found)
+        else f"what it names is of type {type(found).__name__}, and"
+    )
     return (
         f"{what} is no executor: an AgentExecutor of a2a-sdk has the methods execute and cancel, "
         "a Worker of fasta2a has run_task and cancel_task"

@@ -7,15 +7,17 @@ be searched for imports either, because the executor's own modules may have the 
 import importlib.util
 import os
 import sys
+from types import ModuleType
 
 
-def load():  # type: ignore[no-untyped-def]
+def load() -> ModuleType:
     """The package's `serving` module."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [place for place in sys.path if os.path.abspath(place or ".") != here]
     file = os.path.join(here, "__init__.py")
     spec = importlib.util.spec_from_file_location("_dragoman_guest", file, submodule_search_locations=[here])
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     package = importlib.util.module_from_spec(spec)
     sys.modules["_dragoman_guest"] = package
     spec.loader.exec_module(package)

@@ -37,12 +37,12 @@ def made(found: Any, given: Mapping[str, Any]) -> Any:
     if not (inspect.isclass(found) or inspect.isroutine(found)):
         return found
     if inspect.isabstract(found):
-        missing = ", ".join(sorted(found.__abstractmethods__))
+        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise Unusable(f"{found.__name__} is abstract: it does not define {missing}")
     try:
-        parameters = inspect.signature(found).parameters.values()
+        parameters = list(inspect.signature(found).parameters.values())
     except (TypeError, ValueError):
-        parameters = {}.values()  # type: ignore[assignment]
+        parameters = []
     needed = [
         one.name
         for one in parameters
@@ -74,7 +74,9 @@ def _module(name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name
         if missing and (name == missing or name.startswith(f"{missing}.")):
-            raise Unusable(f'there is no module "{missing}" in {sys.executable} (searched from {os.getcwd()})') from None
+            raise Unusable(
+                f'there is no module "{missing}" in {sys.executable} (searched from {os.getcwd()})'
+            ) from None
         raise Unusable(f"{name} cannot be imported: {_whats_wrong(error)}") from error
 
 
@@ -124,6 +126,8 @@ def is_executor(value: Any) -> bool:
 def _whats_wrong(error: BaseException) -> str:
     """The error, and the last line of somebody's file that it came from."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, ModuleNotFoundError):
+        text += f" in {sys.executable}; --executor-python names another"
     ours = os.path.dirname(os.path.abspath(__file__))
     frames = [
         frame

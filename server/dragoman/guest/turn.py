@@ -15,7 +15,7 @@ Say = Callable[..., int]
 
 UNCOMMITTED = 256
 UNCOMMITTED_BYTES = 1024 * 1024
-"""Events of a turn, and bytes of them, that are not on disk yet, past which it waits. The server's limits are higher."""
+"""Events of a turn, and bytes of them, that are not on disk yet, past which it waits. The server has higher limits."""
 
 HELD = 0.05
 """Seconds that AUTH_REQUIRED waits for execute() to return: then it ends the turn; else the executor goes on under
@@ -237,8 +237,8 @@ class Turn:
         else:
             self.end(
                 failed(
-                    "InvalidAgentResponse: execute() returned and left the task unfinished; "
-                    "it has to say a final state (completed, failed, rejected, input-required), or answer with a Message"
+                    "InvalidAgentResponse: execute() returned and left the task unfinished; it has to say a final "
+                    "state (completed, failed, rejected, input-required), or answer with a Message"
                 )
             )
 

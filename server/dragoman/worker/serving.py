@@ -195,7 +195,7 @@ class Worker:
         try:
             await desk.end(await self._run(agent, desk))
         except ProcessLost as lost:
-            log.warning("a turn is given back: %s", lost or "the process that ran it is gone",
+            log.warning("a turn is given back: %s", str(lost) or "the process that ran it is gone",
                 extra={"task": desk.task_id, "agent": desk.agent})  # fmt: skip
             await desk.give_back()
         except Exception:

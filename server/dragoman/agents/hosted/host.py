@@ -61,6 +61,7 @@ class Host:
         """`python`: the interpreter of the environment that has it. `turns`: how many at the same time; `retries`: how
         often one is begun again whose process was lost. `clock` gives milliseconds since the epoch."""
         self._executor = executor
+        self._python = python
         self._turns = turns
         self._retries = retries
         self._clock = clock
@@ -109,7 +110,7 @@ class Host:
         try:
             process = await self._start()
         except OSError as error:
-            return f"cannot be started: {error.strerror or error}"
+            return f"{self._python} cannot be started: {error.strerror or error}; --executor-python names another"
         trouble: A2AError | None = None
         try:
             trouble = await self._serve(process)
@@ -117,8 +118,11 @@ class Host:
             trouble = A2AError(f"it did not say what it is within {STARTED_WITHIN:g} s")
         except A2AError as error:
             trouble = error
+        except Exception as error:
+            log.exception("the process of an executor could not be served", extra={"agent": self._executor.id})
+            trouble = A2AError(f"{type(error).__name__}: {error}")
         finally:
-            ended = await asyncio.shield(process.end())
+            ended = await process.end()
         return trouble.message if trouble is not None else ended
 
     async def _serve(self, process: Pipe) -> A2AError | None:

@@ -27,6 +27,9 @@ START: Final = Path(__file__).parents[2] / "guest" / "start.py"
 KEPT: Final = 20
 """Lines of its stderr that are remembered, to tell why it ended."""
 
+SORRY: Final = "dragoman: error: "
+"""What its last line begins with when the target gives no executor."""
+
 STOPPING: Final = 5.0
 """Seconds that it gets to end by itself."""
 
@@ -134,10 +137,9 @@ class GuestProcess:
                 self._process.kill()
 
     def _why(self, code: int) -> str:
-        words = [line for line in self._said if line.startswith("error: ")] or list(self._said)[-1:]
-        last = words[-1].removeprefix("error: ") if words else "it said nothing"
-        if code == 2 and words:
-            return last
+        last = self._said[-1] if self._said else "it said nothing"
+        if last.startswith(SORRY):
+            return last.removeprefix(SORRY)
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
         return f"{how}; its last line: {last}"
 
@@ -156,4 +158,5 @@ class GuestProcess:
     def _tell(self, line: bytes) -> None:
         if text := line.decode(errors="replace").rstrip():
             self._said.append(text)
-            log.info("%s", text, extra={"agent": self._agent})
+            if not text.startswith(SORRY):  # whoever started it says it
+                log.info("%s", text, extra={"agent": self._agent})

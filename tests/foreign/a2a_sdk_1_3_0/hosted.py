@@ -1,0 +1,21 @@
+"""The executor beside this file, which Dragoman runs in this environment: does it come through whole?"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from checks import arguments, finish
+from hosted_executors import asking, every, of_sdks
+
+
+async def main() -> bool:
+    async with asking(arguments().http) as ask:
+        good = await of_sdks.run("hosted", ask)
+        return await every.run("hosted", ask) and good
+
+
+finish(asyncio.run(main()))

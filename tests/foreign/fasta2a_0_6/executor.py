@@ -1,0 +1,109 @@
+"""A Worker as somebody writes it for fasta2a 0.6: it knows nothing of who runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from typing import Any
+
+from fasta2a import FastA2A, Worker
+from fasta2a.broker import InMemoryBroker
+from fasta2a.schema import Artifact, DataPart, FilePart, Message, TaskIdParams, TaskSendParams, TextPart
+from fasta2a.storage import InMemoryStorage
+
+app = FastA2A(
+    storage=InMemoryStorage(),
+    broker=InMemoryBroker(),
+    name="Scripted one",
+    description="Does what it is told",
+    version="3.2.1",
+    skills=[
+        {
+            "id": "echo",
+            "name": "Echo",
+            "description": "Says it back",
+            "tags": ["text"],
+            "examples": ["echo hello"],
+            "input_modes": ["text/plain"],
+            "output_modes": ["text/plain"],
+        }
+    ],
+)
+
+
+class ScriptedWorker(Worker[list[str]]):
+    """Does what the first word of the message says, and remembers the words of a conversation."""
+
+    async def run_task(self, params: TaskSendParams) -> None:
+        task = await self.storage.load_task(params["id"])
+        assert task is not None
+        assert task["status"]["state"] == "submitted"
+        word, _, rest = params["message"]["parts"][0]["text"].partition(" ")
+        id, context = task["id"], task["context_id"]
+        if word == "die":
+            os._exit(3)
+        await self.storage.update_task(id, state="working")
+        words = await self.storage.load_context(context) or []
+        await self.storage.update_context(context, [*words, word])
+        artifacts = []
+        if word == "stream":  # this generation of workers has the storage alone
+            for number in range(int(rest)):
+                await self.storage.update_task(id, state="working", new_messages=[said(f"{number} ")])
+            artifacts = [text("output", "".join(f"{number} " for number in range(int(rest))) + "end")]
+        elif word == "parts":
+            data = DataPart(kind="data", data={"value": [7]}, metadata={"data_part_compat": True})
+            raw = FilePart(
+                kind="file", file={"bytes": "AP8=", "mime_type": "application/octet-stream", "name": "two.bin"}
+            )
+            link = FilePart(kind="file", file={"uri": "https://files.example/x"})
+            artifacts = [Artifact(artifact_id="parts", name="parts", parts=[data, raw, link])]
+        elif word == "ask":
+            await self.storage.update_task(id, state="input-required", new_messages=[said("which one?")])
+            return
+        elif word == "sleep":
+            await self.storage.update_task(id, state="working", new_artifacts=[text("begun", "it sleeps")])
+            await asyncio.sleep(1000)
+        elif word == "fail":
+            await self.storage.update_task(id, state="failed")
+            raise RuntimeError("that was wanted")
+        elif word == "leave":
+            return
+        elif word == "words":
+            artifacts = [text("words", " ".join(words))]
+        elif len(task["history"]) > 1:
+            told = [part["text"] for message in task["history"][:-1] for part in message["parts"]]
+            artifacts = [text("answer", f"after {told}: {word}")]
+        else:
+            print("printed in the middle of a turn")
+            artifacts = [text("echo", rest)]
+        await self.storage.update_task(id, state="completed", new_artifacts=artifacts, new_messages=[said("done")])
+
+    async def cancel_task(self, params: TaskIdParams) -> None:
+        await self.storage.update_task(params["id"], state="canceled", new_messages=[said("cleaned up")])
+
+    def build_message_history(self, history: list[Message]) -> list[Any]:
+        return history
+
+    def build_artifacts(self, result: Any) -> list[Artifact]:
+        return []
+
+
+class NeedsArguments(ScriptedWorker):
+    def __init__(self, broker: Any, storage: Any, model: str) -> None:
+        super().__init__(broker=broker, storage=storage)
+        self.model = model
+
+
+def make(broker: Any, storage: Any) -> NeedsArguments:
+    return NeedsArguments(broker, storage, "made")
+
+
+def text(id: str, words: str) -> Artifact:
+    return Artifact(artifact_id=id, name=id, parts=[TextPart(kind="text", text=words)])
+
+
+def said(words: str) -> Message:
+    return Message(
+        role="agent", kind="message", parts=[TextPart(kind="text", text=words)], message_id=str(uuid.uuid4())
+    )
