@@ -38,6 +38,7 @@ from dragoman.testing.changes import (
 )
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
+from dragoman.testing.store_census import StoreCensus
 from dragoman.testing.store_papers import StorePapers
 from dragoman.testing.store_pushes import StorePushes
 from dragoman.testing.store_reads import StoreReads
@@ -98,6 +99,10 @@ class TestPushes(StorePushes):
 
 
 class TestAdmission(StoreAdmission):
+    pass
+
+
+class TestCensus(StoreCensus):
     pass
 
 

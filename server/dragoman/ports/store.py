@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dragoman.core.census import Census
+from dragoman.core.counting import Commits
 from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
@@ -102,6 +104,11 @@ class Store(Protocol):
 
     @property
     def papers(self) -> Papers: ...
+
+    @property
+    def commits(self) -> Commits:
+        """What this process has committed so far."""
+        ...
 
     def secret(self, purpose: str) -> bytes:
         """32 bytes that nobody else knows: the same as long as the store lasts, and others for each purpose."""
@@ -238,6 +245,10 @@ class Store(Protocol):
 
     async def receipts(self, limit: int = 100) -> list[Receipt]:
         """The last receipts, newest first."""
+        ...
+
+    async def census(self) -> Census:
+        """How much there is now. Costs what there is of owners, waiting tasks and due pushes, and not of tasks."""
         ...
 
     async def resting(self) -> list[tuple[str, int]]:

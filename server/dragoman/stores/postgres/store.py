@@ -17,6 +17,7 @@ from typing import Final
 
 from asyncpg import Connection
 
+from dragoman.core.census import Census
 from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.errors import UnsupportedOperation
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
@@ -25,7 +26,7 @@ from dragoman.core.pages import Page, Query
 from dragoman.core.references import MARKER
 from dragoman.core.sizes import Sizes
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.postgres import blobs, joining, listing, reads, sessions, waiting
+from dragoman.stores.postgres import blobs, census, joining, listing, reads, sessions, waiting
 from dragoman.stores.postgres.apikeys import PostgresApiKeys
 from dragoman.stores.postgres.aside import Aside
 from dragoman.stores.postgres.database import Database
@@ -69,6 +70,7 @@ class PostgresStore:
         self._epoch = epoch
         self._secret = secret
         self._writer = Writer(database)
+        self.commits = self._writer.commits
         self._heart = Aside(url, "dragoman-session-rows")
         self._links = Aside(url, "dragoman-links")
         marker = hmac.digest(secret, b"reference", "sha256")[:MARKER]
@@ -176,6 +178,9 @@ class PostgresStore:
 
     async def resume_erasures(self) -> list[Receipt]:
         return await self._erasures.resume()
+
+    async def census(self) -> Census:
+        return await self._database.snapshot(census.census, self._database.at)
 
     async def receipts(self, limit: int = 100) -> list[Receipt]:
         return await self._erasures.receipts(limit)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Final
 
 from asyncpg import Connection
 
+from dragoman.core.counting import Commits
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended
 from dragoman.core.pace import Pace
@@ -48,6 +50,7 @@ class Writer:
         self._database = database
         self.slot = secrets.randbelow(SLOTS)
         """Whose counters this process adds to."""
+        self.commits = Commits()
         self._growth = Growth()
         self._pace = Pace()
         self._queue: deque[Waiting] = deque()
@@ -106,8 +109,15 @@ class Writer:
             return error
 
     async def _together(self, batch: Sequence[Waiting]) -> Sequence[Result]:
-        changes = [one.change for one in batch]
-        return await self._database.commit(partial(self._apply, changes), names_of(changes))
+        changes, began = [one.change for one in batch], time.perf_counter()
+        try:
+            results = await self._database.commit(partial(self._apply, changes), names_of(changes))
+        except Exception:
+            self.commits.failed += 1
+            raise
+        self.commits.changes.add(len(batch))
+        self.commits.seconds.add(time.perf_counter() - began)
+        return results
 
     async def _apply(self, changes: Sequence[Append], connection: Connection) -> list[Result]:
         return await Batch(connection, self.slot, self._growth, self._pace).run(changes, self._database.at)

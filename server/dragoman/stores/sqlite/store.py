@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from dragoman.core.census import Census
 from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.core.sizes import DEFAULT, Sizes
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.sqlite import backup, blobs, joining, reads, sessions, waiting
+from dragoman.stores.sqlite import backup, blobs, census, joining, reads, sessions, waiting
 from dragoman.stores.sqlite.apikeys import SqliteApiKeys
 from dragoman.stores.sqlite.blobs import Files
 from dragoman.stores.sqlite.checkpoint import Checkpointer
@@ -82,6 +83,7 @@ class SqliteStore:
         (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         self._checkpointer = Checkpointer(lambda: connect(path), path)
         self._writer = Writer(connection, clock, self._checkpointer)
+        self.commits = self._writer.commits
         self._local = threading.local()
         self._near = Near(connect(path, readonly=True), marker)
         self._reading: list[sqlite3.Connection] = []
@@ -196,6 +198,9 @@ class SqliteStore:
 
     async def resume_erasures(self) -> list[Receipt]:
         return await self._erasures.resume()
+
+    async def census(self) -> Census:
+        return await self._read(census.census, self._clock())
 
     async def receipts(self, limit: int = 100) -> list[Receipt]:
         return await self._erasures.receipts(limit)

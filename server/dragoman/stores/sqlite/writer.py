@@ -15,6 +15,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+from dragoman.core.counting import Commits
 from dragoman.core.log import Append, Refused
 from dragoman.core.names import Owner
 from dragoman.stores.sqlite.apply import Transaction
@@ -93,6 +95,7 @@ class Writer:
         self._growth = Growth()
         self.counters = Counters()
         """For jobs on this thread alone."""
+        self.commits = Commits()
         self._queue: SimpleQueue[list[Waiting] | Urgent | Nudge] = SimpleQueue()
         self._gathering = Gathering(self._hand_over, BATCH)
         self._urgent: deque[Urgent] = deque()
@@ -225,7 +228,7 @@ class Writer:
         return done
 
     def _together(self, batch: list[Waiting]) -> list[Done]:
-        connection = self._connection
+        connection, began = self._connection, time.perf_counter()
         self._begin()
         try:
             transaction = Transaction(connection, self._clock, self._owners, self._growth, self.counters)
@@ -234,10 +237,13 @@ class Writer:
             transaction.finish()
             connection.execute("COMMIT")
         except BaseException:
+            self.commits.failed += 1
             self._owners.clear()  # numbers given inside the transaction went with it
             self.counters.forget()
             self._roll_back()
             raise
+        self.commits.changes.add(len(batch))
+        self.commits.seconds.add(time.perf_counter() - began)
         return done
 
     def _begin(self) -> None:

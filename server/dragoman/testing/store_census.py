@@ -1,0 +1,77 @@
+"""What every store says of how much there is in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.core import states
+from dragoman.core.push import PushState, Verdict
+from dragoman.ports import Store
+from dragoman.testing.changes import AGENT, OWNER, SESSION, created, finished, new_ref
+from dragoman.testing.store_pushes import DAY, SECOND, claimed, of, tried, with_push
+from dragoman.testing.store_upkeep import ELSEWHERE
+from dragoman.testing.store_writes import Clock
+
+
+class StoreCensus:
+    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    async def test_an_empty_store_has_nothing(self, store: Store, clock: Clock) -> None:
+        census = await store.census()
+        assert (census.tasks, census.waiting, census.pushes, census.dead) == ({}, {}, 0, 0)
+        assert census.age(census.pushes_since) == census.age(census.failing_since) == 0.0
+        assert census.at == clock()
+
+    async def test_tasks_are_counted_over_all_owners_by_agent_and_state(self, store: Store) -> None:
+        for owner in (OWNER, ELSEWHERE):
+            await store.append(created(new_ref(owner), claim=SESSION))
+        await finished(store)
+        await store.append(created(new_ref(), agent="other", visible=False, claim=SESSION))  # nobody has seen it
+        tasks = (await store.census()).tasks
+        assert tasks == {(AGENT, states.SUBMITTED): 2, (AGENT, states.COMPLETED): 1}
+
+    async def test_the_queue_is_as_old_as_the_task_that_has_waited_the_longest(
+        self, store: Store, clock: Clock
+    ) -> None:
+        await store.append(created(new_ref()))
+        clock.now += 30 * SECOND
+        await store.append(created(new_ref(ELSEWHERE)))
+        await store.append(created(new_ref(), agent="other"))
+        census = await store.census()
+        assert {agent: one.tasks for agent, one in census.waiting.items()} == {AGENT: 2, "other": 1}
+        assert census.age(census.waiting[AGENT].since) == pytest.approx(30.0, abs=1)
+        assert census.age(census.waiting["other"].since) == pytest.approx(0.0, abs=1)
+
+    async def test_pushes_are_counted_by_what_is_due_fails_and_was_given_up(self, store: Store, clock: Clock) -> None:
+        session = await store.open_session(3600.0)
+        late, dead = new_ref(), new_ref()
+        for ref in (late, dead):
+            await store.append(with_push(created(ref)))
+        clock.now += 10 * SECOND
+        census = await store.census()
+        assert census.pushes == 2
+        assert census.age(census.pushes_since) == pytest.approx(10.0, abs=1)
+        for push in await claimed(store, session, dead):
+            (after,) = await store.pushes.settle([of(push, Verdict.FAILED, 0, attempt=tried(1, 500), wait=5 * SECOND)])
+            assert after is not None
+            clock.now += 5 * SECOND
+            census = await store.census()
+            assert census.age(census.failing_since) == pytest.approx(5.0, abs=1)
+            clock.now += DAY
+            for again in await claimed(store, session, dead):
+                (gone,) = await store.pushes.settle([of(again, Verdict.FAILED, 0, attempt=tried(1, 500))])
+                assert gone is not None
+                assert gone.state is PushState.DEAD
+        census = await store.census()
+        assert (census.pushes, census.dead, census.failing_since) == (1, 1, 0)
+
+    async def test_commits_are_counted_with_their_sizes(self, store: Store) -> None:
+        before = store.commits.changes.count
+        await store.append(created(new_ref()))
+        assert store.commits.changes.count > before
+        assert store.commits.seconds.count == store.commits.changes.count
+        assert store.commits.failed == 0
