@@ -24,6 +24,7 @@ FLOORS: Final = {
     "stores": 3,
     "bus": 3,
     "security": 3,
+    "telemetry": 3,
     "runtime": 4,
     "bindings": 5,
 }
@@ -32,7 +33,17 @@ FLOORS: Final = {
 TOP: Final = 6
 ADAPTERS: Final = 3
 
-NAMES_ADAPTERS: Final = {"app", "foundation", "offline", "hosting", "loading", "types", "testing", "__init__"}
+NAMES_ADAPTERS: Final = {
+    "app",
+    "foundation",
+    "offline",
+    "hosting",
+    "loading",
+    "observing",
+    "types",
+    "testing",
+    "__init__",
+}
 """The rooms that may name an adapter: the root, what finds agents, and what agents' authors see."""
 
 NEEDS_ONLY: Final = {

@@ -56,6 +56,7 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
     values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
     values |= {
+        "metrics": "127.0.0.1:4",
         "role": "worker",
         "processes": "4",
         "isolation": "scope",

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.agents.dialled.switchboard import Switchboard
-from dragoman.bindings import grpc, health, http
+from dragoman.bindings import grpc, health, http, metrics
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.letters import PushLetters
 from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.serving import Bound, HttpOptions, Options
+from dragoman.bindings.tally import Tally
 from dragoman.core import targets
 from dragoman.core.addresses import Reach
 from dragoman.core.card import AgentSpec
@@ -29,6 +30,7 @@ from dragoman.core.identity import Doorway
 from dragoman.foundation import StartError, check_role, open_bus, open_store, trouble
 from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import load_agents
+from dragoman.observing import Numbers
 from dragoman.ports import Agent, Authenticator, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.keyring import Keyring
@@ -62,6 +64,8 @@ class App:
     """Where workers dial in."""
     certificates: CertificateFiles | None = None
     """Set when both ports are encrypted."""
+    metrics: Bound | None = None
+    """Where numbers have a port of their own."""
 
     @property
     def grpc(self) -> Bound:
@@ -182,7 +186,12 @@ async def open_app(
             raise trouble(settings.store_name, error.__cause__ or error) from error
         runtime.enlisting.reserve(agent.spec.id for agent in hosted.agents)
         hosted.tell(runtime.enlisting.changed)
-        draining, refusals = asyncio.Event(), Refusals()
+        draining, refusals, tally = asyncio.Event(), Refusals(), Tally()
+        numbers = Numbers(settings, runtime, tally, draining)
+        at_metrics = None
+        if settings.metrics is not None:
+            shown = metrics.serve(settings.metrics.host, settings.metrics.port, numbers.read)
+            at_metrics = await _listen(stack, "--metrics", settings.metrics, shown)
         if settings.role == "worker":
             vitals = HttpOptions(
                 host=settings.http.host,
@@ -196,7 +205,7 @@ async def open_app(
             switchboard.serve(runtime.enlisting)
             _keep_up(stack, switchboard)
             at = await _listen(stack, "--http", settings.http, health.serve(vitals))
-            yield App(at, None, _url(at), settings.store_name, runtime, draining, switchboard, certificates)
+            yield App(at, None, _url(at), settings.store_name, runtime, draining, switchboard, certificates, at_metrics)
             return
         security = await stack.enter_async_context(
             open_security(
@@ -238,6 +247,7 @@ async def open_app(
             doorway=doorway,
             private_pages=settings.private_pages,
             refusals=refusals,
+            tally=tally,
             draining=draining,
         )
         over_http = HttpOptions(
@@ -252,6 +262,7 @@ async def open_app(
             doorway=doorway,
             private_pages=settings.private_pages,
             refusals=refusals,
+            tally=tally,
             cors=settings.cors,
             draining=draining,
             keepalive=settings.keepalive,
@@ -260,6 +271,7 @@ async def open_app(
             blobs=store.blobs,
             keys=signing.public if settings.push else None,
             trouble=lambda: bus.trouble,
+            metrics=numbers.read,
         )
         at_grpc = await _listen(
             stack,
@@ -283,7 +295,9 @@ async def open_app(
         if lock is not None:
             lock.tell(http=_url(at_http), grpc=str(at_grpc))
         public = settings.public_url or _url(at_http)
-        yield App(at_http, at_grpc, public, settings.store_name, runtime, draining, switchboard, certificates)
+        yield App(
+            at_http, at_grpc, public, settings.store_name, runtime, draining, switchboard, certificates, at_metrics
+        )
 
 
 def hosting(settings: Settings) -> Hosting:

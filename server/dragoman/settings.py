@@ -46,6 +46,7 @@ from dragoman.setting_types import (
     AgentLimits,
     AllowList,
     Bind,
+    BindOrNot,
     Executors,
     Issuers,
     Limit,
@@ -129,6 +130,8 @@ class Settings(BaseSettings):
     """Cards, /agents, /docs, /openapi.json and the page at / are for callers with credentials, too."""
     http: Bind = Address("127.0.0.1", 8080)
     grpc: Bind = Address("127.0.0.1", 50051)
+    metrics: BindOrNot = None
+    """Where `/metrics` is for whoever reaches it; none: operators have it on the HTTP port."""
     tls_cert: Path | None = None
     """The certificate of both ports, with those that lead to its authority, in PEM. Read again when it changes."""
     tls_key: Path | None = None

@@ -1,4 +1,4 @@
-"""The access log: one line for each request on `dragoman.access`, with its fields in `extra`."""
+"""The access log: one line for each request on `dragoman.access`, with its fields in `extra`; and its count."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
+from dragoman.bindings.tally import OTHER, Tally
 from dragoman.core.identity import Caller
 
 _LOG: Final = logging.getLogger("dragoman.access")
@@ -18,11 +19,17 @@ _LOG: Final = logging.getLogger("dragoman.access")
 class Access:
     """One request while it is served. Costs an attribute or two when nobody reads the log."""
 
-    __slots__ = ("_began", "_request", "agent", "dialect", "method", "principal", "task")
+    __slots__ = ("_began", "_binding", "_request", "_tally", "agent", "dialect", "known", "method", "principal", "task")
 
-    def __init__(self, method: str, dialect: str, request: str = "") -> None:
-        """`request` is the id that the caller gave its request."""
+    def __init__(
+        self, tally: Tally, binding: str, method: str, dialect: str, request: str = "", *, known: bool = True
+    ) -> None:
+        """`request` is the id that the caller gave its request. `known`: the method is one of ours, and no text that a
+        caller has made up."""
+        self._tally = tally
+        self._binding = binding
         self.method = method
+        self.known = known
         self._request = request
         self.dialect = dialect
         self.agent = ""
@@ -37,7 +44,9 @@ class Access:
         self.task = task_of(request)
 
     def done(self, status: object) -> None:
-        """Writes the line."""
+        """Counts it, and writes the line."""
+        seconds = time.perf_counter() - self._began
+        self._tally.count(self._binding, self.method if self.known else OTHER, self.dialect, status, seconds)
         if not _LOG.isEnabledFor(logging.INFO):
             return
         fields = {
@@ -48,7 +57,7 @@ class Access:
             "task": self.task,
             "request": self._request,
             "status": str(status),
-            "ms": round((time.perf_counter() - self._began) * 1000, 1),
+            "ms": round(seconds * 1000, 1),
         }
         _LOG.info("request", extra={name: value for name, value in fields.items() if value != ""})
 

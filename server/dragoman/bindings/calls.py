@@ -89,7 +89,7 @@ class Calls:
         if rows is None:
             raise MethodNotFound(f'Method not found: "{request.method[:100]}"')
         row = await self._choose(rows, request, peer, named)
-        access.dialect = row.dialect.value
+        access.dialect, access.known = row.dialect.value, True
         if row.op.push:
             self._service.check_push()
         params = {} if request.params is None else request.params

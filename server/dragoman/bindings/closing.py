@@ -42,6 +42,11 @@ class Streams:
         self._withdrawn: WeakKeyDictionary[asyncio.Task[object], A2AError] = WeakKeyDictionary()
         self.closed = False
 
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._tasks)
+
     @contextmanager
     def open(self, identity: Identity = NOBODY) -> Iterator[Stream]:
         """Counts the current asyncio task as a stream. Raises Unavailable when the server is stopping.

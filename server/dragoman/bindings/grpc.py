@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, Never
 
@@ -40,6 +40,7 @@ from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import Operation, Row
 from dragoman.bindings.ops import Operations
 from dragoman.bindings.serving import Bound, Options
+from dragoman.bindings.tally import GRPC
 from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller
 from dragoman.core.shared import form
@@ -98,12 +99,13 @@ async def serve(
         )
     )
     streams = Streams()
+    options.tally.watch(GRPC, lambda: streams.count)
     names = []
     for descriptor, rows in methods.services():
         names.append(descriptor.full_name)
         handlers = {name: _Method(row, service, cards, options, streams).handler() for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    operations, refuse = Operations(cards, explainer, options), refusal(options)
+    operations, refuse = Operations(cards, explainer, options), Refusal(options)
     server.add_generic_rpc_handlers((operations.handler(refuse),))
     if redelivery is not None:
         server.add_generic_rpc_handlers((ops_push.handler(redelivery, operations.check_here, refuse),))
@@ -180,7 +182,7 @@ class _Method:
         return grpc.unary_unary_rpc_method_handler(self._unary)
 
     async def _unary(self, data: bytes, context: Context) -> bytes:
-        access = Access(self._path, self._row.dialect.value)
+        access = Access(self._options.tally, GRPC, self._path, self._row.dialect.value)
         try:
             call, asked = await self._open(data, context, access)
             if self._operation is None:
@@ -205,7 +207,7 @@ class _Method:
         return self._cards.v03_card(caller.agent, caller.identity)
 
     async def _stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
-        access = Access(self._path, self._row.dialect.value)
+        access = Access(self._options.tally, GRPC, self._path, self._row.dialect.value)
         frame, turn = self._frame, self._row.turn
         try:
             with self._streams.open() as stream:
@@ -270,9 +272,15 @@ class _Method:
         await _end(context, error, access, self._row.dialect, self._options)
 
 
-def refusal(options: Options) -> Callable[[Context, Exception, Access], Coroutine[Any, Any, Never]]:
-    """What ends a failed call of a service that is ours, in the words of 1.0."""
-    return lambda context, error, access: _end(context, error, access, Dialect.V1, options)
+class Refusal:
+    """Ends a failed call of a service that is ours, in the words of 1.0."""
+
+    def __init__(self, options: Options) -> None:
+        self.tally = options.tally
+        self._options = options
+
+    async def __call__(self, context: Context, error: Exception, access: Access) -> Never:
+        await _end(context, error, access, Dialect.V1, self._options)
 
 
 async def _end(context: Context, error: Exception, access: Access, dialect: Dialect, options: Options) -> Never:

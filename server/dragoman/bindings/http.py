@@ -15,7 +15,20 @@ from typing import Final, cast
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import blobs, callers, cards, connections, docs, health, http_port, openapi, page, rest, versions
+from dragoman.bindings import (
+    blobs,
+    callers,
+    cards,
+    connections,
+    docs,
+    health,
+    http_port,
+    metrics,
+    openapi,
+    page,
+    rest,
+    versions,
+)
 from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
@@ -24,6 +37,7 @@ from dragoman.bindings.jsonrpc import JsonRpc
 from dragoman.bindings.pages import Pages, request_id, tell
 from dragoman.bindings.rest import Route
 from dragoman.bindings.serving import Bound, HttpOptions
+from dragoman.bindings.tally import PAGE
 from dragoman.bindings.websocket import WebSocket
 from dragoman.core.errors import MethodNotFound
 from dragoman.core.names import AGENT_ID, RESERVED, RESOURCE
@@ -34,6 +48,8 @@ from dragoman.wire.routes import Candidate, Match, Refused, Routes
 
 Endpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 
+_FIXED: Final = health.PATHS | {"/", "/agents", "/metrics", "/openapi.json", "/.well-known/agent-card.json"}
+"""Pages that are counted by name."""
 _READ: Final = ("GET", "HEAD")
 
 _KNOWN: Final = 1024
@@ -49,6 +65,7 @@ async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> Asy
     address cannot be had.
     """
     streams = Streams()
+    options.tally.watch("http", lambda: streams.count)
     site = _Site(service, cards, options, streams)
     looking = asyncio.create_task(streams.watch(options.authenticator), name="http-credentials")
     try:
@@ -115,6 +132,7 @@ class _Site:
             ("/health", self._alive),
             ("/readyz", self._ready),
             ("/ready", self._ready),
+            (metrics.PATH, self._metrics),
             ("/openapi.json", self._openapi_document),
             ("/openapi/{file=**}", self._openapi_file),
             ("/docs", self._docs),
@@ -156,7 +174,7 @@ class _Site:
             return await chosen.target(request, chosen.variables, rust=rust)
         except Exception as error:
             response = rest.failure(request, error, rest.dialect_of(path), self._options)
-            Access(f"{request.method} {path[:200]}", "", request_id(request)).done(response.status)
+            self._access(request, known=False).done(response.status)
             return response
 
     def _match(self, method: str, path: str) -> tuple[Match[Route | Endpoint] | Refused, bool]:
@@ -167,10 +185,14 @@ class _Site:
     async def _watched(
         self, request: web.BaseRequest, endpoint: Endpoint, variables: Mapping[str, str]
     ) -> web.StreamResponse:
-        access = Access(f"{request.method} {request.rel_url.raw_path[:200]}", "", request_id(request))
+        access = self._access(request, known=request.rel_url.raw_path in _FIXED)
         response = await endpoint(request, variables)
         access.done(response.status)
         return response
+
+    def _access(self, request: web.BaseRequest, *, known: bool) -> Access:
+        name = f"{request.method} {request.rel_url.raw_path[:200]}"
+        return Access(self._options.tally, PAGE, name, "", request_id(request), known=known)
 
     async def _root(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         if request.method not in _READ:
@@ -214,6 +236,9 @@ class _Site:
 
     async def _ready(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         return health.ready(self._options)
+
+    async def _metrics(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return await metrics.respond(request, self._options)
 
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._admit(request)

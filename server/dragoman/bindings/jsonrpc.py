@@ -20,6 +20,7 @@ from dragoman.bindings.closing import Streams
 from dragoman.bindings.pages import request_id
 from dragoman.bindings.rest import idempotency_key, named_versions, retrying
 from dragoman.bindings.serving import HttpOptions
+from dragoman.bindings.tally import JSONRPC
 from dragoman.core.errors import ParseError, Unauthenticated
 from dragoman.core.identity import Identity
 from dragoman.core.log import Event
@@ -54,7 +55,7 @@ class JsonRpc:
 
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         """Answers, whatever happens, but for a client that goes away."""
-        access = Access("JSON-RPC", "", request_id(request))
+        access = Access(self._options.tally, JSONRPC, "JSON-RPC", "", request_id(request), known=False)
         call = jsonrpc.Request(None, "", None)
         try:
             peer = await peer_of(request, variables, self._cards, self._options)

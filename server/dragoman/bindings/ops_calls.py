@@ -6,21 +6,35 @@ The operations themselves stand in `ops.py` and the files beside it, a subject e
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Any, Final, Never, Protocol
 
 import grpc
 from google.protobuf.message import Message
 
 from dragoman.bindings.access import Access
 from dragoman.bindings.methods import parse
+from dragoman.bindings.tally import GRPC, Tally
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Operation = Callable[[Any], Coroutine[Any, Any, Message]]
-Refuse = Callable[[Context, Exception, Access], Coroutine[Any, Any, Any]]
-"""Ends a call that failed. It does not return."""
+
+
+class Refuse(Protocol):
+    """Ends a call that failed."""
+
+    @property
+    def tally(self) -> Tally:
+        """Who counts calls."""
+        ...
+
+    async def __call__(self, context: Context, error: Exception, access: Access) -> Never:
+        """It does not return."""
+        ...
+
+
 Check = Callable[[Context], Coroutine[Any, Any, None]]
 """Raises Unauthenticated, PermissionDenied for who is no operator."""
 
@@ -42,7 +56,7 @@ def _method(
     name: str, request: type[Message], operation: Operation, check: Check, refuse: Refuse
 ) -> grpc.RpcMethodHandler[bytes, bytes]:
     async def call(data: bytes, context: Context) -> bytes:
-        access = Access(f"{SERVICE.full_name}/{name}", "ops")
+        access = Access(refuse.tally, GRPC, f"{SERVICE.full_name}/{name}", "ops")
         try:
             await check(context)
             answer = (await operation(parse(request, data))).SerializeToString()

@@ -24,6 +24,7 @@ from dragoman.bindings.closing import Streams
 from dragoman.bindings.methods import parse
 from dragoman.bindings.ops_calls import SERVICE, Check, Context, Refuse
 from dragoman.bindings.pushes import config
+from dragoman.bindings.tally import GRPC
 from dragoman.core import states
 from dragoman.core.erasing import Receipt, Selection
 from dragoman.core.errors import InvalidParams
@@ -102,7 +103,7 @@ def handler(upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams) -> g
         name: str, request: type[Message], operation: Callable[[Any], AsyncGenerator[Message, None]]
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def call(data: bytes, context: Context) -> AsyncIterator[bytes]:
-            access = Access(f"{SERVICE.full_name}/{name}", "ops")
+            access = Access(refuse.tally, GRPC, f"{SERVICE.full_name}/{name}", "ops")
             try:
                 with streams.open():
                     await check(context)

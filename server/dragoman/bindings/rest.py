@@ -24,6 +24,7 @@ from dragoman.bindings.forms import Forms
 from dragoman.bindings.methods import GET, SEND, STREAM, Operation, Row
 from dragoman.bindings.pages import request_id
 from dragoman.bindings.serving import HttpOptions
+from dragoman.bindings.tally import REST
 from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import Event
@@ -101,7 +102,7 @@ class Route:
         self, request: web.BaseRequest, variables: Mapping[str, str], *, rust: bool = False
     ) -> web.StreamResponse:
         """Answers, whatever happens, but for a client that goes away. `rust`: the path was a2a-rust's."""
-        access = Access(self._name, self.dialect.value, request_id(request))
+        access = Access(self._options.tally, REST, self._name, self.dialect.value, request_id(request))
         try:
             response = await self._answer(request, variables, access, rust)
         except Exception as error:

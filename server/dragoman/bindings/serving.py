@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.bindings.refusals import Refusals
+from dragoman.bindings.tally import Tally
 from dragoman.core.identity import OPEN, Doorway
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs
@@ -88,6 +89,8 @@ class Options:
     """Cards, the catalogue, the description and its page are only for callers who show who they are."""
     refusals: Refusals = field(default_factory=Refusals)
     """Who tells the log of those who were refused."""
+    tally: Tally = field(default_factory=Tally)
+    """Who counts requests."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process begins to stop: `/readyz` and gRPC health then say so. Calls are still served."""
 
@@ -119,6 +122,8 @@ class HttpOptions(Options):
     """What `/blobs/` serves."""
     keys: Callable[[], Awaitable[bytes]] | None = None
     """What `/.well-known/jwks.json` serves, where letters are signed."""
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
+    """What `/metrics` shows to operators: text and media type, for an `Accept` header."""
     ready: Callable[[], bool] = _always
     """Further conditions for `/readyz`."""
     trouble: Callable[[], str] = _nothing

@@ -23,6 +23,7 @@ from dragoman.bindings.closing import Streams
 from dragoman.bindings.jsonrpc import peer_of
 from dragoman.bindings.pages import request_id, told
 from dragoman.bindings.serving import HttpOptions
+from dragoman.bindings.tally import WEBSOCKET
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PermissionDenied, Unauthenticated, Unavailable
 from dragoman.wire import jsonrpc, jsonscan
 from dragoman.wire.dialects import Dialect
@@ -95,7 +96,7 @@ class WebSocket:
                 connections.framed(request)
                 if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                     break
-                access = Access("WebSocket", "", request_id(request))
+                access = Access(self._options.tally, WEBSOCKET, "WebSocket", "", request_id(request), known=False)
                 if frame.type is WSMsgType.BINARY:
                     refusal: Exception = ContentTypeNotSupported("a frame must be text, one JSON-RPC call each")
                 elif len(open_calls) >= AT_ONCE:

@@ -21,6 +21,7 @@ from dragoman.bindings.methods import parse
 from dragoman.bindings.ops import is_here
 from dragoman.bindings.ops_calls import Refuse
 from dragoman.bindings.serving import Options
+from dragoman.bindings.tally import GRPC
 from dragoman.core.errors import Unauthenticated, Unavailable
 from dragoman.core.identity import WORKER, Identity
 from dragoman.ports import Switchboard
@@ -53,7 +54,7 @@ def handler(switchboard: Switchboard, options: Options, refuse: Refuse, streams:
             out.end()
 
     async def connect(frames: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        access, out = Access(f"{SERVICE.full_name}/Connect", "worker"), _Outgoing()
+        access, out = Access(options.tally, GRPC, f"{SERVICE.full_name}/Connect", "worker"), _Outgoing()
         # A task of its own, because it may be ended from elsewhere (closing.py): gRPC's would then end without a status
         # if it was about to send.
         serving = asyncio.create_task(serve(frames, context, access, out), name="worker")

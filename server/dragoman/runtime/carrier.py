@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from dragoman.core.counting import Histogram
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.log import Cut, Event
 from dragoman.core.push import Attempt, Patience, Push, PushState, Settled, Verdict, asked_to_wait, reason
@@ -31,6 +33,17 @@ HOLD: Final = 2.0
 
 ERROR_LENGTH: Final = 300
 """Characters that are kept of why a try failed."""
+
+
+@dataclass(slots=True)
+class Calls:
+    """What came of calls so far. Counters only grow."""
+
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    dead: int = 0
+    """Receivers that were given up."""
+    seconds: Histogram = field(default_factory=Histogram)
+    """How long receivers took to answer, or not to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,7 @@ class Means:
     """A turn to call a host: so many calls at a time, and so many for each host."""
     rests: Rests
     hold: float = HOLD
+    calls: Calls = field(default_factory=Calls)
 
 
 class Carrier:
@@ -155,13 +169,19 @@ class Carrier:
         attempt = Attempt(sequence=event.sequence, status=status, error=error[:ERROR_LENGTH], ms=ms)
         if 200 <= status < 300:
             self._at, self._shown = event.sequence, event.state or self._shown
+            self._count(Verdict.TAKEN, ms)
             return await self._settle(Verdict.TAKEN, attempt)
         verdict = Verdict.GONE if status == 410 else Verdict.FAILED
+        self._count(verdict, ms)
         asked = asked_to_wait(status, reply.headers, means.now()) if reply else 0.0
         wait = means.patience.wait(self.push.tries + 1, means.dice(), asked)
         await self._settle(verdict, attempt, wait=wait)
         self._tell(config.host, attempt)
         return False
+
+    def _count(self, verdict: Verdict, ms: int) -> None:
+        self._means.calls.verdicts[verdict] += 1
+        self._means.calls.seconds.add(ms / 1000)
 
     async def _answer(self, event: Event) -> tuple[Reply | None, str]:
         """What the receiver answers to an event, or why there is no answer."""
@@ -212,6 +232,7 @@ class Carrier:
         push = self.push
         about = {"task": push.task_id, "config": push.config.id, "host": host, "event": attempt.sequence}
         if push.state is PushState.DEAD:
+            self._means.calls.dead += 1
             log.warning("gave up pushing to %s: %s", host, push.why, extra=about)
         elif push.state is PushState.ENDED:
             log.info("%s wants no more pushes (410)", host, extra=about)

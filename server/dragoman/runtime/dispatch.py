@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dragoman.core.counting import Histogram
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Event, Head, Ready, Refused, TaskRef
 from dragoman.ports import Agent, Bus, Job, Signal, Store, StoredMessage
@@ -39,6 +43,16 @@ STOPPING: Final = 30.0
 
 STOP_WAIT: Final = 5.0
 """Seconds for agents to stop at the very end, after the drain."""
+
+
+@dataclass(slots=True)
+class Runs:
+    """The runs of one agent in this process, so far. Counters only grow."""
+
+    begun: int = 0
+    ended: Counter[int] = field(default_factory=Counter)
+    """By the state in which a run left its task."""
+    seconds: Histogram = field(default_factory=Histogram)
 
 
 class Dispatch:
@@ -73,6 +87,8 @@ class Dispatch:
         self.runs = runs
         self.places = Places(agents, patience)
         self._runs: dict[TaskRef, Run] = {}
+        self.counts: dict[str, Runs] = {name: Runs() for name in agents}
+        """By agent."""
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = 0
@@ -107,6 +123,11 @@ class Dispatch:
         """The agents that may have turns here."""
         own = [name for name in self._agents if name not in self.places] if self.runs else []
         return [*own, *self.places.here]
+
+    @property
+    def slots(self) -> int:
+        """Runs that there may be at the same time."""
+        return self._slots
 
     @property
     def running(self) -> int:
@@ -201,6 +222,7 @@ class Dispatch:
             coalesce=self._coalesce,
         )
         self._runs[head.ref] = run
+        self._counts_of(head.agent).begun += 1
         self.places.hold(head.agent)
         self._served = head.principal
         self._idle.clear()
@@ -211,9 +233,15 @@ class Dispatch:
         return run
 
     def _spawn(self, run: Run) -> asyncio.Task[None]:
-        task = self._keep(run.drive(), f"run {run.task_id}")
-        task.add_done_callback(lambda _: self._ended(run))
+        task, began = self._keep(run.drive(), f"run {run.task_id}"), time.perf_counter()
+        task.add_done_callback(lambda _: self._ended(run, time.perf_counter() - began))
         return task
+
+    def _counts_of(self, agent: str) -> Runs:
+        counts = self.counts.get(agent)
+        if counts is None:
+            counts = self.counts[agent] = Runs()
+        return counts
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -221,7 +249,10 @@ class Dispatch:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: Run, seconds: float) -> None:
+        counts = self._counts_of(run.head.agent)
+        counts.ended[run.head.state] += 1
+        counts.seconds.add(seconds)
         if self._runs.get(run.head.ref) is run:
             del self._runs[run.head.ref]
         if not self._runs:

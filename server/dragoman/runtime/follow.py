@@ -191,6 +191,11 @@ class Subscriber:
         else:
             await follower.more()
 
+    @property
+    def lag(self) -> int:
+        """Events that are there and that it was not given yet; 0 before it has begun to read."""
+        return max(self._follower.last - self.at, 0) if self.at else 0
+
     async def news(self) -> None:
         """Waits until there is something that `next` gives or raises without waiting for it to happen."""
         follower = self._follower
@@ -228,6 +233,7 @@ class Followers:
         self._store = store
         self._bus = bus
         self._live: dict[TaskRef, Follower] = {}
+        self._cursors: set[Subscriber] = set()
 
     @asynccontextmanager
     async def subscribe(self, ref: TaskRef) -> AsyncIterator[Subscriber]:
@@ -240,7 +246,12 @@ class Followers:
             async with follower.listening:
                 if follower.stop is None:
                     follower.stop = await self._bus.follow(ref, follower.deliver)
-            yield Subscriber(self._store, follower)
+            subscriber = Subscriber(self._store, follower)
+            self._cursors.add(subscriber)
+            try:
+                yield subscriber
+            finally:
+                self._cursors.discard(subscriber)
         finally:
             follower.subscribers -= 1
             if not follower.subscribers:
@@ -252,6 +263,16 @@ class Followers:
         """How many follow a task here."""
         follower = self._live.get(ref)
         return follower.subscribers if follower else 0
+
+    @property
+    def subscribers(self) -> int:
+        """How many follow some task here: readers, callers who wait, and carriers of pushes."""
+        return len(self._cursors)
+
+    @property
+    def lag(self) -> int:
+        """By how many events the slowest of them is behind what this process knows of its task."""
+        return max((one.lag for one in self._cursors), default=0)
 
     def gone(self, ref: TaskRef) -> None:
         """Tells who follows the task here that it was erased."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from dragoman.core.log import Append, Appended, Refused, TaskRef
@@ -25,6 +26,10 @@ class Log:
         self._store = store
         self._bus = bus
         self._pushed = pushed
+        self.events = 0
+        """Events that were committed from here."""
+        self.refused: Counter[str] = Counter()
+        """Appends that were refused, by reason."""
 
     def append(self, change: Append, then: Callable[[Appended | None], None] | None = None) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events and calls `then`, in this order.
@@ -40,6 +45,7 @@ class Log:
             error = done.exception()
             if error is None:
                 appended = done.result()
+                self.events += len(appended.events)
                 if appended.events and appended.head.visible:
                     self._bus.publish(change.task, appended.events)
                     if self._pushed is not None and appended.head.pushed:
@@ -49,6 +55,8 @@ class Log:
                 if not answer.done():
                     answer.set_result(appended)
                 return
+            if isinstance(error, Refused):
+                self.refused[error.reason] += 1
             if then is not None:
                 then(None)
             if not answer.done():

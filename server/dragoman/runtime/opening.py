@@ -34,6 +34,7 @@ from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
 from dragoman.runtime.tidying import keep_tidy
 from dragoman.runtime.upkeep import Upkeep
+from dragoman.runtime.vitals import Parts, Vitals
 from dragoman.runtime.watchdog import Watchdog
 from dragoman.runtime.webhooks import Webhooks
 
@@ -49,6 +50,7 @@ class Runtime:
     redelivery: Redelivery
     retention: Retention
     enlisting: Enlisting
+    vitals: Vitals
     courier: Courier | None
     """Who delivers push notifications; None on a server that has none."""
 
@@ -164,7 +166,12 @@ async def open_runtime(
         if courier:
             await courier.start(bus)
         explainer = Explainer(store, dispatch, followers, specs, courier.following if courier else None)
-        yield Runtime(service, dispatch, explainer, upkeep, Redelivery(store, bus), kept, enlisting, courier)
+        parts = Parts(
+            store=store, bus=bus, dispatch=dispatch, followers=followers, log=appends, retention=kept,
+            watchdog=watchdog, courier=courier,
+        )  # fmt: skip
+        redelivery = Redelivery(store, bus)
+        yield Runtime(service, dispatch, explainer, upkeep, redelivery, kept, enlisting, Vitals(parts), courier)
     finally:
         keeping.cancel()
         giving_up.cancel()

@@ -17,7 +17,7 @@ from typing import Final
 from dragoman.core.log import TaskRef
 from dragoman.core.push import Push, PushState
 from dragoman.ports import Bus, PushKey, Signal, Stop, Store
-from dragoman.runtime.carrier import Carrier, Means
+from dragoman.runtime.carrier import Calls, Carrier, Means
 
 log = logging.getLogger("dragoman.push")
 
@@ -98,6 +98,16 @@ class Courier:
         """A host rests no longer: what is due for it is begun now."""
         self._next_look = 0.0
         self._wake.set()
+
+    @property
+    def calls(self) -> Calls:
+        """What came of the calls of this process."""
+        return self._means.calls
+
+    @property
+    def held(self) -> int:
+        """Pushes that are being delivered here."""
+        return len(self._carriers)
 
     def following(self, ref: TaskRef) -> int:
         """How many followers of a task here are carriers of ours."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from dragoman.core.counting import Histogram
 from dragoman.runtime.run import Run
 
 log = logging.getLogger("dragoman.runtime")
@@ -35,6 +36,8 @@ class Watchdog:
         self._blocked = blocked
         self._look = look
         self._home = threading.get_ident()
+        self.delays = Histogram()
+        """Seconds that the loop took to come to something new, looked at several times a second."""
         self._seen = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dragoman-watchdog", daemon=True)
@@ -50,7 +53,7 @@ class Watchdog:
         before = time.monotonic()
         while not self._stop.wait(self._look):
             try:
-                self._loop.call_soon_threadsafe(self._alive)
+                self._loop.call_soon_threadsafe(self._alive, time.monotonic())
             except RuntimeError:  # the loop is closed
                 return
             now = time.monotonic()
@@ -65,8 +68,9 @@ class Watchdog:
                 text = "the event loop has been blocked for %.1f s by agent %s: %s, line %d"
                 log.warning(text, late, agent, file, line, extra={"agent": agent})
 
-    def _alive(self) -> None:
+    def _alive(self, asked: float) -> None:
         self._seen = time.monotonic()
+        self.delays.add(self._seen - asked)
 
     def _who(self) -> tuple[str, str, int]:
         """The agent whose code the loop is in, and the innermost line that is its author's."""

@@ -1,0 +1,38 @@
+"""What others see of a server while it works: its numbers, put together from whoever counts, in the form they read.
+
+Only here adapters of `dragoman.telemetry` have names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+
+from dragoman.bindings.tally import Tally
+from dragoman.core.counting import Family, Sample, gauge
+from dragoman.runtime import Runtime
+from dragoman.settings import Settings
+from dragoman.telemetry.prometheus import Exposition
+
+
+class Numbers:
+    """All numbers of one server. `read` writes them out."""
+
+    def __init__(self, settings: Settings, runtime: Runtime, tally: Tally, draining: asyncio.Event) -> None:
+        about = (version("dragoman"), "postgresql" if settings.is_shared else "sqlite")
+        help = "The version of this server, and the kind of its store."
+        self._about = Family("build_info", "gauge", help, ("version", "store"), (Sample(about, 1),))
+        self._runtime = runtime
+        self._tally = tally
+        self._draining = draining
+        self._exposition: Exposition | None = None
+
+    async def families(self) -> list[Family]:
+        """Everything that is counted, as it is now."""
+        draining = gauge("draining", "Whether the server is about to stop.", self._draining.is_set())
+        return [self._about, draining, *self._tally.families(), *await self._runtime.vitals.families()]
+
+    async def read(self, accept: str = "") -> tuple[bytes, str]:
+        """The text for an `Accept` header, and its media type."""
+        self._exposition = self._exposition or Exposition()
+        return self._exposition.render(await self.families(), accept)

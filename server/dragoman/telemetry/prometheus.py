@@ -1,0 +1,69 @@
+"""Families of numbers as Prometheus reads them, with those of the process and of Python beside them.
+
+Names get the prefix `dragoman_`, and the endings that the format asks for. The library is imported when somebody first
+asks: most servers are asked by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from dragoman.core.counting import Family, Histogram
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+PREFIX: Final = "dragoman_"
+
+
+class Exposition:
+    """Writes out families, and what can be known of this process."""
+
+    def __init__(self) -> None:
+        from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+        from prometheus_client.registry import CollectorRegistry
+
+        self._families: Iterable[Family] = ()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+
+    def render(self, families: Iterable[Family], accept: str = "") -> tuple[bytes, str]:
+        """The text, and its media type: OpenMetrics for who accepts that, else Prometheus' own."""
+        from prometheus_client.exposition import choose_encoder
+
+        encode, media_type = choose_encoder(accept)
+        self._families = families
+        return encode(self._registry), media_type
+
+    def collect(self) -> Iterator[Metric]:
+        """What the library calls."""
+        return map(metric, self._families)
+
+
+def metric(family: Family) -> Metric:
+    """One family, as the library has it."""
+    from prometheus_client import core
+
+    name, help, labels = PREFIX + family.name, family.help, family.labels
+    if family.kind == "histogram":
+        spread = core.HistogramMetricFamily(name, help, labels=labels)
+        for sample in family.samples:
+            assert isinstance(sample.value, Histogram)
+            spread.add_metric(sample.labels, _buckets(sample.value), sample.value.sum)
+        return spread
+    kind = core.CounterMetricFamily if family.kind == "counter" else core.GaugeMetricFamily
+    plain = kind(name, help, labels=labels)
+    for sample in family.samples:
+        assert not isinstance(sample.value, Histogram)
+        plain.add_metric(sample.labels, float(sample.value))
+    return plain
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """How many values were at most each bound."""
+    bounds = [*map(repr, histogram.bounds), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
