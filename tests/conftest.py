@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Final
 
 import pytest
@@ -43,12 +43,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time for fuzzing is over")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _direct_agents_have_time() -> Iterator[None]:
-    """A busy machine may stand still for longer than a direct agent may think before its task is shown."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dragoman.runtime.run.HELD_FOR", 60.0)
-        yield
+@pytest.fixture
+def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a direct agent answers stays a Message on a machine that stands still for longer than such agents may think."""
+    monkeypatch.setattr("dragoman.runtime.run.HELD_FOR", 60.0)
 
 
 @pytest.hookimpl(wrapper=True)

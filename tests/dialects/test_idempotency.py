@@ -82,6 +82,7 @@ async def test_a_key_with_other_content_is_refused(server: Server, dialect: str,
 
 
 @pytest.mark.parametrize(("dialect", "binding"), [("1.0", "grpc"), ("1.0", "rest"), ("0.3", "jsonrpc")])
+@pytest.mark.usefixtures("time_to_think")
 async def test_direct_replies_and_follow_ups_have_keys_too(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
         replies = [await client.send(message("reply x"), key="k1") for _ in range(2)]

@@ -242,6 +242,7 @@ async def test_a_finished_task_has_nothing_more_to_tell(tmp_path: Path) -> None:
         assert here.receivers.posts == []
 
 
+@pytest.mark.usefixtures("time_to_think")
 async def test_a_message_instead_of_a_task_is_told_its_caller_alone(tmp_path: Path) -> None:
     async def greet(turn: Turn) -> None:
         turn.reply("hi")

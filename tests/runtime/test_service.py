@@ -189,6 +189,7 @@ async def test_an_agent_may_refuse_messages_while_it_works(tmp_path: Path) -> No
 # Direct agents -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("time_to_think")
 async def test_a_direct_reply_is_a_message_and_leaves_nothing(tmp_path: Path) -> None:
     async def replies(turn: Turn) -> None:
         turn.reply("hi")

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.runtime.test_isolation import Person
 from tests.runtime.world import World, said, state, world
 
@@ -99,6 +100,7 @@ async def test_who_comes_later_does_not_pass_those_who_wait(tmp_path: Path) -> N
         assert gate.served == ["alice 0", "alice 1", "alice 2", "alice late"]
 
 
+@pytest.mark.usefixtures("time_to_think")
 async def test_a_task_that_waits_for_a_slot_is_shown_although_its_agent_might_just_reply(tmp_path: Path) -> None:
     gate, began = asyncio.Event(), asyncio.Event()
 

@@ -78,6 +78,7 @@ async def test_a_question_is_answered_in_another_turn_that_remembers(at: At) -> 
         assert "turn 2, seen 4" in next(iter(texts(done).values()))
 
 
+@pytest.mark.usefixtures("time_to_think")
 async def test_a_direct_agent_answers_with_a_message(at: At) -> None:
     async with at("replies") as client:
         answer = await client.send(message("Ada"))

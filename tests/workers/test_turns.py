@@ -96,6 +96,7 @@ async def test_events_reach_the_caller_in_order_and_are_told_to_be_on_disk(opene
         assert events[-1].status_update.status.state == states.COMPLETED
 
 
+@pytest.mark.usefixtures("time_to_think")
 async def test_a_direct_agent_may_answer_with_a_message(opened: Open) -> None:
     async with opened() as app, at_the_desk(app, direct=True) as (line, client):
         sending = asyncio.create_task(client.send(message("hello")))
