@@ -376,7 +376,7 @@ class Run:
         self.shown.add(appended.events)
         if not self.first.done():
             self.first.set_result(None)
-        if not (self.head.running or self.over.done()):
+        if not (self.head.running or self.head.ready or self.over.done()):  # `ready`: given back, to be begun again
             self.over.set_result(True)
 
     def _show_working(self) -> None:
