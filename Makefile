@@ -51,7 +51,7 @@ LONG = tests/strangers tests/overload tests/dialects/test_pairs.py tests/example
 	tests/examples/test_webhook_receiver.py \
 	tests/workers/test_agents.py tests/workers/test_lost.py tests/workers/test_storm.py tests/workers/test_too_large.py \
 	tests/cli/test_serve.py tests/cli/test_upkeep.py tests/cli/test_worker.py tests/cli/test_postgres.py \
-	tests/cli/test_nats.py tests/stores/test_postgres.py tests/stores/test_postgres_pooler.py \
+	tests/cli/test_nats.py tests/executors tests/stores/test_postgres.py tests/stores/test_postgres_pooler.py \
 	tests/stores/test_postgres_machine.py tests/test_push_crash.py tests/test_subscribers.py
 
 test: $(ENV) ## our tests, but for the long ones (ARGS="-k name" for some)

@@ -330,7 +330,7 @@ class Settings(BaseSettings):
     @property
     def own_app(self) -> str:
         """APP, or nothing on a server that has only agents of workers, or executors where nobody named an APP."""
-        return "" if self.workers_only or (self.executor and self.app == PLAYGROUND) else self.app
+        return "" if self.workers_only or (self.executor and "app" not in self.model_fields_set) else self.app
 
     @property
     def pushes(self) -> bool:

@@ -1,0 +1,54 @@
+"""A worker that does what it is told, and says which process it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fasta2a import Worker
+
+
+class DeskWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # not the one that mypy knows nothing of
+    """A desk."""
+
+    async def run_task(self, params: Any) -> None:
+        id, context = params["id"], params["context_id"]
+        word, _, rest = params["message"]["parts"][0]["text"].partition(" ")
+        await self.storage.update_task(id, state="working", new_messages=[said(str(os.getpid()))])
+        if word == "die":
+            os._exit(3)
+        if word == "once":  # dies in its first attempt only
+            try:
+                Path(rest).touch(exist_ok=False)
+                os._exit(3)
+            except FileExistsError:
+                pass
+        if word == "hang":
+            await asyncio.sleep(1000)
+        if word == "block":
+            time.sleep(1000)  # noqa: ASYNC251  # as executors do that nobody told better
+        if word == "print":
+            print("printed by the executor")
+            print("written by the executor", file=sys.stderr)
+        if word == "read":
+            rest = sys.stdin.read() if sys.stdin else ""
+        count = await self.storage.load_context(context) or {"turns": 0}
+        await self.storage.update_context(context, {"turns": count["turns"] + 1})
+        texts = [{"text": rest or str(count["turns"])}]
+        await self.storage.update_task(id, state="completed", new_artifacts=[{"artifact_id": "output", "parts": texts}])
+
+    async def cancel_task(self, params: Any) -> None:
+        pass
+
+
+class Another(DeskWorker):
+    def __init__(self, broker: Any, storage: Any, model: str) -> None:
+        super().__init__(broker, storage)
+
+
+def said(text: str) -> Any:
+    return {"role": "agent", "parts": [{"text": text}], "message_id": "m"}

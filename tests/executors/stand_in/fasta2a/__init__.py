@@ -1,0 +1,35 @@
+"""As much of fasta2a 2.x as a worker of it needs: stands for the real one, which our environment does not have.
+
+`make foreign` runs executors of the real SDKs; what is proved with this one is the process around them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from fasta2a.broker import Broker
+from fasta2a.storage import ContextT, Storage
+
+
+@dataclass
+class Worker(ABC, Generic[ContextT]):  # type: ignore[misc]  # mypy does not look where `fasta2a` is here
+    broker: Broker
+    storage: Storage[ContextT]
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        yield
+
+    @abstractmethod
+    async def run_task(self, params: Any) -> None: ...
+
+    @abstractmethod
+    async def cancel_task(self, params: Any) -> None: ...
+
+
+class FastA2A:
+    pass
