@@ -34,6 +34,7 @@ from dragoman.observing import Numbers
 from dragoman.ports import Agent, Authenticator, Outbound, Store
 from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.keyring import Keyring
+from dragoman.security.card_signing import CardSigner
 from dragoman.security.certificates import CertificateFiles, Unfit
 from dragoman.security.opening import open_security
 from dragoman.security.outbound import Guard
@@ -229,7 +230,10 @@ async def open_app(
             ),
             doorway=doorway,
             push=settings.push,
+            signer=CardSigner(signing) if settings.sign_cards else None,
         )
+        if settings.sign_cards:
+            await _keep_signed(stack, signing, cards)
         runtime.enlisting.show(cards.show, cards.hide)
         switchboard.serve(runtime.enlisting)
         if lock is None:  # others may serve the store, and have workers
@@ -269,7 +273,7 @@ async def open_app(
             lossy_numbers=settings.lossy_numbers,
             openapi=openapi_files(),
             blobs=store.blobs,
-            keys=signing.public if settings.push else None,
+            keys=signing.public if settings.push or settings.sign_cards else None,
             trouble=lambda: bus.trouble,
             metrics=numbers.read,
         )
@@ -316,6 +320,14 @@ def _keep_up(stack: AsyncExitStack, switchboard: Switchboard) -> None:
     """Knows the agents of workers at other servers on the same store, until the stack is left."""
     looking = asyncio.create_task(switchboard.keep_up(), name="roster of workers")
     stack.callback(looking.cancel)
+
+
+async def _keep_signed(stack: AsyncExitStack, signing: SigningKeys, cards: Cards) -> None:
+    """Has cards signed anew when another key signs, until the stack is left."""
+    await signing.current()
+    signing.changed.append(cards.forget)
+    watching = asyncio.create_task(signing.watch(), name="signing keys")
+    stack.callback(watching.cancel)
 
 
 def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:

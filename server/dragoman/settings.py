@@ -142,6 +142,8 @@ class Settings(BaseSettings):
     """What the card says instead of the HTTP address, behind a proxy."""
     public_grpc: str = ""
     """What the card says instead of the gRPC address, behind a proxy: HOST:PORT."""
+    sign_cards: bool = False
+    """Cards are signed, with the key that signs push notifications; needs `public_url`."""
     trusted_proxies: Networks = ()
     """Who may say by `Forwarded` or `X-Forwarded-*` what the caller saw."""
     outbound_allow: AllowList = ()
@@ -305,6 +307,13 @@ class Settings(BaseSettings):
         if value and not absolute:
             raise ValueError(f'"{value}" is not http(s)://HOST[:PORT][/PATH]')
         return value.rstrip("/")
+
+    @field_validator("sign_cards")
+    @classmethod
+    def _signs_no_address_of_others(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and not info.data.get("public_url"):
+            raise ValueError("needs --public-url: else whoever asks could have a card signed that leads to himself")
+        return value
 
     @field_validator("public_grpc")
     @classmethod

@@ -51,7 +51,7 @@ async function failure(body, given) {
     await Promise.race([body(...given), late]);
     return "";
   } catch (error) {
-    const at = /(check|bare)\.mjs:\d+/.exec(error.stack)?.[0] ?? "";
+    const at = /(check|bare|signed)\.mjs:\d+/.exec(error.stack)?.[0] ?? "";
     return `${error.name}: ${error.message} ${error.stderr ?? ""} (${at})`.replaceAll("\n", " ");
   } finally {
     clearTimeout(timer);

@@ -39,6 +39,8 @@ HERE = Path(__file__).resolve().parent
 TABLE = ROOT / "docs" / "clients.md"
 BARE = (str(HERE / "bare_agents.py"), "--no-push")
 """What makes a server of which no card declares any capability."""
+SIGNED = (str(HERE / "signed_agents.py"), "--sign-cards", "--public-url", "https://agents.example")
+"""What makes a server that signs its cards."""
 START_LIMIT = 30
 CLIENT_LIMIT = 180
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
@@ -69,16 +71,18 @@ class Client:
 
     @property
     def scripts(self) -> list[str]:
-        """What it runs: `check`, `bare` where it has something to try on a server that offers next to nothing, and
-        `hosted` where there is an executor for its SDK."""
+        """What it runs: `check`, `bare` where it has something to try on a server that offers next to nothing, `signed`
+        where it checks signatures of cards, and `hosted` where there is an executor for its SDK."""
         ending = "mjs" if self.is_node else "py"
-        names = ("check", "bare", "hosted")
+        names = ("check", "bare", "signed", "hosted")
         return [f"{name}.{ending}" for name in names if (self.folder / f"{name}.{ending}").exists()]
 
     def options(self, script: str) -> list[str]:
         """What the server that a script asks is started with."""
         if script.startswith("bare"):
             return list(BARE)
+        if script.startswith("signed"):
+            return list(SIGNED)
         if not script.startswith("hosted"):
             return []
         kind = "Worker" if self.name.startswith("fasta2a") else "AgentExecutor"

@@ -10,6 +10,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -26,6 +27,7 @@ from dragoman.core.errors import (
     UnsupportedOperation,
 )
 from dragoman.core.identity import OPEN, Doorway, Identity
+from dragoman.ports import CardSigner
 from dragoman.wire import cards
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -39,7 +41,7 @@ MAX_AGE: Final = 300
 _KEPT: Final = 256
 """Cards kept: a caller chooses its `Host`, so their number must not be a caller's to choose."""
 
-_Make = Callable[[AgentSpec, cards.Addresses], bytes]
+_Make = Callable[[AgentSpec, cards.Addresses, cards.Seal], bytes]
 
 _SHAPES: Final[Mapping[str, _Make]] = {
     "1.0": cards.v1_document,
@@ -71,9 +73,11 @@ class Cards:
         enforced: Enforced = NOTHING,
         doorway: Doorway = OPEN,
         push: bool = False,
+        signer: CardSigner | None = None,
     ) -> None:
         """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards.
-        `push`: this server pushes.
+        `push`: this server pushes. `signer`: cards are signed, which needs a `public_url`: nobody shall have a card
+        signed that leads to where its caller says.
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
         self.agents = {id: _secured(spec, enforced, doorway) for id, spec in agents.items()}
@@ -83,6 +87,7 @@ class Cards:
         self.root = root
         self.trusted_proxies = trusted_proxies
         self._push = push
+        self._signer = signer
         self.http: Bound | None = None
         self.grpc: Bound | None = None
         """Where the servers listen, once they do; they set it themselves."""
@@ -101,6 +106,10 @@ class Cards:
         """Shows the card of an agent no more."""
         self.agents.pop(agent, None)
 
+    def forget(self) -> None:
+        """Makes every card anew when it is asked for next."""
+        self._kept.clear()
+
     def document(self, agent: str, origin: Origin | None, version: str = "", *, old: bool = False) -> Served:
         """The card in the shape of a version, `Major.Minor`; for those who name none, one that readers of all
         generations accept. `old`: it was asked for where 0.1 looks for it. Raises AgentNotFound."""
@@ -116,7 +125,7 @@ class Cards:
         """The 0.3 card as message, for the gRPC method GetAgentCard, as `v03_document`. Raises AgentNotFound."""
         spec = self._spec(agent)
         trusted = identity.known and self._extends(spec)
-        return cards.v03_card(spec, self._addresses(agent, None, trusted=trusted))
+        return cards.sealed_v03_card(cards.v03_card(spec, self._addresses(agent, None, trusted=trusted)), self._seal)
 
     def extended(self, agent: str, origin: Origin | None, identity: Identity, dialect: Dialect) -> bytes:
         """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
@@ -131,7 +140,9 @@ class Cards:
     def extended_message(self, agent: str, identity: Identity) -> pb.AgentCard:
         """The extended card as message, as `extended`."""
         self._check_extended(agent, identity, Dialect.V1)
-        return cards.v1_card(self._spec(agent), self._addresses(agent, None, trusted=True))
+        return cards.sealed_card(
+            cards.v1_card(self._spec(agent), self._addresses(agent, None, trusted=True)), self._seal
+        )
 
     def _check_extended(self, agent: str, identity: Identity, dialect: Dialect) -> None:
         if not self._extends(self._spec(agent)):
@@ -163,13 +174,19 @@ class Cards:
         key = make, agent, at.http, at.grpc, trusted
         served = self._kept.get(key)
         if served is None:
-            body = make(spec, at)
+            body = make(spec, at, self._seal)
             served = self._kept[key] = Served(body, cards.etag(body))
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(key)
         return served
+
+    @property
+    def _seal(self) -> cards.Seal:
+        if self._signer is None:
+            return cards.unsealed
+        return partial(self._signer.sign, keys_url=f"{self._public_url}/.well-known/jwks.json")
 
     def _spec(self, agent: str) -> AgentSpec:
         spec = self.agents.get(agent)

@@ -45,7 +45,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 "type": "array",
                 "items": {
                     "type": "object",
-                    "required": sorted(_KEY),
+                    "required": sorted(_KEY.keys() - {"y"}),  # keys of Ed25519 have none
                     "properties": {name: {"type": "string"} for name in sorted(_KEY)},
                 },
             }

@@ -12,7 +12,7 @@ from dragoman.ports.papers import Papers
 from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
 from dragoman.ports.roster import Enrolled, Roster
 from dragoman.ports.security import Authenticator
-from dragoman.ports.signing import SigningKeys, Vault
+from dragoman.ports.signing import CardSigner, SigningKeys, Vault
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
 from dragoman.ports.workers import Enlist, Presence, Present, Switchboard
 
@@ -23,6 +23,7 @@ __all__ = [
     "Blobs",
     "BufferFull",
     "Bus",
+    "CardSigner",
     "Conversation",
     "Copied",
     "Desk",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from dragoman.core.signing import SigningKey, State
@@ -30,6 +30,15 @@ class SigningKeys(Protocol):
     async def withdraw(self, id: str) -> None:
         """Shows a key no more, so that what it signed counts no more. Raises KeyNotFound, InvalidParams for the one
         that signs."""
+        ...
+
+
+class CardSigner(Protocol):
+    """Signs cards with the key of the server that signs at the time."""
+
+    def sign(self, texts: Iterable[bytes], keys_url: str) -> list[tuple[str, str]]:
+        """A signature for each text: its protected header, and the signature itself, as AgentCardSignature has them.
+        `keys_url`: where everybody finds the keys."""
         ...
 
 

@@ -68,6 +68,11 @@ class SigningKeys:
         await self._fresh()
         return self._pairs[signing.signing(self._kept, self._clock()).id]
 
+    @property
+    def at_hand(self) -> KeyPair:
+        """The pair that signs, as far as it is known; the keys must have been looked at."""
+        return self._pairs[signing.signing(self._kept, self._clock()).id]
+
     async def public(self) -> bytes:
         """The public halves, as a JWK set."""
         await self._fresh()

@@ -19,7 +19,7 @@ scopes of security are, where there are none.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -28,7 +28,7 @@ from google.protobuf.json_format import ParseDict
 
 from dragoman.core.card import AgentSpec, Extension, Skill
 from dragoman.core.extensions import SERVER
-from dragoman.wire import card_security, protojson
+from dragoman.wire import card_forms, card_security, protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -91,6 +91,31 @@ class Addresses:
         return self.base if self.root else f"{self.base}/{spec.id}"
 
 
+_V03_CAPABILITIES: Final = frozenset(v03.AgentCapabilities.DESCRIPTOR.fields_by_camelcase_name)
+
+Seal = Callable[[Sequence[bytes]], list[tuple[str, str]]]
+"""Signs a card, by the texts that its readers make of it (wire/card_forms.py): protected headers and signatures."""
+
+
+def unsealed(_: Sequence[bytes]) -> list[tuple[str, str]]:
+    """The card is not signed."""
+    return []
+
+
+def sealed_card(card: pb.AgentCard, seal: Seal) -> pb.AgentCard:
+    """The 1.0 card as a message, with its signatures."""
+    for protected, signature in [] if seal is unsealed else seal(card_forms.of_v1(card)):
+        card.signatures.add(protected=protected, signature=signature)
+    return card
+
+
+def sealed_v03_card(card: v03.AgentCard, seal: Seal) -> v03.AgentCard:
+    """The 0.3 card as a message, with its signatures."""
+    for protected, signature in [] if seal is unsealed else seal(card_forms.of_v03(_V03.to_dict(card))):
+        card.signatures.add(protected=protected, signature=signature)
+    return card
+
+
 def v1_card(spec: AgentSpec, at: Addresses) -> pb.AgentCard:
     """The card in the domain vocabulary, 1.0 interfaces first: the first is the preferred one."""
     card = pb.AgentCard(
@@ -150,18 +175,21 @@ def v03_card(spec: AgentSpec, at: Addresses) -> v03.AgentCard:
     return card
 
 
-def v03_document(spec: AgentSpec, at: Addresses) -> bytes:
+def v03_document(spec: AgentSpec, at: Addresses, seal: Seal = unsealed) -> bytes:
     """The 0.3 card as JSON, with no key that 0.3 does not have: readers of `GET /v1/card` may be strict."""
-    return orjson.dumps(_v03(spec, at))
+    card = _v03(spec, at)
+    return _sealed(card, lambda: card_forms.of_v03(card), seal)
 
 
-def v1_document(spec: AgentSpec, at: Addresses) -> bytes:
+def v1_document(spec: AgentSpec, at: Addresses, seal: Seal = unsealed) -> bytes:
     """The 1.0 card as JSON, with no key that 1.0 does not have."""
-    return orjson.dumps(_V1.to_dict(v1_card(spec, at)))
+    card = v1_card(spec, at)
+    document = _V1.to_dict(card)
+    return _sealed(document, lambda: [*card_forms.of_v1(card), card_forms.as_fetched(document)], seal)
 
 
-def v01_document(spec: AgentSpec, at: Addresses) -> bytes:
-    """The 0.1 card (0.1.0 §5.5), with no key that 0.1 does not have."""
+def v01_document(spec: AgentSpec, at: Addresses, seal: Seal = unsealed) -> bytes:
+    """The 0.1 card (0.1.0 §5.5), with no key that 0.1 does not have; signatures are not among those."""
     card = _v03(spec, at)
     card["capabilities"].pop("extensions", None)
     kept = ("name", "description", "url", "provider", "version", "documentationUrl", "capabilities", "skills")
@@ -169,15 +197,34 @@ def v01_document(spec: AgentSpec, at: Addresses) -> bytes:
     return orjson.dumps({**{key: card[key] for key in (*kept, *modes) if key in card}, **_v01_keys(spec, card)})
 
 
-def document(spec: AgentSpec, at: Addresses) -> bytes:
+def document(spec: AgentSpec, at: Addresses, seal: Seal = unsealed) -> bytes:
     """The card as JSON that readers of both generations accept; where they share a key they mean the same."""
-    return orjson.dumps(_both(spec, at))
+    return _shared(_both(spec, at), spec, at, seal)
 
 
-def old_document(spec: AgentSpec, at: Addresses) -> bytes:
+def old_document(spec: AgentSpec, at: Addresses, seal: Seal = unsealed) -> bytes:
     """That card with what 0.1 readers look for besides: theirs is the path `agent.json`."""
     card = _both(spec, at)
-    return orjson.dumps({**card, **_v01_keys(spec, card)})
+    return _shared({**card, **_v01_keys(spec, card)}, spec, at, seal)
+
+
+def _shared(document: Mapping[str, Any], spec: AgentSpec, at: Addresses, seal: Seal) -> bytes:
+    def texts() -> list[bytes]:
+        old = _v03(spec, at)
+        said = {key: value for key, value in document["capabilities"].items() if key in _V03_CAPABILITIES}
+        return [
+            *card_forms.of_v1(v1_card(spec, at)),
+            *card_forms.of_v03({**old, "capabilities": said}),
+            card_forms.as_fetched(document),
+        ]
+
+    return _sealed(document, texts, seal)
+
+
+def _sealed(document: Mapping[str, Any], texts: Callable[[], Sequence[bytes]], seal: Seal) -> bytes:
+    signed = [] if seal is unsealed else seal(card_forms.distinct(texts()))
+    signatures = [{"protected": protected, "signature": signature} for protected, signature in signed]
+    return orjson.dumps({**document, "signatures": signatures} if signatures else document)
 
 
 def _both(spec: AgentSpec, at: Addresses) -> dict[str, Any]:

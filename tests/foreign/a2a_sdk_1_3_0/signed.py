@@ -1,0 +1,97 @@
+"""a2a-sdk 1.3.0 on a server that signs its cards: its own verifier, through a change of keys of either algorithm."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from a2a.client import A2ACardResolver
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
+from checks import Checks, arguments, command, finish, serving
+from jwt import PyJWK, PyJWKSet
+
+signed = Checks()
+
+
+class Reader:
+    """Fetches cards and keys of one server."""
+
+    def __init__(self, http: str, client: httpx.AsyncClient) -> None:
+        self.http = http
+        self.client = client
+
+    async def verifier(self, *algorithms: str):
+        """The SDK's, with the keys that the server shows now."""
+        keys = PyJWKSet.from_dict((await self.client.get(f"{self.http}/.well-known/jwks.json")).json())
+
+        def key(kid: str | None, jku: str | None) -> PyJWK:
+            assert jku == "https://agents.example/.well-known/jwks.json", jku
+            return keys[kid]
+
+        return create_signature_verifier(key, list(algorithms or ("ES256", "EdDSA")))
+
+    async def card(self, agent: str = "", **headers: str) -> pb.AgentCard:
+        """The card, checked while it is fetched."""
+        resolver = A2ACardResolver(self.client, f"{self.http}{agent}")
+        return await resolver.get_agent_card(http_kwargs={"headers": headers}, signature_verifier=await self.verifier())
+
+
+@signed
+async def the_card_of_every_agent_is_verified(reader: Reader) -> None:
+    assert (await reader.card()).name == "Echo"
+    assert (await reader.card("/plain")).name == "Plain"
+
+
+@signed
+async def so_is_the_one_of_1_0(reader: Reader) -> None:
+    assert (await reader.card(**{"A2A-Version": "1.0"})).signatures
+
+
+@signed
+async def a_card_that_somebody_changed_is_refused(reader: Reader) -> None:
+    card, verify = await reader.card(), await reader.verifier()
+    verify(card)
+    card.supported_interfaces[0].url = "https://mallory.example"
+    try:
+        verify(card)
+    except InvalidSignaturesError:
+        return
+    raise AssertionError("it was verified")
+
+
+@signed
+async def it_stays_good_through_changes_of_keys(reader: Reader) -> None:
+    said = arguments()
+    before = await reader.card()
+    for algorithm in ("EdDSA", "ES256"):
+        words = ("--algorithm", algorithm, "--lead", "0", "--grpc", said.grpc)
+        fresh = command(said.project, "signing", "rotate", *words).split()[0]
+        after = await reader.card()
+        assert fresh not in str(before)
+        (await reader.verifier(algorithm))(after)
+        (await reader.verifier())(before)
+
+
+@signed
+async def the_card_of_a_server_that_asks_who_calls_is_verified(_: Reader) -> None:
+    project = arguments().project
+    agents = f"{project}/tests/foreign/signed_agents.py"
+    options = ("--sign-cards", "--public-url", "https://agents.example", "--api-keys")
+    with serving(project, agents, *options, "--store", "sqlite:///t.db") as told:
+        async with httpx.AsyncClient() as client:
+            card = await Reader(told["http"], client).card()
+            assert card.security_requirements
+
+
+async def main() -> None:
+    async with httpx.AsyncClient() as client:
+        finish(await signed.run("signed", Reader(arguments().http, client)))
+
+
+asyncio.run(main())
