@@ -296,7 +296,7 @@ class Run:
             # Another task of the conversation was faster; what this one would undo is not its to undo.
             lost = [*changes[:-1], notice(OUTDATED)]
             appended = await self._insist(self._change(lost, Notes(notes.task), release=True))
-        self._ending = appended.again
+        self._ending = not appended.again
         return appended.again
 
     async def _insist(self, change: Append) -> Appended:
