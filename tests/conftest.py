@@ -45,7 +45,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a direct agent answers stays a Message on a machine that stands still for longer than such agents may think."""
+    """What a direct agent answers stays a Message, also on a machine that stands still for longer than it may think."""
     monkeypatch.setattr("dragoman.runtime.run.HELD_FOR", 60.0)
 
 
