@@ -47,12 +47,29 @@ serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:
 
 # What takes long: whole matrices on real servers, processes that are killed, what needs Node. `make test` leaves them to
 # `make long`, to stay well under three minutes.
-LONG = tests/strangers tests/overload tests/dialects/test_pairs.py tests/examples/test_worker_node.py \
+LONG = \
+	tests/cli/test_nats.py \
+	tests/cli/test_postgres.py \
+	tests/cli/test_replicas.py \
+	tests/cli/test_rolling.py \
+	tests/cli/test_serve.py \
+	tests/cli/test_upkeep.py \
+	tests/cli/test_worker.py \
+	tests/dialects/test_pairs.py \
 	tests/examples/test_webhook_receiver.py \
-	tests/workers/test_agents.py tests/workers/test_lost.py tests/workers/test_storm.py tests/workers/test_too_large.py \
-	tests/cli/test_serve.py tests/cli/test_upkeep.py tests/cli/test_worker.py tests/cli/test_postgres.py \
-	tests/cli/test_nats.py tests/executors tests/stores/test_postgres.py tests/stores/test_postgres_pooler.py \
-	tests/stores/test_postgres_machine.py tests/test_push_crash.py tests/test_subscribers.py
+	tests/examples/test_worker_node.py \
+	tests/executors \
+	tests/overload \
+	tests/stores/test_postgres.py \
+	tests/stores/test_postgres_machine.py \
+	tests/stores/test_postgres_pooler.py \
+	tests/strangers \
+	tests/test_push_crash.py \
+	tests/test_subscribers.py \
+	tests/workers/test_agents.py \
+	tests/workers/test_lost.py \
+	tests/workers/test_storm.py \
+	tests/workers/test_too_large.py
 
 test: $(ENV) ## our tests, but for the long ones (ARGS="-k name" for some)
 	@python -m pytest -n 2 $(LONG:%=--ignore=%) $(ARGS)
