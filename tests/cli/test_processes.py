@@ -42,7 +42,7 @@ class Story:
         self.log = folder / "log"
         self.log.touch()
         program = CHILD.format(before=before, code=code)
-        self.herd = Herd([sys.executable, "-c", program, str(self.log)], number, reload=reload)
+        self.herd = Herd([[sys.executable, "-c", program, str(self.log)]] * number, reload=reload)
 
     def said(self, word: str) -> list[str]:
         """What children wrote after this word."""

@@ -20,7 +20,7 @@ from dragoman.cli.channel import Channel
 from dragoman.cli.loop import Signals
 from dragoman.cli.ports import check_sharing, kept
 from dragoman.foundation import check_role
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings import Address, Settings, SettingsError
 
 AGAIN: Final = 0.5
 """Seconds after which a server that ended is started again; twice as many each time that it ends soon."""
@@ -63,7 +63,15 @@ def supervise(arguments: Sequence[str], settings: Settings) -> int:
             if option == "--http" or settings.role != "worker":
                 words += [option, str(stack.enter_context(kept(option, address)))]
         command = [sys.executable, "-m", "dragoman", *arguments, *words]
-        return asyncio.run(Herd(command, settings.processes, reload=settings.tls_cert is not None).run())
+        commands = [[*command, *_metrics(settings, number)] for number in range(settings.processes)]
+        return asyncio.run(Herd(commands, reload=settings.tls_cert is not None).run())
+
+
+def _metrics(settings: Settings, number: int) -> Sequence[str]:
+    """Where one of them shows how it is: each has numbers of its own, so their ports follow one another."""
+    if settings.metrics is None or not settings.metrics.port:
+        return ()
+    return ("--metrics", str(Address(settings.metrics.host, settings.metrics.port + number)))
 
 
 class Child:
@@ -118,9 +126,9 @@ class Child:
 class Herd:
     """All of them."""
 
-    def __init__(self, command: Sequence[str], processes: int, *, reload: bool) -> None:
-        """`reload`: SIGHUP is theirs, to look at the certificate; else it ends them, as it ends any program."""
-        self._children = [Child(number + 1, command) for number in range(processes)]
+    def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool) -> None:
+        """`commands`: of each. `reload`: SIGHUP is theirs, to look at the certificate; else it ends them, as it ends any program."""
+        self._children = [Child(number, command) for number, command in enumerate(commands, 1)]
         self._reload = reload
         self._stopping = asyncio.Event()
         self._codes: list[int] = []
