@@ -20,7 +20,7 @@ from dragoman.core.errors import (
     UnsupportedOperation,
 )
 from dragoman.core.identity import NOBODY
-from dragoman.runtime import service as service_module
+from dragoman.runtime import canceling
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -174,6 +174,22 @@ async def test_a_message_nobody_took_calls_the_agent_again(tmp_path: Path) -> No
         assert texts(await here.ended(task.id)) == ["first", "second"]
 
 
+async def test_a_cancel_is_obeyed_in_the_turn_that_a_waiting_message_began(tmp_path: Path) -> None:
+    async def answers(turn: Turn) -> str:
+        here.at(turn.text).set()
+        await here.at(f"end {turn.text}").wait()
+        return turn.text
+
+    async with world(tmp_path, answers) as here:
+        task = await here.start("first")
+        await here.at("first").wait()
+        await here.start("second", task_id=task.id)
+        here.at("end first").set()
+        await here.at("second").wait()
+        await here.cancel(task.id)
+        assert state(await here.ended(task.id)) == "CANCELED"
+
+
 async def test_an_agent_may_refuse_messages_while_it_works(tmp_path: Path) -> None:
     async def busy(turn: Turn) -> None:
         await here.at("go").wait()
@@ -294,7 +310,7 @@ async def test_a_result_before_the_cancel_wins(tmp_path: Path) -> None:
 
 async def test_an_agent_that_ignores_a_cancel_is_fenced_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.runtime.run.FENCED_AFTER", 0.05)
-    monkeypatch.setattr(service_module, "CANCEL_WAIT", 0.01)
+    monkeypatch.setattr(canceling, "CANCEL_WAIT", 0.01)
 
     async def stubborn(turn: Turn) -> str:
         while not here.at("go").is_set():

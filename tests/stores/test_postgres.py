@@ -38,6 +38,7 @@ from dragoman.testing.changes import (
 )
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
+from dragoman.testing.store_cancels import StoreCancels
 from dragoman.testing.store_census import StoreCensus
 from dragoman.testing.store_papers import StorePapers
 from dragoman.testing.store_pushes import StorePushes
@@ -87,6 +88,10 @@ class TestApiKeys(StoreApiKeys):
 
 
 class TestPapers(StorePapers):
+    pass
+
+
+class TestCancels(StoreCancels):
     pass
 
 

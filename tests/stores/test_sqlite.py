@@ -19,6 +19,7 @@ from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, checkpoint, gather
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
+from dragoman.testing.store_cancels import StoreCancels
 from dragoman.testing.store_census import StoreCensus
 from dragoman.testing.store_papers import StorePapers
 from dragoman.testing.store_pushes import StorePushes
@@ -62,6 +63,10 @@ class TestApiKeys(StoreApiKeys):
 
 
 class TestPapers(StorePapers):
+    pass
+
+
+class TestCancels(StoreCancels):
     pass
 
 

@@ -7,6 +7,7 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Elsewhere, Ending, Notes, ProcessLost, TurnOver
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.bus import Bus, Job, Signal, Stop
+from dragoman.ports.cancels import Cancels
 from dragoman.ports.outbound import Forbidden, NobodyThere, Opened, Outbound, Outlet, Reply, Unreachable
 from dragoman.ports.papers import Papers
 from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
@@ -23,6 +24,7 @@ __all__ = [
     "Blobs",
     "BufferFull",
     "Bus",
+    "Cancels",
     "CardSigner",
     "Conversation",
     "Copied",

@@ -15,6 +15,7 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports.apikeys import ApiKeys
+from dragoman.ports.cancels import Cancels
 from dragoman.ports.papers import Papers
 from dragoman.ports.push import Pushes
 from dragoman.ports.roster import Roster
@@ -101,6 +102,9 @@ class Store(Protocol):
 
     @property
     def roster(self) -> Roster: ...
+
+    @property
+    def cancels(self) -> Cancels: ...
 
     @property
     def papers(self) -> Papers: ...

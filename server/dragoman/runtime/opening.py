@@ -17,6 +17,7 @@ from dragoman.core.retention import Rules
 from dragoman.ports import Agent, Bus, Letters, Outbound, Store
 from dragoman.runtime.admission import Admission
 from dragoman.runtime.call import Limits
+from dragoman.runtime.canceling import Canceling
 from dragoman.runtime.carrier import HOLD, Means, Turns
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.dispatch import SLOTS, WORKER_WAIT, Dispatch
@@ -35,6 +36,7 @@ from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
 from dragoman.runtime.tidying import keep_tidy
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.runtime.vitals import Parts, Vitals
+from dragoman.runtime.waits import Waits
 from dragoman.runtime.watchdog import Watchdog
 from dragoman.runtime.webhooks import Webhooks
 
@@ -133,9 +135,10 @@ async def open_runtime(
         patience=worker_wait,
         runs=runs,
     )
+    waits = Waits()
+    canceling = Canceling(store, bus, appends, followers, dispatch, specs, waits)
     service = TaskService(
         store,
-        bus,
         appends,
         followers,
         dispatch,
@@ -145,6 +148,8 @@ async def open_runtime(
         isolation,
         webhooks,
         Admission(quotas),
+        canceling,
+        waits,
         doorway=doorway,
     )
     upkeep = Upkeep(store, bus, followers)
@@ -160,7 +165,14 @@ async def open_runtime(
     tidying = asyncio.create_task(keep_tidy(store), name="the store is kept tidy")
     keeping = asyncio.create_task(kept.keep_on(), name="retention")
     giving_up = asyncio.create_task(enlisting.watch(), name="agents that stay away")
-    others = [] if alone else [asyncio.create_task(dispatch.keep_looking(), name="what others left waiting")]
+    others = (
+        []
+        if alone
+        else [
+            asyncio.create_task(dispatch.keep_looking(), name="what others left waiting"),
+            asyncio.create_task(canceling.keep_looking(), name="cancels that others were asked for"),
+        ]
+    )
     try:
         await dispatch.start()
         if courier:

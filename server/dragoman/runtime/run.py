@@ -169,7 +169,7 @@ class Run:
     def drain(self) -> None:
         """The server's patience is over: ends the task as FAILED, or leaves its turn to be begun again elsewhere."""
         if not self._ending and self._task is not None and not self._task.done():
-            self.cancelled, self._reason = True, "drain"
+            self.cancelled, self._reason = True, self._reason or "drain"
             self._task.cancel()
 
     def stop_soon(self) -> None:
@@ -250,7 +250,7 @@ class Run:
             ending = await self._agent.take_turn(self)
         except ProcessLost as lost:
             self._lost = lost
-            ending = Ending(notice(PROCESS_LOST, str(lost)))
+            ending = Ending(self._last_words() if self._reason == "client" else notice(PROCESS_LOST, str(lost)))
         except asyncio.CancelledError:
             if not self.cancelled:
                 raise

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
-from typing import Final
 
 from dragoman.core import cursors, frames, limits, pages, states
 from dragoman.core.card import AgentSpec
@@ -19,7 +18,6 @@ from dragoman.core.errors import (
     InvalidParams,
     PermissionDenied,
     PushNotificationNotSupported,
-    TaskNotCancelable,
     TaskNotFound,
     Unauthenticated,
     UnsupportedOperation,
@@ -27,11 +25,12 @@ from dragoman.core.errors import (
 from dragoman.core.extensions import overlay
 from dragoman.core.identity import OPEN, Caller, Doorway, Identity
 from dragoman.core.isolation import RESERVED, Isolation
-from dragoman.core.log import Append, Cut, Event, Head, NotTerminal, Refused, StatusChange, TaskRef
+from dragoman.core.log import Cut, Event, Head, TaskRef
 from dragoman.core.names import AGENT_ID, resolve
-from dragoman.ports import Bus, Signal, Snapshot, Store
+from dragoman.ports import Snapshot, Store
 from dragoman.runtime.admission import Admission
 from dragoman.runtime.call import Call, Limits
+from dragoman.runtime.canceling import Canceling
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.flow import Flow, Lots, ends, terminal, terminal_or_ends, up_to
 from dragoman.runtime.follow import Followers, Subscriber
@@ -41,9 +40,6 @@ from dragoman.runtime.sending import Sending, Sent, new_context_id, new_task_key
 from dragoman.runtime.waits import Waits
 from dragoman.runtime.webhooks import Webhooks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-CANCEL_WAIT: Final = 2.0
-"""Seconds that CancelTask waits for a running agent to stop before it answers with the task as it is."""
 
 
 class TaskService:
@@ -55,7 +51,6 @@ class TaskService:
     def __init__(
         self,
         store: Store,
-        bus: Bus,
         log: Log,
         followers: Followers,
         dispatch: Dispatch,
@@ -65,14 +60,14 @@ class TaskService:
         isolation: Isolation,
         webhooks: Webhooks,
         admission: Admission,
+        canceling: Canceling,
+        waits: Waits,
         *,
         new_key: Callable[[], bytes] = new_task_key,
         new_context: Callable[[], str] = new_context_id,
         doorway: Doorway = OPEN,
     ) -> None:
         self._store = store
-        self._bus = bus
-        self._log = log
         self._followers = followers
         self._dispatch = dispatch
         self._limits = limits
@@ -83,13 +78,14 @@ class TaskService:
             store, log, followers, dispatch, agents, limits, webhooks, admission, new_key, new_context
         )
         self._webhooks = webhooks
+        self._canceling = canceling
         self._origins = Origins(store)
         self.agents = agents
         """The agents of this server, by id."""
         self.root = root
         """The id of the agent meant when a request names none."""
         self.doorway = doorway
-        self.waits = Waits()
+        self.waits = waits
 
     def welcome(self, spec: AgentSpec) -> None:
         """An agent came while the server runs; where there is no root agent yet, it is that."""
@@ -267,28 +263,7 @@ class TaskService:
         let itself be canceled.
         """
         limits.check_value("metadata", request.metadata)
-        ref = (await self._find(call.caller, request.id)).ref
-        async with self._followers.subscribe(ref) as subscriber:
-            head = (await self._snapshot(ref, 0)).head
-            if states.is_terminal(head.state):
-                raise TaskNotCancelable
-            if not self.agents[head.agent].cancelable and (head.running or head.ready):
-                raise TaskNotCancelable("this agent does not let a running task be canceled")
-            run = self._dispatch.run_of(ref)
-            if run is not None and run.refusal:
-                raise TaskNotCancelable(run.refusal)
-            if head.running:
-                subscriber.at = head.last
-                self._bus.signal(ref, Signal.CANCEL)
-                await self.waits.until_turn_ends(subscriber, asyncio.get_running_loop().time() + CANCEL_WAIT)
-            else:
-                canceled = [StatusChange(states.CANCELED)]
-                with suppress(Refused):  # it ended in this moment: told below
-                    await self._log.append(Append(task=ref, guard=NotTerminal(), events=canceled, release=True))
-        after = await self._snapshot(ref, None)
-        if states.is_terminal(after.head.state) and after.head.state != states.CANCELED:
-            raise TaskNotCancelable("the task ended before it could be canceled")
-        return after.task
+        return await self._canceling.cancel((await self._find(call.caller, request.id)).ref)
 
     # Following --------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from dragoman.core import states
 from dragoman.core.card import AgentSpec
-from dragoman.core.log import Append, Head, Refused, Runner
+from dragoman.core.log import Append, Head, Refused, Runner, StatusChange
 from dragoman.ports import Bus, Job, Store
 from dragoman.runtime.log import Log
 from dragoman.runtime.notices import INTERRUPTED, again, notice
@@ -85,11 +86,14 @@ class Reaper:
     async def reap(self) -> int:
         """Ends every such task as FAILED, INTERRUPTED, or has its turn begun again. Gives how many there were.
 
-        A task that nobody had seen yet, and that is not to be tried again, is taken away instead.
+        A task that nobody had seen yet, and that is not to be tried again, is taken away instead. One that was to be
+        canceled is.
         """
         found = 0
         while heads := await self._store.orphans(self._session, BATCH):
-            results = await asyncio.gather(*map(self._one, heads), return_exceptions=True)
+            canceled = await self._store.cancels.among([head.ref for head in heads])
+            ends = (self._one(head, canceled=head.ref in canceled) for head in heads)
+            results = await asyncio.gather(*ends, return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException) and not isinstance(result, Refused):
                     raise result
@@ -98,10 +102,13 @@ class Reaper:
             log.warning("tasks whose process is gone, ended or begun again: %d", found)
         return found
 
-    async def _one(self, head: Head) -> None:
+    async def _one(self, head: Head, *, canceled: bool) -> None:
         guard = Runner(head.session, head.token)
         spec = self._agents.get(head.agent)
-        if spec is not None and head.attempt <= spec.retries:
+        if canceled:
+            end = [StatusChange(states.CANCELED)]
+            await self._log.append(Append(task=head.ref, guard=guard, events=end, release=True))
+        elif spec is not None and head.attempt <= spec.retries:
             events = [again(head.attempt + 1)] if head.visible else []
             await self._log.append(Append(task=head.ref, guard=guard, events=events, retry=True))
             self._bus.offer(Job(head.agent, head.ref))

@@ -29,6 +29,7 @@ from dragoman.ports import Conversation, Copied, Snapshot, Tidied
 from dragoman.stores.postgres import blobs, census, joining, listing, reads, sessions, waiting
 from dragoman.stores.postgres.apikeys import PostgresApiKeys
 from dragoman.stores.postgres.aside import Aside
+from dragoman.stores.postgres.cancels import PostgresCancels
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.erasures import Erasures
 from dragoman.stores.postgres.folding import Folder
@@ -81,6 +82,7 @@ class PostgresStore:
         self.api_keys = PostgresApiKeys(database)
         self.pushes = Outbox(database)
         self.roster = PostgresRoster(database)
+        self.cancels = PostgresCancels(database)
         self.papers = PostgresPapers(database)
         self._timeline = ""
         self._closed = False
@@ -155,6 +157,7 @@ class PostgresStore:
 
     async def tidy(self) -> Tidied:
         await self._database.forget_marks()
+        await self.cancels.tidy()
         done = Tidied(await self._folder.join(), await self._folder.cut(), await blobs.sweep(self._database))
         if done != Tidied():
             log.info("tidied the store: %s", done)

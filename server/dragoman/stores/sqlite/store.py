@@ -24,6 +24,7 @@ from dragoman.ports import Conversation, Copied, Snapshot, Tidied
 from dragoman.stores.sqlite import backup, blobs, census, joining, reads, sessions, waiting
 from dragoman.stores.sqlite.apikeys import SqliteApiKeys
 from dragoman.stores.sqlite.blobs import Files
+from dragoman.stores.sqlite.cancels import SqliteCancels
 from dragoman.stores.sqlite.checkpoint import Checkpointer
 from dragoman.stores.sqlite.erasures import Erasures
 from dragoman.stores.sqlite.folding import Folder
@@ -97,6 +98,7 @@ class SqliteStore:
         self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low=True))
         self.pushes = Outbox(self._read, self._writer, clock)
         self.roster = SqliteRoster(self._read, self._writer.submit)
+        self.cancels = SqliteCancels(self._read, self._writer.submit, partial(self._writer.submit, low=True))
         self.papers = SqlitePapers(self._read, self._writer.submit)
 
     def secret(self, purpose: str) -> bytes:
@@ -170,6 +172,7 @@ class SqliteStore:
         return await self._read(sessions.alive, self._clock())
 
     async def tidy(self) -> Tidied:
+        await self.cancels.tidy()
         done = Tidied(await self._folder.join(), await self._folder.cut(), await self._sweep())
         if done != Tidied():
             log.info("tidied the store: %s", done)
