@@ -40,6 +40,7 @@ class RecordingDesk:
     ) -> None:
         self.task_id = "task-1"
         self.context_id = "context-1"
+        self.owner = Owner("default", "anonymous")
         self.principal = "anonymous"
         self.message = pb.Message(message_id="question-1", role=pb.ROLE_USER)
         self.message.parts.extend([pb.Part(text=part) if isinstance(part, str) else part for part in parts])

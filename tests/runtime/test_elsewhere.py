@@ -26,6 +26,8 @@ class Far:
     """Does what the test says, as often as it says. Implements `ports.Elsewhere`."""
 
     left_behind = 0
+    dials_in = True
+    trouble = ""
 
     def __init__(self, id: str = "far", capacity: int = 1, **spec: Any) -> None:
         self.spec = AgentSpec(id=id, name=id, description="far away", **spec)

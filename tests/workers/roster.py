@@ -37,6 +37,9 @@ class Listed:
     def is_of_this_process(self, agent: str) -> bool:
         return False
 
+    def knows(self, agent: str) -> bool:
+        return agent in [one.spec.id for one in self.agents]
+
     async def enlist(self, agent: Elsewhere) -> None:
         self.agents.append(agent)
 

@@ -127,7 +127,7 @@ class Herd:
     """All of them."""
 
     def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool) -> None:
-        """`commands`: of each. `reload`: SIGHUP is theirs, to look at the certificate; else it ends them, as any program."""
+        """`commands`: of each. `reload`: SIGHUP is theirs, to look at the certificate; else it ends them."""
         self._children = [Child(number, command) for number, command in enumerate(commands, 1)]
         self._reload = reload
         self._stopping = asyncio.Event()

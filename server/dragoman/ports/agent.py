@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from dragoman.core.card import AgentSpec
 from dragoman.core.log import ArtifactChange, StatusChange
+from dragoman.core.names import Owner
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -65,6 +66,11 @@ class Desk(Protocol):
 
     @property
     def context_id(self) -> str: ...
+
+    @property
+    def owner(self) -> Owner:
+        """Whose task it is. With the context's id it names a conversation, which the id alone does not."""
+        ...
 
     @property
     def principal(self) -> str:
@@ -188,4 +194,14 @@ class Elsewhere(Agent, Protocol):
 
     def runner_of(self, task_id: str) -> str:
         """Which process runs a turn of this task, for people; empty when none does."""
+        ...
+
+    @property
+    def dials_in(self) -> bool:
+        """Whether it is workers that have it: then others of the same principal may bring it, too."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it is away, in a few words; empty while it is not, and where there is no more to say than that."""
         ...

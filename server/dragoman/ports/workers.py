@@ -18,6 +18,10 @@ class Enlist(Protocol):
         """Whether an id is that of an agent which no worker can have."""
         ...
 
+    def knows(self, agent: str) -> bool:
+        """Whether an agent of this id is served, by whomever."""
+        ...
+
     async def enlist(self, agent: Elsewhere) -> None:
         """Serves an agent from now on, or what it says of itself now."""
         ...

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from dragoman.core.card import AgentSpec
-from dragoman.core.log import Append, Head, Ready, Refused
+from dragoman.core.log import Append, Head, Ready, Refused, StatusChange
 from dragoman.core.retention import Ages
 from dragoman.ports import Agent, Elsewhere, Store
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.log import Log
-from dragoman.runtime.notices import NO_WORKER, notice
+from dragoman.runtime.notices import AWAY, NO_WORKER, notice
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -59,7 +59,12 @@ class Enlisting:
 
     def is_of_this_process(self, agent: str) -> bool:
         """Whether an id is that of an agent which no worker can have."""
-        return agent in self._reserved or (agent in self._agents and agent not in self._dispatch.places)
+        found = self._agents.get(agent)
+        return agent in self._reserved or (found is not None and not (isinstance(found, Elsewhere) and found.dials_in))
+
+    def knows(self, agent: str) -> bool:
+        """Whether an agent of this id is served, by whomever."""
+        return agent in self._agents
 
     async def enlist(self, agent: Elsewhere) -> None:
         """Serves an agent from now on, or what it says of itself now."""
@@ -107,17 +112,19 @@ class Enlisting:
 
     async def _end_waiting(self, agent: str) -> int:
         found = 0
+        trouble = self._dispatch.places.trouble(agent)
+        why = notice(AWAY, trouble) if trouble else notice(NO_WORKER)
         while heads := await self._store.waiting((agent,), BATCH):
-            done = await asyncio.gather(*map(self._end, heads))
+            done = await asyncio.gather(*(self._end(head, why) for head in heads))
             found += sum(done)
             if not any(done):
                 break
         if found:
-            log.warning("tasks that waited for no worker, ended as FAILED: %d", found, extra={"agent": agent})
+            log.warning("tasks that nobody came to take, ended as FAILED: %d", found, extra={"agent": agent})
         return found
 
-    async def _end(self, head: Head) -> bool:
-        change = Append(task=head.ref, guard=Ready(), events=[notice(NO_WORKER)], release=True)
+    async def _end(self, head: Head, why: StatusChange) -> bool:
+        change = Append(task=head.ref, guard=Ready(), events=[why], release=True)
         try:
             await self._appends.append(change)
         except Refused:  # taken, or canceled

@@ -41,6 +41,8 @@ class Places:
         """Raises Unavailable for an agent that has been away for so long that nobody should wait for it."""
         if agent in self._agents and self.is_given_up(agent):
             away = self._agents[agent].absence
+            if trouble := self._agents[agent].trouble:
+                raise Unavailable(f'agent "{agent}" has been away for {away:.0f} s ({trouble}); try again later')
             raise Unavailable(f'no worker of agent "{agent}" has been connected for {away:.0f} s; try again later')
 
     def is_given_up(self, agent: str) -> bool:
@@ -51,6 +53,10 @@ class Places:
     def given_up(self) -> list[str]:
         """Every such agent."""
         return [name for name in self._agents if self.is_given_up(name)]
+
+    def trouble(self, agent: str) -> str:
+        """Why an agent elsewhere is away, if there is more to say of it than that."""
+        return self._agents[agent].trouble if agent in self._agents else ""
 
     def absence(self, agent: str) -> float | None:
         """Seconds since an agent elsewhere went away, 0 while it is there; None for agents of this process."""
@@ -104,9 +110,17 @@ class Places:
         """What happens next to a task of it that waits for nothing else, in words."""
         if agent not in self._agents or self.room(agent) > 0:
             return "It waits for a worker, and is taken at once."
-        if not (away := self._agents[agent].absence):
+        found = self._agents[agent]
+        if not (away := found.absence):
+            if not found.dials_in:
+                return f'It waits for room at agent "{agent}", which has as many turns as it may be given at a time.'
             return f'It waits for room at a worker of agent "{agent}"; all that are connected are busy, or drain.'
         left = max(self._patience - away, 0)
+        if found.trouble:
+            return (
+                f'It waits for agent "{agent}", which has been away for {away:.0f} s ({found.trouble}); '
+                f"in {left:.0f} s more it ends as FAILED."
+            )
         return (
             f'It waits for a worker of agent "{agent}"; none has been connected for {away:.0f} s, and in {left:.0f} s '
             "more it ends as FAILED."

@@ -28,7 +28,7 @@ from dragoman.core.log import (
     Runner,
     StatusChange,
 )
-from dragoman.core.names import id_of
+from dragoman.core.names import Owner, id_of
 from dragoman.ports import NOTHING, Agent, Conversation, Ending, Notes, ProcessLost, Store, StoredMessage, TurnOver
 from dragoman.runtime.batch import Batch, Change
 from dragoman.runtime.coalesce import OFF, Coalesce
@@ -189,6 +189,10 @@ class Run:
     @property
     def context_id(self) -> str:
         return self.head.context
+
+    @property
+    def owner(self) -> Owner:
+        return self.head.ref.owner
 
     @property
     def history(self) -> Sequence[pb.Message]:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from google.protobuf.message import Message
 
-from dragoman.wire import flat_json, protojson, v01_json, v03_back, v03_json
+from dragoman.wire import protojson, v01_json, v03_back, v03_json
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -73,7 +73,6 @@ def _sent(value: Any) -> Message:
 JSONRPC: Final[dict[str, dict[str, Phrase]]] = {
     "1.0": _phrases(protojson.V1, {rpc: rpc for rpc in V1}),
     "0.3": _phrases(v03_json.JSON, _NAMES_03),
-    "fasta2a": _phrases(flat_json.FASTA2A, _NAMES_03),
     "0.1": {
         "SendMessage": Phrase("tasks/send", _named, _sent),
         "SendStreamingMessage": Phrase("tasks/sendSubscribe", _named, v01_json.read_event),

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from dragoman.core.log import ArtifactChange, StatusChange
+from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.ports import NOTHING, Ending, Notes, TurnOver
 from dragoman.runtime.batch import Batch
 from dragoman.worker import frames
@@ -30,6 +31,7 @@ class WorkerDesk:
         self.agent = start.agent_id
         self.task_id = start.task_id
         self.context_id = start.context_id
+        self.owner = Owner(DEFAULT_SCOPE, start.principal)  # as near as a worker is told
         self.principal = start.principal
         self.message = start.message
         self.envelope = start.envelope

@@ -68,6 +68,16 @@ class DialledAgent:
         """The worker that runs a turn of this task; empty when none does."""
         return next((str(worker) for worker in self._workers if worker.runs(self.spec.id, task_id)), "")
 
+    @property
+    def dials_in(self) -> bool:
+        """It is workers that have it."""
+        return True
+
+    @property
+    def trouble(self) -> str:
+        """There is nothing to say of workers that are not there."""
+        return ""
+
     def join(self, worker: Connection) -> None:
         """A worker came."""
         self._workers.append(worker)

@@ -1,0 +1,202 @@
+"""What an agent upstream says of its task, as changes of ours: each thing once, whatever it was learnt from.
+
+Streams say what is added; a Task read afterwards says everything again. Of each artifact it is remembered how much of
+it was put, as a count and a digest and not as the content, so that a Task adds only what is new, or replaces the
+artifact where it became another one. Neighbouring plain texts count as one text: servers join the chunks of a stream
+when they show the task, and that is no change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragoman.agents.values import NewId, change_of, checked_part, head_of
+from dragoman.core import states
+from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.log import ArtifactChange
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+ARTIFACTS = 10_000
+"""Artifacts of one task; their ids are kept while the turn lasts."""
+
+
+class Mirror:
+    """One task upstream, as far as it was put into our log. Raises InvalidAgentResponse for what breaks a rule."""
+
+    def __init__(self, new_id: NewId) -> None:
+        self._new_id = new_id
+        self._seen: dict[str, Content] = {}
+
+    def snapshot(self, task: pb.Task) -> list[ArtifactChange]:
+        """What a Task says that is not put yet."""
+        changes = (self._compare(artifact) for artifact in task.artifacts)
+        return [change for change in changes if change is not None]
+
+    def update(self, update: pb.TaskArtifactUpdateEvent) -> ArtifactChange | None:
+        """What an event of a stream adds; None when it adds nothing, and says nothing else."""
+        artifact = self._named(update.artifact)
+        if not artifact.parts:  # the last chunk of some servers: it is only said that it was the last
+            if not (update.last_chunk and artifact.artifact_id in self._seen):
+                return None
+            return ArtifactChange(artifact.artifact_id, head_of(artifact.artifact_id), append=True, last_chunk=True)
+        known = self._seen.get(artifact.artifact_id)
+        append = update.append and known is not None
+        content = known if append and known is not None else self._new(artifact)
+        content.add(artifact.parts)
+        self._seen[artifact.artifact_id] = content
+        made = change_of(artifact, append=append, last=update.last_chunk)
+        if not update.HasField("metadata"):
+            return made
+        return ArtifactChange(
+            made.artifact_id,
+            made.head,
+            made.parts,
+            made.tail,
+            append=made.append,
+            last_chunk=made.last_chunk,
+            metadata=update.metadata.SerializeToString(),
+        )
+
+    def _compare(self, said: pb.Artifact) -> ArtifactChange | None:
+        artifact = self._named(said)
+        if not artifact.parts:
+            return None
+        known = self._seen.get(artifact.artifact_id)
+        rest = known.rest(artifact) if known is not None else None
+        if known is None or rest is None:
+            content = self._seen[artifact.artifact_id] = self._new(artifact)
+            content.add(artifact.parts)
+            if len(artifact.parts) == 1 and is_plain(artifact.parts[0]):
+                # A text that may grow is put as a chunk of our own, so that it stays one text when it does.
+                content.grows = True
+                whole = change_of(artifact)
+                return ArtifactChange(whole.artifact_id, whole.head, tail=whole.tail, text=artifact.parts[0].text)
+            return change_of(artifact)
+        if not rest:
+            return None
+        known.add(rest)
+        id = artifact.artifact_id
+        if known.grows and len(rest) == 1 and is_plain(rest[0]):
+            return ArtifactChange(id, head_of(id), text=rest[0].text, append=True)
+        known.grows = False
+        return change_of(pb.Artifact(artifact_id=id, parts=rest), append=True)
+
+    def _named(self, artifact: pb.Artifact) -> pb.Artifact:
+        """The artifact with an id and checked."""
+        for part in artifact.parts:
+            checked_part(part)
+        if not artifact.artifact_id:
+            artifact.artifact_id = self._new_id()
+        if artifact.artifact_id not in self._seen and len(self._seen) >= ARTIFACTS:
+            raise InvalidAgentResponse(f"the task has more than {ARTIFACTS} artifacts")
+        return artifact
+
+    def _new(self, artifact: pb.Artifact) -> Content:
+        return Content(_about(artifact))
+
+
+@dataclass(slots=True)
+class Content:
+    """How much of one artifact was put: whole units, and how much of a last text that may go on."""
+
+    about: bytes
+    """A digest of what it is besides its parts."""
+    units: int = 0
+    whole: Any = field(default_factory=hashlib.blake2b)
+    """Of the units before the open text."""
+    letters: int = -1
+    """Length of the open text; -1 when the last unit is no text."""
+    text: Any = field(default_factory=hashlib.blake2b)
+    """Of the open text."""
+    grows: bool = False
+    """It is one text, put as a chunk of our own."""
+
+    def add(self, parts: Sequence[pb.Part]) -> None:
+        """More parts were put."""
+        for part in parts:
+            if is_plain(part):
+                self.letters = max(self.letters, 0) + len(part.text)
+                self.text.update(_bytes(part.text))
+                continue
+            self._close()
+            self.whole.update(_framed(part.SerializeToString(deterministic=True)))
+            self.units += 1
+
+    def _close(self) -> None:
+        if self.letters >= 0:
+            self.whole.update(_framed(self.text.digest()))
+            self.units += 1
+            self.letters, self.text = -1, hashlib.blake2b()
+
+    def rest(self, artifact: pb.Artifact) -> list[pb.Part] | None:
+        """The parts that come after what was put; None when the artifact does not begin with that."""
+        if _about(artifact) != self.about:
+            return None
+        units = _joined(artifact.parts)
+        if len(units) < self.units + (self.letters >= 0):
+            return None
+        digest = hashlib.blake2b()
+        for unit in units[: self.units]:
+            if is_plain(unit):
+                digest.update(_framed(hashlib.blake2b(_bytes(unit.text)).digest()))
+            else:
+                digest.update(_framed(unit.SerializeToString(deterministic=True)))
+        if digest.digest() != self.whole.digest():
+            return None
+        after = units[self.units :]
+        if self.letters < 0:
+            return after
+        text = after[0].text if is_plain(after[0]) else ""
+        begun = text[: self.letters]
+        if len(begun) < self.letters or hashlib.blake2b(_bytes(begun)).digest() != self.text.digest():
+            return None
+        left = text[self.letters :]
+        return [*([pb.Part(text=left)] if left else []), *after[1:]]
+
+
+def is_plain(part: pb.Part) -> bool:
+    """Whether a part is a text and nothing else."""
+    return part.WhichOneof("content") == "text" and not (
+        part.media_type or part.filename or (part.HasField("metadata") and part.metadata.fields)
+    )
+
+
+def is_over(state: int) -> bool:
+    """Whether a turn upstream is over in this state, until somebody sends something."""
+    return state in states.TERMINAL or state == states.INPUT_REQUIRED
+
+
+def _joined(parts: Sequence[pb.Part]) -> list[pb.Part]:
+    """The parts, each run of plain texts as one."""
+    units: list[pb.Part] = []
+    run: list[str] = []
+    for part in parts:
+        if is_plain(part):
+            run.append(part.text)
+            continue
+        if run:
+            units.append(pb.Part(text="".join(run)))
+            run = []
+        units.append(part)
+    if run:
+        units.append(pb.Part(text="".join(run)))
+    return units
+
+
+def _about(artifact: pb.Artifact) -> bytes:
+    rest = pb.Artifact(
+        name=artifact.name, description=artifact.description, extensions=artifact.extensions
+    ).SerializeToString()
+    rest += artifact.metadata.SerializeToString(deterministic=True)
+    return hashlib.blake2b(rest).digest()
+
+
+def _framed(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "big") + data
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
