@@ -28,6 +28,7 @@ from dragoman.testing.store_roster import StoreRoster
 from dragoman.testing.store_sessions import StoreSessions
 from dragoman.testing.store_sharing import StoreSharing
 from dragoman.testing.store_upkeep import StoreUpkeep
+from dragoman.testing.store_upstreams import StoreUpstreams
 from dragoman.testing.store_writes import Clock, StoreWrites
 
 
@@ -71,6 +72,10 @@ class TestCancels(StoreCancels):
 
 
 class TestRoster(StoreRoster):
+    pass
+
+
+class TestUpstreams(StoreUpstreams):
     pass
 
 

@@ -15,9 +15,11 @@ from dragoman.ports.roster import Enrolled, Roster
 from dragoman.ports.security import Authenticator
 from dragoman.ports.signing import CardSigner, SigningKeys, Vault
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
+from dragoman.ports.upstreams import Added, Directory, Standing, Upstreams
 from dragoman.ports.workers import Enlist, Presence, Present, Switchboard
 
 __all__ = [
+    "Added",
     "Agent",
     "ApiKeys",
     "Authenticator",
@@ -29,6 +31,7 @@ __all__ = [
     "Conversation",
     "Copied",
     "Desk",
+    "Directory",
     "Elsewhere",
     "Ending",
     "Enlist",
@@ -55,6 +58,7 @@ __all__ = [
     "Signer",
     "SigningKeys",
     "Snapshot",
+    "Standing",
     "Stop",
     "Store",
     "StoredMessage",
@@ -63,4 +67,5 @@ __all__ = [
     "TurnOver",
     "Unreachable",
     "Vault",
+    "Upstreams",
 ]

@@ -19,6 +19,7 @@ from dragoman.ports.cancels import Cancels
 from dragoman.ports.papers import Papers
 from dragoman.ports.push import Pushes
 from dragoman.ports.roster import Roster
+from dragoman.ports.upstreams import Upstreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ class Store(Protocol):
 
     @property
     def papers(self) -> Papers: ...
+
+    @property
+    def upstreams(self) -> Upstreams: ...
 
     @property
     def commits(self) -> Commits:

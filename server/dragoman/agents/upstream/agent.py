@@ -38,11 +38,9 @@ class UpstreamAgent:
         breaker: Breaker,
         new_id: NewId,
         *,
-        lost: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`at`: where it is, for people. `turns`: how many it is given at a time. `lost` is called when nobody reached
-        it for so long that it is left alone."""
+        """`at`: where it is, for people. `turns`: how many it is given at a time."""
         self.spec = spec
         self.at = at
         self.turns = turns
@@ -50,10 +48,12 @@ class UpstreamAgent:
         self.streams = spec.streaming
         self.idempotent = False
         self.extensions = ""
+        self.is_removed = False
         self.roads: Sequence[Road] = ()
         """Its interfaces, the best first; none before its card was read."""
         self._new_id = new_id
-        self._lost = lost
+        self.changed: Callable[[], None] = lambda: None
+        """Called when it is left alone from now on, and when it answers again."""
         self._sleep = sleep
         self._running: dict[str, UpstreamTurn] = {}
 
@@ -72,7 +72,9 @@ class UpstreamAgent:
     @property
     def capacity(self) -> int:
         """Turns that it may have at the same time."""
-        return 0 if self.is_away else self.turns
+        if self.is_away:
+            return 0
+        return min(1, self.turns) if self.breaker.is_ajar else self.turns
 
     @property
     def absence(self) -> float:
@@ -82,6 +84,8 @@ class UpstreamAgent:
     @property
     def trouble(self) -> str:
         """Why it is away."""
+        if self.is_removed:
+            return f"{self.at}: an operator removed it"
         return f"{self.at}: {self.breaker.trouble}" if self.is_away else ""
 
     def runner_of(self, task_id: str) -> str:
@@ -112,13 +116,15 @@ class UpstreamAgent:
 
     def reached(self) -> None:
         """It answered."""
-        self.breaker.reached()
+        if self.breaker.reached():
+            log.info("%s is there again", self.at, extra={"agent": self.spec.id})
+            self.changed()
 
     def missed(self, why: str) -> None:
         """It did not answer."""
         if self.breaker.missed(why):
             log.warning("%s is left alone until it answers again: %s", self.at, why, extra={"agent": self.spec.id})
-            self._lost()
+            self.changed()
 
     def other_road(self, road: Road) -> bool:
         """Puts an interface last that does not know a call. False when there was no other."""

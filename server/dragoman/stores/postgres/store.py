@@ -38,6 +38,7 @@ from dragoman.stores.postgres.outbox import Outbox
 from dragoman.stores.postgres.papers import PostgresPapers
 from dragoman.stores.postgres.roster import PostgresRoster
 from dragoman.stores.postgres.spill import Spill
+from dragoman.stores.postgres.upstreams import PostgresUpstreams
 from dragoman.stores.postgres.writer import Writer
 
 log = logging.getLogger("dragoman.store")
@@ -84,6 +85,7 @@ class PostgresStore:
         self.roster = PostgresRoster(database)
         self.cancels = PostgresCancels(database)
         self.papers = PostgresPapers(database)
+        self.upstreams = PostgresUpstreams(database)
         self._timeline = ""
         self._closed = False
 

@@ -36,6 +36,7 @@ from dragoman.stores.sqlite.roster import SqliteRoster
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.spill import Spill
 from dragoman.stores.sqlite.trouble import outage
+from dragoman.stores.sqlite.upstreams import SqliteUpstreams
 from dragoman.stores.sqlite.writer import Writer
 
 log = logging.getLogger("dragoman.store")
@@ -100,6 +101,7 @@ class SqliteStore:
         self.roster = SqliteRoster(self._read, self._writer.submit)
         self.cancels = SqliteCancels(self._read, self._writer.submit, partial(self._writer.submit, low=True))
         self.papers = SqlitePapers(self._read, self._writer.submit)
+        self.upstreams = SqliteUpstreams(self._read, self._writer.submit)
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
