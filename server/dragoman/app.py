@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.agents.dialled.switchboard import Switchboard
+from dragoman.agents.upstream.directory import Directory, Unusable, with_token
+from dragoman.agents.upstream.reading import Means
+from dragoman.agents.upstream.road import BOUNDS
 from dragoman.bindings import grpc, health, http, metrics
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.letters import PushLetters
@@ -31,13 +34,13 @@ from dragoman.foundation import StartError, check_role, open_bus, open_store, tr
 from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import load_agents
 from dragoman.observing import Numbers
-from dragoman.ports import Agent, Authenticator, Outbound, Store
+from dragoman.ports import Agent, Authenticator, Outbound, Store, Vault
 from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.keyring import Keyring
 from dragoman.security.card_signing import CardSigner
 from dragoman.security.certificates import CertificateFiles, Unfit
 from dragoman.security.opening import open_security
-from dragoman.security.outbound import Guard
+from dragoman.security.outbound import PER_HOST, Guard
 from dragoman.security.signing import LetterSigner
 from dragoman.security.signing_keys import SigningKeys
 from dragoman.security.vault import BadKeys, open_vault
@@ -63,6 +66,8 @@ class App:
     draining: asyncio.Event
     switchboard: Switchboard
     """Where workers dial in."""
+    directory: Directory
+    """The agents upstream."""
     certificates: CertificateFiles | None = None
     """Set when both ports are encrypted."""
     metrics: Bound | None = None
@@ -131,10 +136,16 @@ async def open_app(
     async with AsyncExitStack() as stack:
         lock, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
+        try:
+            vault = open_vault(settings.secrets_keys)
+        except BadKeys as error:
+            raise SettingsError(f"--secrets-keys: {error}") from error
         hosted = await stack.enter_async_context(open_executors(hosting(settings), settings.message_bytes))
         own = [*agents, *hosted.agents]
         if len({agent.spec.id for agent in own}) < len(own):
             raise SettingsError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
+        directory = await _directory(stack, store, settings, vault, own)
+        own += directory.agents
         switchboard = await _switchboard(store, settings, own)
         agents = [*own, *switchboard.agents]
         root = settings.root or (switchboard.eldest if settings.workers_only and not own else "")
@@ -148,10 +159,6 @@ async def open_app(
         if absent := doorway.public - {agent.spec.id for agent in agents} - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         home, listening = "", asyncio.Event()
-        try:
-            vault = open_vault(settings.secrets_keys)
-        except BadKeys as error:
-            raise SettingsError(f"--secrets-keys: {error}") from error
         signing = SigningKeys(store.papers, store.secret("letters"), vault, clock=milliseconds)
         letters = PushLetters(LetterSigner(signing, lambda: home), vault)
         pushing = Pushing(outbound, letters, settings.push_patience, ready=listening) if settings.pushes else None
@@ -204,9 +211,21 @@ async def open_app(
                 trouble=lambda: bus.trouble,
             )
             switchboard.serve(runtime.enlisting)
-            _keep_up(stack, switchboard)
+            directory.serve(runtime.enlisting)
+            _keep_up(stack, switchboard, directory)
             at = await _listen(stack, "--http", settings.http, health.serve(vitals))
-            yield App(at, None, _url(at), settings.store_name, runtime, draining, switchboard, certificates, at_metrics)
+            yield App(
+                at,
+                None,
+                _url(at),
+                settings.store_name,
+                runtime,
+                draining,
+                switchboard,
+                directory,
+                certificates,
+                at_metrics,
+            )
             return
         security = await stack.enter_async_context(
             open_security(
@@ -236,8 +255,9 @@ async def open_app(
             await _keep_signed(stack, signing, cards)
         runtime.enlisting.show(cards.show, cards.hide)
         switchboard.serve(runtime.enlisting)
+        directory.serve(runtime.enlisting)
         if lock is None:  # others may serve the store, and have workers
-            _keep_up(stack, switchboard)
+            _keep_up(stack, switchboard, directory)
         store.blobs.served_at(lambda: home or cards.url(None))
         over_grpc = Options(
             host=settings.grpc.host,
@@ -291,6 +311,7 @@ async def open_app(
                 runtime.redelivery,
                 switchboard,
                 signing,
+                directory,
             ),
         )
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
@@ -300,7 +321,16 @@ async def open_app(
             lock.tell(http=_url(at_http), grpc=str(at_grpc))
         public = settings.public_url or _url(at_http)
         yield App(
-            at_http, at_grpc, public, settings.store_name, runtime, draining, switchboard, certificates, at_metrics
+            at_http,
+            at_grpc,
+            public,
+            settings.store_name,
+            runtime,
+            draining,
+            switchboard,
+            directory,
+            certificates,
+            at_metrics,
         )
 
 
@@ -316,10 +346,31 @@ async def _switchboard(store: Store, settings: Settings, agents: Sequence[Agent]
     return Switchboard(store.roster, known, clock=milliseconds, frame_bytes=settings.message_bytes)
 
 
-def _keep_up(stack: AsyncExitStack, switchboard: Switchboard) -> None:
-    """Knows the agents of workers at other servers on the same store, until the stack is left."""
-    looking = asyncio.create_task(switchboard.keep_up(), name="roster of workers")
-    stack.callback(looking.cancel)
+async def _directory(
+    stack: AsyncExitStack, store: Store, settings: Settings, vault: Vault, agents: Sequence[Agent]
+) -> Directory:
+    """The agents upstream. Raises SettingsError, StartError."""
+    bounds = replace(BOUNDS, answer=settings.upstream_bytes, silence=settings.upstream_silence)
+    outlet = guard(settings, per_host=0)
+    stack.push_async_callback(outlet.close)
+    means = Means(outlet, settings.outbound_ca, bounds)
+    directory = Directory(means, store.upstreams, vault, clock=milliseconds)
+    stack.push_async_callback(directory.close)
+    try:
+        await directory.begin([with_token(one) for one in settings.upstream], [agent.spec.id for agent in agents])
+    except OSError as error:
+        raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"--upstream: token_file: {error}") from error
+    except Unusable as error:
+        raise StartError(f"--upstream: {error}") from error
+    return directory
+
+
+def _keep_up(stack: AsyncExitStack, switchboard: Switchboard, directory: Directory) -> None:
+    """Knows the agents of workers at other servers on the same store, and those upstream, until the stack is left."""
+    for what, looking in (("roster of workers", switchboard.keep_up()), ("agents upstream", directory.keep_up())):
+        stack.callback(asyncio.create_task(looking, name=what).cancel)
 
 
 async def _keep_signed(stack: AsyncExitStack, signing: SigningKeys, cards: Cards) -> None:
@@ -353,7 +404,7 @@ def _certificates(stack: AsyncExitStack, settings: Settings) -> CertificateFiles
     return certificates
 
 
-def guard(settings: Settings) -> Outbound:
+def guard(settings: Settings, *, per_host: int = PER_HOST) -> Guard:
     """The one way out of this process. Raises SettingsError."""
     rules = targets.Rules(
         Reach(settings.outbound_allow, loopback=settings.is_loopback),
@@ -361,7 +412,7 @@ def guard(settings: Settings) -> Outbound:
         ports=settings.outbound_ports,
     )
     try:
-        return Guard(rules, ca=settings.outbound_ca)
+        return Guard(rules, ca=settings.outbound_ca, per_host=per_host)
     except OSError as error:
         raise SettingsError(f"--outbound-ca: {settings.outbound_ca} holds no certificates in PEM: {error}") from error
 

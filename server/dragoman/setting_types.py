@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, PlainSerializer
 from pydantic_settings import NoDecode
 
-from dragoman.core import executors, isolation, issuers, quotas
+from dragoman.core import executors, isolation, issuers, quotas, upstreams
 from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
 from dragoman.core.executors import Executor
@@ -18,6 +18,7 @@ from dragoman.core.isolation import Isolation
 from dragoman.core.issuers import Issuer
 from dragoman.core.retention import Rules, parse_ages
 from dragoman.core.targets import parse_port
+from dragoman.core.upstreams import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ def _agent_limits(value: object) -> object:
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_agent_limits)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
+Upstreams = Annotated[tuple[Upstream, ...], NoDecode, BeforeValidator(upstreams.entries)]
 Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(issuers.read)]
 Executors = Annotated[tuple[Executor, ...], NoDecode, BeforeValidator(executors.read)]
 Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]

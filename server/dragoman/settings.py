@@ -56,6 +56,7 @@ from dragoman.setting_types import (
     Ports,
     Retention,
     Seconds,
+    Upstreams,
 )
 
 __all__ = ["Address", "Settings", "SettingsError", "load"]
@@ -102,6 +103,12 @@ class Settings(BaseSettings):
     """A `.py` file or a module with agents."""
     workers_only: bool = False
     """There are no agents but those of workers."""
+    upstream: Upstreams = ()
+    """Agents elsewhere that speak A2A themselves, and that this server stands in front of."""
+    upstream_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024), ge=1024)
+    """Bytes of one answer, or one event, of such an agent."""
+    upstream_silence: Seconds = 120.0
+    """Seconds without a byte after which a call to such an agent is taken for broken."""
     role: Literal["all", "server", "worker"] = "all"
     """`server`: takes requests and leaves APP's turns to others; `worker`: runs APP's agents and takes no requests."""
     processes: int = Field(default=1, ge=1, le=256)
@@ -338,8 +345,9 @@ class Settings(BaseSettings):
 
     @property
     def own_app(self) -> str:
-        """APP, or nothing on a server that has only agents of workers, or executors where nobody named an APP."""
-        return "" if self.workers_only or (self.executor and "app" not in self.model_fields_set) else self.app
+        """APP; nothing on a server that has only agents of workers, or others and no APP was asked for."""
+        others = self.upstream or self.executor
+        return "" if self.workers_only or (others and "app" not in self.model_fields_set) else self.app
 
     @property
     def pushes(self) -> bool:

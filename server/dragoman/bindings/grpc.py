@@ -30,6 +30,7 @@ from dragoman.bindings import (
     ops_push,
     ops_signing,
     ops_upkeep,
+    ops_upstreams,
     ops_workers,
     versions,
 )
@@ -44,7 +45,7 @@ from dragoman.bindings.tally import GRPC
 from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller
 from dragoman.core.shared import form
-from dragoman.ports import SigningKeys, Switchboard
+from dragoman.ports import Directory, SigningKeys, Switchboard
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
 from dragoman.runtime.keyring import Keyring
@@ -78,6 +79,7 @@ async def serve(
     redelivery: Redelivery | None = None,
     switchboard: Switchboard | None = None,
     signing: SigningKeys | None = None,
+    directory: Directory | None = None,
 ) -> AsyncIterator[Bound]:
     """Serves both packages, health and reflection over gRPC.
 
@@ -115,6 +117,8 @@ async def serve(
         server.add_generic_rpc_handlers((ops_keys.handler(keyring, operations.check_here, refuse),))
     if signing is not None:
         server.add_generic_rpc_handlers((ops_signing.handler(signing, operations.check_here, refuse),))
+    if directory is not None:
+        server.add_generic_rpc_handlers((ops_upstreams.handler(directory, operations.check_here, refuse),))
     names.append(ops_calls.SERVICE.full_name)
     if switchboard is not None:
         server.add_generic_rpc_handlers((dialling.handler(switchboard, options, refuse, streams),))

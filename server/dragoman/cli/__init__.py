@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import keys, push, serve, signing, tasks, upkeep, worker, workers
+from dragoman.cli import agents, keys, push, serve, signing, tasks, upkeep, worker, workers
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -19,6 +19,8 @@ Run agents in processes of their own:  `dragoman worker agents.py --server HOST:
 Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `cancel`
 
 Look after its store:  `purge`,  `export`,  `backup`,  `restore`
+
+Stand in front of other A2A agents:  `agents add`,  `agents list`,  `agents remove`
 
 Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
 Change the keys with which it signs:  `signing list`,  `signing rotate`,  `signing withdraw`
@@ -60,6 +62,7 @@ def _dragoman(
 serve.register(cli)
 tasks.register(cli)
 upkeep.register(cli)
+agents.register(cli)
 keys.register(cli)
 push.register(cli)
 signing.register(cli)

@@ -55,11 +55,13 @@ def serve(
 
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 
+    `dragoman serve --upstream https://agents.example.com/weather`  in front of another A2A agent
+
     `dragoman serve --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
 
     `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  https and grpcs
     """
-    given = {**said, "app": app, "issuers": said["issuers"] or None, "executor": said["executor"] or None}
+    given = {**{name: None if value == [] else value for name, value in said.items()}, "app": app}
     if reload:
         from dragoman.cli.reload import app_of, supervise
 

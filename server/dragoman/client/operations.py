@@ -15,6 +15,7 @@ from dragoman.client.failure import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
+from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
 M = TypeVar("M", bound=Message)
@@ -47,6 +48,10 @@ class Operator:
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
         """Erases tasks. Waits as long as it takes."""
         return await self._unary("Purge", request, ops.PurgeResponse)
+
+    async def list_agents(self, request: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
+        """The agents, the root agent first."""
+        return await self._unary("ListAgents", request, ops.ListAgentsResponse)
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Where a task stands."""
@@ -97,6 +102,18 @@ class Operator:
     ) -> signing.WithdrawSigningKeyResponse:
         """Takes a signing key away."""
         return await self._unary("WithdrawSigningKey", request, signing.WithdrawSigningKeyResponse)
+
+    async def list_upstreams(self, request: upstreams.ListUpstreamsRequest) -> upstreams.ListUpstreamsResponse:
+        """The agents upstream, and how it stands with them."""
+        return await self._unary("ListUpstreams", request, upstreams.ListUpstreamsResponse)
+
+    async def add_upstream(self, request: upstreams.AddUpstreamRequest) -> upstreams.AddUpstreamResponse:
+        """Stands in front of one more agent."""
+        return await self._unary("AddUpstream", request, upstreams.AddUpstreamResponse)
+
+    async def remove_upstream(self, request: upstreams.RemoveUpstreamRequest) -> upstreams.RemoveUpstreamResponse:
+        """Stands in front of an agent no longer."""
+        return await self._unary("RemoveUpstream", request, upstreams.RemoveUpstreamResponse)
 
     def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
         """Everything that is kept of a task."""

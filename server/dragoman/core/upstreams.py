@@ -111,10 +111,10 @@ def entries(value: object) -> object:
     return tuple(made)
 
 
-def written(upstream: Upstream) -> bytes:
+def written(upstream: Upstream) -> str:
     """One as it is kept, with its credentials: what `read` takes, as JSON."""
     table = {"url": upstream.url, "id": upstream.id, "headers": dict(upstream.headers)}
-    return json.dumps({**table, "turns": upstream.turns, "time_limit": upstream.time_limit}).encode()
+    return json.dumps({**table, "turns": upstream.turns, "time_limit": upstream.time_limit})
 
 
 def id_for(upstream: Upstream, name: str) -> str:

@@ -15,7 +15,7 @@ class Added:
 
     agent: str
     entry: bytes
-    """What was said of it, as JSON (`core.upstreams.written`). It holds credentials."""
+    """What was said of it, as JSON (`core.upstreams.written`), sealed where there are keys for that."""
     since: int
     """When, in milliseconds since the epoch, and the caller's."""
 

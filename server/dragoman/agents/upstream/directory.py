@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from dragoman.agents.upstream import reading
@@ -20,7 +21,7 @@ from dragoman.agents.values import NewId
 from dragoman.core.errors import AgentTaken, InvalidParams, Unavailable
 from dragoman.core.upstreams import Upstream, read, written
 from dragoman.entropy import ENTROPY
-from dragoman.ports import Added, Enlist, Standing, Upstreams
+from dragoman.ports import Added, Enlist, Standing, Upstreams, Vault
 
 log = logging.getLogger("dragoman.upstream")
 
@@ -61,14 +62,17 @@ class Directory:
         self,
         means: Means,
         store: Upstreams,
+        vault: Vault,
         *,
         clock: Callable[[], int],
         seconds: Callable[[], float] = time.monotonic,
         new_id: NewId = ENTROPY.hex,
     ) -> None:
-        """`clock` gives milliseconds since the epoch, `seconds` those of a clock that never goes back."""
+        """`vault` seals credentials. `clock` gives milliseconds since the epoch, `seconds` those of a clock that never
+        goes back."""
         self._means = means
         self._store = store
+        self._vault = vault
         self._clock = clock
         self._seconds = seconds
         self._new_id = new_id
@@ -88,9 +92,8 @@ class Directory:
 
         One that is not there is served all the same, if it is known what it is called. Raises Unusable.
         """
-        kept = await self._store.list()
-        tries = [self._try(upstream) for upstream in named]
-        results = await asyncio.gather(*tries, *(self._try(_entry(one)) for one in kept))
+        kept = [one for added in await self._store.list() if (one := self._entry(added)) is not None]
+        results = await asyncio.gather(*map(self._try, (*named, *kept)))
         for upstream, result in zip(named, results[: len(named)], strict=True):
             if isinstance(result, CallFailed) and not (upstream.id and _may_pass(result)):
                 hint = (
@@ -104,10 +107,10 @@ class Directory:
                 raise Unusable(f'{upstream.place}: "{id}" is another agent here; give it an id of its own, as ID=URL')
             self._join(replace(upstream, id=id), result, settings=True)
         for one, result in zip(kept, results[len(named) :], strict=True):
-            if one.agent in taken or one.agent in self._members:
-                log.warning("agent %s, which was added, is not served: its id is another's now", one.agent)
+            if one.id in taken or one.id in self._members:
+                log.warning("agent %s, which was added, is not served: its id is another's now", one.id)
             else:
-                self._join(_entry(one), result, settings=False)
+                self._join(one, result, settings=False)
 
     def serve(self, enlist: Enlist) -> None:
         """Makes agents known there from now on, and looks after those that there are."""
@@ -158,6 +161,15 @@ class Directory:
         except TimeoutError:
             return Away(f"its card was not there within {PATIENCE:g} s")
 
+    def _entry(self, added: Added) -> Upstream | None:
+        """What the store has; None, with a line in the log, for what cannot be read."""
+        try:
+            text = self._vault.open(added.entry.decode(), _about(added.agent))
+            return replace(read(json.loads(text)), id=added.agent)
+        except ValueError as error:
+            log.error("agent %s, which was added, is not served: %s", added.agent, error)
+            return None
+
     # What operators ask -----------------------------------------------------------------------------------------
 
     async def add(self, upstream: Upstream) -> Standing:
@@ -170,7 +182,8 @@ class Directory:
         id = found.spec.id
         upstream = replace(upstream, id=id)
         assert self._enlist is not None
-        if self._enlist.knows(id) or not await self._store.add(Added(id, written(upstream), self._clock())):
+        entry = self._vault.seal(written(upstream), _about(id)).encode()
+        if self._enlist.knows(id) or not await self._store.add(Added(id, entry, self._clock())):
             raise AgentTaken(f'id: "{id}" is an agent of this server; choose another id')
         member = self._join(upstream, found, settings=False)
         await self._enlist.enlist(member.agent)
@@ -284,7 +297,9 @@ class Directory:
         for name, one in kept.items():
             if name in self._members or self._enlist.knows(name):
                 continue
-            upstream = _entry(one)
+            upstream = self._entry(one)
+            if upstream is None:
+                continue
             result = await self._try(upstream)
             if name in self._members or self._enlist.knows(name):
                 continue  # meanwhile
@@ -293,8 +308,17 @@ class Directory:
             self._keep(member)
 
 
-def _entry(added: Added) -> Upstream:
-    return replace(read(json.loads(added.entry)), id=added.agent)
+def _about(agent: str) -> str:
+    """What an entry in the store is sealed for."""
+    return f"upstream {agent}"
+
+
+def with_token(upstream: Upstream) -> Upstream:
+    """One with the token that is in its file. Raises OSError, ValueError."""
+    if not upstream.token_file:
+        return upstream
+    token = Path(upstream.token_file).read_text("utf-8").strip()
+    return replace(upstream, headers={**upstream.headers, **read({"url": upstream.url, "token": token}).headers})
 
 
 def _may_pass(failed: CallFailed) -> bool:

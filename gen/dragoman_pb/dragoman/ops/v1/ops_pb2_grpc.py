@@ -6,6 +6,7 @@ import warnings
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
 from ....dragoman.ops.v1 import signing_pb2 as dragoman_dot_ops_dot_v1_dot_signing__pb2
+from ....dragoman.ops.v1 import upstreams_pb2 as dragoman_dot_ops_dot_v1_dot_upstreams__pb2
 from ....dragoman.ops.v1 import workers_pb2 as dragoman_dot_ops_dot_v1_dot_workers__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -103,6 +104,21 @@ class OpsServiceStub:
                 '/dragoman.ops.v1.OpsService/ForgetAgent',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.FromString,
+                _registered_method=True)
+        self.ListUpstreams = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListUpstreams',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.ListUpstreamsRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.ListUpstreamsResponse.FromString,
+                _registered_method=True)
+        self.AddUpstream = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/AddUpstream',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.AddUpstreamRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.AddUpstreamResponse.FromString,
+                _registered_method=True)
+        self.RemoveUpstream = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/RemoveUpstream',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.RemoveUpstreamRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.RemoveUpstreamResponse.FromString,
                 _registered_method=True)
         self.ListSigningKeys = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/ListSigningKeys',
@@ -229,6 +245,30 @@ class OpsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListUpstreams(self, request, context):
+        """Lists the agents upstream: agents elsewhere that speak A2A themselves, and that this server stands in front of.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddUpstream(self, request, context):
+        """Stands in front of one more agent, also after a restart; other servers on the store follow within some seconds.
+        Answers INVALID_ARGUMENT for one whose card cannot be used or that may not be called, UNAVAILABLE for one that is
+        not there, ALREADY_EXISTS when its id is that of another agent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveUpstream(self, request, context):
+        """Stands in front of an agent no longer: it is served no more, what waits for it ends as FAILED, and turns that it
+        has may end. Answers INVALID_ARGUMENT for one that nobody added.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListSigningKeys(self, request, context):
         """Lists the keys with which the server signs push notifications and cards, as far as they are shown.
         """
@@ -319,6 +359,21 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.ForgetAgent,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.SerializeToString,
+            ),
+            'ListUpstreams': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUpstreams,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.ListUpstreamsRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.ListUpstreamsResponse.SerializeToString,
+            ),
+            'AddUpstream': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddUpstream,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.AddUpstreamRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.AddUpstreamResponse.SerializeToString,
+            ),
+            'RemoveUpstream': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveUpstream,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.RemoveUpstreamRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_upstreams__pb2.RemoveUpstreamResponse.SerializeToString,
             ),
             'ListSigningKeys': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSigningKeys,
@@ -689,6 +744,87 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/ForgetAgent',
             dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_workers__pb2.ForgetAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUpstreams(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListUpstreams',
+            dragoman_dot_ops_dot_v1_dot_upstreams__pb2.ListUpstreamsRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_upstreams__pb2.ListUpstreamsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddUpstream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/AddUpstream',
+            dragoman_dot_ops_dot_v1_dot_upstreams__pb2.AddUpstreamRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_upstreams__pb2.AddUpstreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveUpstream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/RemoveUpstream',
+            dragoman_dot_ops_dot_v1_dot_upstreams__pb2.RemoveUpstreamRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_upstreams__pb2.RemoveUpstreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
+from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
 from grpc import aio as _aio
 import abc as _abc_1
@@ -84,6 +85,17 @@ class OpsServiceStub:
     it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
     while workers of it are there, and for an agent that no worker had.
     """
+    ListUpstreams: _grpc.UnaryUnaryMultiCallable[_upstreams_pb2.ListUpstreamsRequest, _upstreams_pb2.ListUpstreamsResponse]
+    """Lists the agents upstream: agents elsewhere that speak A2A themselves, and that this server stands in front of."""
+    AddUpstream: _grpc.UnaryUnaryMultiCallable[_upstreams_pb2.AddUpstreamRequest, _upstreams_pb2.AddUpstreamResponse]
+    """Stands in front of one more agent, also after a restart; other servers on the store follow within some seconds.
+    Answers INVALID_ARGUMENT for one whose card cannot be used or that may not be called, UNAVAILABLE for one that is
+    not there, ALREADY_EXISTS when its id is that of another agent.
+    """
+    RemoveUpstream: _grpc.UnaryUnaryMultiCallable[_upstreams_pb2.RemoveUpstreamRequest, _upstreams_pb2.RemoveUpstreamResponse]
+    """Stands in front of an agent no longer: it is served no more, what waits for it ends as FAILED, and turns that it
+    has may end. Answers INVALID_ARGUMENT for one that nobody added.
+    """
     ListSigningKeys: _grpc.UnaryUnaryMultiCallable[_signing_pb2.ListSigningKeysRequest, _signing_pb2.ListSigningKeysResponse]
     """Lists the keys with which the server signs push notifications and cards, as far as they are shown."""
     RotateSigningKey: _grpc.UnaryUnaryMultiCallable[_signing_pb2.RotateSigningKeyRequest, _signing_pb2.RotateSigningKeyResponse]
@@ -147,6 +159,17 @@ class OpsServiceAsyncStub(OpsServiceStub):
     """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
     it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
     while workers of it are there, and for an agent that no worker had.
+    """
+    ListUpstreams: _aio.UnaryUnaryMultiCallable[_upstreams_pb2.ListUpstreamsRequest, _upstreams_pb2.ListUpstreamsResponse]  # type: ignore[assignment]
+    """Lists the agents upstream: agents elsewhere that speak A2A themselves, and that this server stands in front of."""
+    AddUpstream: _aio.UnaryUnaryMultiCallable[_upstreams_pb2.AddUpstreamRequest, _upstreams_pb2.AddUpstreamResponse]  # type: ignore[assignment]
+    """Stands in front of one more agent, also after a restart; other servers on the store follow within some seconds.
+    Answers INVALID_ARGUMENT for one whose card cannot be used or that may not be called, UNAVAILABLE for one that is
+    not there, ALREADY_EXISTS when its id is that of another agent.
+    """
+    RemoveUpstream: _aio.UnaryUnaryMultiCallable[_upstreams_pb2.RemoveUpstreamRequest, _upstreams_pb2.RemoveUpstreamResponse]  # type: ignore[assignment]
+    """Stands in front of an agent no longer: it is served no more, what waits for it ends as FAILED, and turns that it
+    has may end. Answers INVALID_ARGUMENT for one that nobody added.
     """
     ListSigningKeys: _aio.UnaryUnaryMultiCallable[_signing_pb2.ListSigningKeysRequest, _signing_pb2.ListSigningKeysResponse]  # type: ignore[assignment]
     """Lists the keys with which the server signs push notifications and cards, as far as they are shown."""
@@ -286,6 +309,35 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
         it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
         while workers of it are there, and for an agent that no worker had.
+        """
+
+    @_abc_1.abstractmethod
+    def ListUpstreams(
+        self,
+        request: _upstreams_pb2.ListUpstreamsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_upstreams_pb2.ListUpstreamsResponse, _abc.Awaitable[_upstreams_pb2.ListUpstreamsResponse]]:
+        """Lists the agents upstream: agents elsewhere that speak A2A themselves, and that this server stands in front of."""
+
+    @_abc_1.abstractmethod
+    def AddUpstream(
+        self,
+        request: _upstreams_pb2.AddUpstreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_upstreams_pb2.AddUpstreamResponse, _abc.Awaitable[_upstreams_pb2.AddUpstreamResponse]]:
+        """Stands in front of one more agent, also after a restart; other servers on the store follow within some seconds.
+        Answers INVALID_ARGUMENT for one whose card cannot be used or that may not be called, UNAVAILABLE for one that is
+        not there, ALREADY_EXISTS when its id is that of another agent.
+        """
+
+    @_abc_1.abstractmethod
+    def RemoveUpstream(
+        self,
+        request: _upstreams_pb2.RemoveUpstreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_upstreams_pb2.RemoveUpstreamResponse, _abc.Awaitable[_upstreams_pb2.RemoveUpstreamResponse]]:
+        """Stands in front of an agent no longer: it is served no more, what waits for it ends as FAILED, and turns that it
+        has may end. Answers INVALID_ARGUMENT for one that nobody added.
         """
 
     @_abc_1.abstractmethod
