@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -20,9 +21,12 @@ from tests.workers.process import working
 from tests.workers.reading import NOW, said, texts, until, until_said
 from typer.testing import CliRunner
 
+from dragoman.app import open_app
 from dragoman.cli import cli
 from dragoman.client import Client, message
 from dragoman.core import states
+from dragoman.loading import LoadError
+from dragoman.settings import Settings, SettingsError, load
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 DESK: Final = Path(__file__).parent / "stand_in" / "desk.py"
@@ -172,22 +176,35 @@ async def test_a_worker_may_host_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("said", "text"),
     [
-        (("--executor", "no_such_module:X"), 'error: --executor no_such_module:X: there is no module "no_such_module"'),
-        (("--executor", f"{DESK}:Another"), "the class Another needs arguments that nobody gives it: model"),
-        (("--executor", f"{DESK}:said"), "the function said needs arguments that nobody gives it: text"),
-        (("--executor", f"{DESK}:DeskWorker", "--executor-python", "/no/python"), "/no/python cannot be started"),
-        (("--executor", "desk"), '"desk" is not [ID=]MODULE:NAME'),
-        (("--executor", f"playground={DESK}:DeskWorker", "dragoman.playground"), "has the id of an agent of APP"),
+        ({"executor": "no_such_module:X"}, '--executor no_such_module:X: there is no module "no_such_module"'),
+        ({"executor": f"{DESK}:Another"}, "the class Another needs arguments that nobody gives it: model"),
+        ({"executor": f"{DESK}:said"}, "the function said needs arguments that nobody gives it: text"),
+        ({"executor": f"{DESK}:DeskWorker", "executor_python": "/no/python"}, "/no/python cannot be started"),
     ],
 )
-def test_what_gives_no_executor_ends_the_server_with_a_reason(
-    tmp_path: Path, words: tuple[str, ...], text: str
-) -> None:
-    with serving(*words, cwd=tmp_path, ready=False, text=True) as server:
+async def test_what_gives_no_executor_is_told_at_the_start(tmp_path: Path, said: dict[str, str], text: str) -> None:
+    with pytest.raises(LoadError, match=re.escape(text)):
+        async with open_app(settings(tmp_path, **said)):
+            pass
+
+
+async def test_an_id_that_the_app_has_is_refused(tmp_path: Path) -> None:
+    said = {"app": "dragoman.playground", "executor": f"playground={DESK}:DeskWorker"}
+    with pytest.raises(SettingsError, match="has the id of an agent of APP"):
+        async with open_app(settings(tmp_path, **said)):
+            pass
+
+
+def settings(folder: Path, **said: str) -> Settings:
+    return load({"store": f"sqlite:///{folder}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **said})
+
+
+def test_a_server_that_has_no_executor_ends_with_the_reason(tmp_path: Path) -> None:
+    with serving("--executor", "no_such_module:X", cwd=tmp_path, ready=False, text=True) as server:
+        assert 'error: --executor no_such_module:X: there is no module "no_such_module"' in server.err.rest()
         assert server.ends() == 2
-        assert text in server.err.rest()
 
 
 def test_a_worker_without_anything_to_run_is_told_so() -> None:
