@@ -65,6 +65,9 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     }
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
     values |= {"executor": "a.b:C", "executor_retries": "3"}
+    values |= {"tls_client_grants": "a=operator", "tls_client_principal": "uri"}
+    if name == "sign_cards":
+        monkeypatch.setenv("DRAGOMAN_PUBLIC_URL", "https://a.example")
     if name in ("public_agents", "private_pages"):
         monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")
     value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4095")

@@ -30,7 +30,7 @@ from dragoman.core.card import AgentSpec
 from dragoman.core.enforced import enforced
 from dragoman.core.errors import Unavailable
 from dragoman.core.identity import Doorway
-from dragoman.foundation import StartError, check_role, open_bus, open_store, trouble
+from dragoman.foundation import StartError, check_role, open_bus, open_store, open_tls, trouble
 from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import load_agents
 from dragoman.observing import Numbers
@@ -38,7 +38,7 @@ from dragoman.ports import Agent, Authenticator, Outbound, Store, Vault
 from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.keyring import Keyring
 from dragoman.security.card_signing import CardSigner
-from dragoman.security.certificates import CertificateFiles, Unfit
+from dragoman.security.certificates import CertificateFiles
 from dragoman.security.opening import open_security
 from dragoman.security.outbound import PER_HOST, Guard
 from dragoman.security.signing import LetterSigner
@@ -151,7 +151,7 @@ async def open_app(
         root = settings.root or (switchboard.eldest if settings.workers_only and not own else "")
         _check_names(settings, agents)
         bus = await open_bus(stack, settings, store.epoch)
-        certificates = _certificates(stack, settings)
+        certificates, holders = open_tls(stack, settings)
         if outbound is None:
             outbound = guard(settings)
             stack.push_async_callback(outbound.close)
@@ -234,6 +234,7 @@ async def open_app(
                 issuers=settings.issuers,
                 outbound=outbound,
                 clock=milliseconds,
+                holders=holders,
             )
         )
         authenticator = authenticator or security.authenticator
@@ -245,7 +246,10 @@ async def open_app(
             public_grpc=settings.public_grpc,
             trusted_proxies=settings.trusted_proxies,
             enforced=enforced(
-                token=bool(settings.token.get_secret_value()), keys=settings.api_keys, issuers=settings.issuers
+                token=bool(settings.token.get_secret_value()),
+                keys=settings.api_keys,
+                issuers=settings.issuers,
+                certificates=settings.tls_client_ca is not None,
             ),
             doorway=doorway,
             push=settings.push,
@@ -268,6 +272,7 @@ async def open_app(
             certificates=certificates,
             connections=settings.connections,
             authenticator=authenticator,
+            holders=holders,
             doorway=doorway,
             private_pages=settings.private_pages,
             refusals=refusals,
@@ -283,6 +288,7 @@ async def open_app(
             certificates=certificates,
             connections=settings.connections,
             authenticator=authenticator,
+            holders=holders,
             doorway=doorway,
             private_pages=settings.private_pages,
             refusals=refusals,
@@ -387,21 +393,6 @@ def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:
     for name, said in (("isolation", settings.isolation.particular), ("agent_limits", settings.agent_limits)):
         if unknown := sorted(set(said) - known):
             raise SettingsError(f'{name}: no agent "{unknown[0]}" here; there are {", ".join(sorted(known))}')
-
-
-def _certificates(stack: AsyncExitStack, settings: Settings) -> CertificateFiles | None:
-    """The servers' certificate, watched until the stack is left. Raises SettingsError."""
-    if settings.tls_cert is None or settings.tls_key is None:
-        if settings.tls_cert or settings.tls_key:
-            raise SettingsError("--tls-cert, --tls-key: a certificate and its key belong together; set both, or none")
-        return None
-    try:
-        certificates = CertificateFiles(settings.tls_cert, settings.tls_key)
-    except Unfit as error:
-        raise SettingsError(f"--tls-cert, --tls-key: {error}") from error
-    watching = asyncio.create_task(certificates.watch(), name="certificates")
-    stack.callback(watching.cancel)
-    return certificates
 
 
 def guard(settings: Settings, *, per_host: int = PER_HOST) -> Guard:

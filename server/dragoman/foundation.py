@@ -1,22 +1,29 @@
-"""What a server stands on: the lock, the store and the bus, opened as the settings say.
+"""What a server stands on: the lock, the store, the bus and its certificates, opened as the settings say.
 
 Only here, in `app` and in `offline` adapters have names.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dragoman.bus.local import LocalBus
+from dragoman.core.holders import Holders
 from dragoman.lock import StoreInUseError, StoreLock, hold
 from dragoman.ports import Bus, Store
+from dragoman.security.certificates import CertificateFiles, Unfit
+from dragoman.security.mutual import open_certificates
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew, Sizes
 from dragoman.stores.sqlite.backup import Damaged
 from dragoman.stores.sqlite.trouble import explain
+
+if TYPE_CHECKING:
+    from dragoman.security.client_certificates import CertificateCheck
 
 
 class StartError(Exception):
@@ -98,3 +105,33 @@ async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus
     except nats.BadAddress as error:
         raise SettingsError(f"--bus: {error}") from None
     return await stack.enter_async_context(nats.open_bus(here, address, prefix=settings.bus_prefix, epoch=epoch))
+
+
+def open_tls(stack: AsyncExitStack, settings: Settings) -> tuple[CertificateFiles | None, CertificateCheck | None]:
+    """The servers' certificate, watched until the stack is left, and who knows callers by theirs.
+
+    Raises SettingsError.
+    """
+    said = {"--tls-client-revoked": settings.tls_client_revoked, "--tls-client-grants": settings.tls_client_grants}
+    if settings.tls_client_ca is None and (idle := [name for name, value in said.items() if value]):
+        raise SettingsError(f"{idle[0]}: means nothing without --tls-client-ca")
+    if settings.tls_cert is None or settings.tls_key is None:
+        if settings.tls_cert or settings.tls_key:
+            raise SettingsError("--tls-cert, --tls-key: a certificate and its key belong together; set both, or none")
+        if settings.tls_client_ca:
+            raise SettingsError("--tls-client-ca: needs encrypted ports; add --tls-cert and --tls-key")
+        return None, None
+    try:
+        certificates, holders = open_certificates(
+            settings.tls_cert,
+            settings.tls_key,
+            clients=settings.tls_client_ca,
+            revoked=settings.tls_client_revoked,
+            holders=Holders(settings.tls_client_principal, settings.tls_client_grants),
+        )
+    except Unfit as error:
+        names = "--tls-cert, --tls-key" + (", --tls-client-ca, --tls-client-revoked" if settings.tls_client_ca else "")
+        raise SettingsError(f"{names}: {error}") from error
+    watching = asyncio.create_task(certificates.watch(), name="certificates")
+    stack.callback(watching.cancel)
+    return certificates, holders

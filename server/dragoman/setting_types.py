@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, PlainSerializer
 from pydantic_settings import NoDecode
 
-from dragoman.core import executors, isolation, issuers, quotas, upstreams
+from dragoman.core import executors, holders, isolation, issuers, quotas, upstreams
 from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
 from dragoman.core.executors import Executor
@@ -118,6 +118,7 @@ def _agent_limits(value: object) -> object:
     return quotas.parse(value) if isinstance(value, str | Mapping) else value
 
 
+ClientGrants = Annotated[Mapping[str, frozenset[str]], NoDecode, BeforeValidator(holders.parse_grants)]
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_agent_limits)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]

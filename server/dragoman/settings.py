@@ -32,6 +32,7 @@ from pydantic_settings import (
 from dragoman.bindings.serving import CONNECTIONS
 from dragoman.core import apikeys
 from dragoman.core.executors import TURNS
+from dragoman.core.holders import Part
 from dragoman.core.isolation import Isolation
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.core.names import AGENT_ID
@@ -47,6 +48,7 @@ from dragoman.setting_types import (
     AllowList,
     Bind,
     BindOrNot,
+    ClientGrants,
     Executors,
     Issuers,
     Limit,
@@ -79,15 +81,21 @@ def without_password(url: str) -> str:
     return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", url))
 
 
+_WAYS: Final = "--api-keys, --issuers, --tls-client-ca, --token"
+
+
 def _asks(said: Mapping[str, Any]) -> bool:
     """Whether a setting makes callers say who they are."""
     token = said.get("token", SecretStr(""))
-    return bool(token.get_secret_value() or said.get("api_keys") or said.get("issuers"))
+    ways = ("api_keys", "issuers", "tls_client_ca")
+    return bool(token.get_secret_value() or any(said.get(way) for way in ways))
 
 
 def _needs_authentication(value: T, info: ValidationInfo) -> T:
     if value and not _asks(info.data):
-        raise ValueError("means nothing where nobody is asked who they are; add --api-keys, --issuers or --token")
+        raise ValueError(
+            "means nothing where nobody is asked who they are; add --api-keys, --issuers, --tls-client-ca or --token"
+        )
     return value
 
 
@@ -131,6 +139,14 @@ class Settings(BaseSettings):
     """Callers are known by the API keys that `dragoman keys` made."""
     issuers: Issuers = ()
     """Whose tokens (JWT) callers are known by."""
+    tls_client_ca: Path | None = None
+    """Certificates (PEM) of authorities: who shows one of theirs is known by it. Read again when it changes."""
+    tls_client_revoked: Path | None = None
+    """A CRL, or serial numbers, of certificates that count no more. Read again when it changes."""
+    tls_client_principal: Part = "cn"
+    """What of a certificate is its holder's name."""
+    tls_client_grants: ClientGrants = {}
+    """Grants of holders, by principal: a table, or `alice=operator,box1=worker`."""
     public_agents: Names = ()
     """Agents that may be called without credentials where others ask for them; `*` for all."""
     private_pages: bool = False
@@ -256,7 +272,8 @@ class Settings(BaseSettings):
         if not asks:
             raise ValueError(
                 f'"{value}" can be reached from other machines, and nobody is asked who they are; use 127.0.0.1, '
-                "[::1] or localhost, or authentication (--api-keys, --issuers, --token), or allow it with --insecure "
+                "[::1] or localhost, or authentication "
+                f"({_WAYS}), or allow it with --insecure "
                 "(DRAGOMAN_INSECURE=true)"
             )
         if 0 < len(token) < TOKEN_LENGTH:
@@ -357,7 +374,7 @@ class Settings(BaseSettings):
     @property
     def asks(self) -> bool:
         """Whether callers are asked who they are."""
-        return _asks({"token": self.token, "api_keys": self.api_keys, "issuers": self.issuers})
+        return _asks(dict(self))
 
     @property
     def store_path(self) -> Path:

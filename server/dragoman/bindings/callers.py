@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from dragoman.bindings import peers
+from dragoman.bindings.peers import Peer
 from dragoman.bindings.serving import Options
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.identity import NOBODY, Caller, Identity
@@ -17,20 +19,30 @@ from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.runtime.service import TaskService
 
 REQUIRED: Final = "credentials are required: send Authorization: Bearer CREDENTIALS"
+CERTIFICATE: Final = ", or connect with a certificate"
+"""What else there is where callers are asked for theirs."""
 
 _QUOTED: Final = frozenset('"\\')
 
 
-async def identify(headers: Iterable[tuple[str, str]], options: Options, *, public: bool = False) -> Identity:
-    """Who is behind these HTTP headers or gRPC metadata. `public`: what is asked for is everybody's to see.
+async def identify(
+    headers: Iterable[tuple[str, str]], options: Options, peer: Peer, *, public: bool = False
+) -> Identity:
+    """Who is behind these HTTP headers or gRPC metadata, and the connection that they came by.
+
+    Who shows credentials in its headers besides a certificate is who those say, since a proxy may call for others.
+    `public`: what is asked for is everybody's to see.
 
     Raises Unauthenticated for wrong credentials, and for none where some are needed.
     """
     if options.authenticator is None:
         return NOBODY
-    identity = await options.authenticator.authenticate(headers)
+    holder = None
+    if options.holders is not None and (certificate := peers.certificate(peer)):
+        holder = options.holders.identify(certificate)
+    identity = await options.authenticator.authenticate(headers) or holder
     if identity is None and options.doorway.closed and not public:
-        raise Unauthenticated(REQUIRED)
+        raise Unauthenticated(REQUIRED + (CERTIFICATE if options.holders is not None else ""))
     return identity or NOBODY
 
 
@@ -47,14 +59,14 @@ def caller(service: TaskService, tenant: str, identity: Identity, *, public: boo
     return Caller(Owner(scope, seen.principal), agent, seen)
 
 
-async def visitor(headers: Iterable[tuple[str, str]], options: Options, agent: str = "") -> Identity:
+async def visitor(headers: Iterable[tuple[str, str]], options: Options, peer: Peer, agent: str = "") -> Identity:
     """Who looks at a page, or at the card of an agent: anybody, unless the operator keeps them private.
 
     Raises Unauthenticated, PermissionDenied.
     """
     if not options.private_pages:
         return NOBODY
-    identity = await identify(headers, options, public=True)
+    identity = await identify(headers, options, peer, public=True)
     if not identity.known and not (agent and options.doorway.is_public(agent)):
         raise Unauthenticated(REQUIRED)
     if agent and not identity.may_call(DEFAULT_SCOPE, agent):

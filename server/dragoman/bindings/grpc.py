@@ -246,7 +246,7 @@ class _Method:
         for key, value in metadata:
             given.setdefault(key, []).append(value)
         public = row.op.shows_card and not self._options.private_pages
-        identity = await callers.identify(metadata, self._options, public=public)
+        identity = await callers.identify(metadata, self._options, context, public=public)
         versions.check(given.get("a2a-version", ()))
         self._service.admission.ask(identity)
         if row.op.push:

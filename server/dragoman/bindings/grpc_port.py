@@ -43,8 +43,10 @@ def add(server: grpc.aio.Server, address: str, certificates: Certificates | None
     known = certificates.pair
     newer = _newer(certificates, known)
     credentials = grpc.dynamic_ssl_server_credentials(
-        _configuration(known),
+        _configuration(known, certificates.clients),
         newer,  # type: ignore[arg-type]  # None is allowed, and means: as before
+        # gRPC knows no third way: who shows none is either never asked, or not let in.
+        require_client_authentication=bool(certificates.clients),
     )
     return server.add_secure_port(address, credentials)
 
@@ -57,10 +59,10 @@ def _newer(certificates: Certificates, known: Pair) -> Callable[[], grpc.ServerC
         if certificates.pair is known:
             return None
         known = certificates.pair
-        return _configuration(known)
+        return _configuration(known, certificates.clients)
 
     return newer
 
 
-def _configuration(pair: Pair) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)])
+def _configuration(pair: Pair, clients: bytes) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], clients or None)

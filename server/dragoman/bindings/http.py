@@ -218,7 +218,7 @@ class _Site:
         return cards.respond(request, served, vary=vary, private=private)
 
     async def _admit(self, request: web.BaseRequest, agent: str = "") -> None:
-        await callers.visitor(request.headers.items(), self._options, agent)
+        await callers.visitor(request.headers.items(), self._options, request, agent)
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._admit(request)

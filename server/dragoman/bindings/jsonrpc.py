@@ -34,7 +34,7 @@ async def peer_of(request: web.BaseRequest, variables: Mapping[str, str], known:
     """Who calls. Raises Unauthenticated for credentials that are wrong."""
     return Peer(
         tenant=variables.get("tenant", ""),
-        identity=await callers.identify(request.headers.items(), options),
+        identity=await callers.identify(request.headers.items(), options, request),
         versions=tuple(named_versions(request)),
         extensions=extensions.asked(request.headers),
         after=request.headers.get("Last-Event-ID", ""),

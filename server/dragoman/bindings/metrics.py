@@ -41,7 +41,7 @@ async def check_operator(request: web.BaseRequest, options: HttpOptions) -> None
         if not _is_here(request.remote or "") or any(name in request.headers for name in _FORWARDED):
             raise Unauthenticated("this is for operators, on this machine only where nobody is asked who they are")
         return
-    identity = await callers.identify(request.headers.items(), options)
+    identity = await callers.identify(request.headers.items(), options, request)
     if not identity.known:
         raise Unauthenticated(callers.REQUIRED)
     if not identity.operates:

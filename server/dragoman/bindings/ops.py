@@ -76,7 +76,7 @@ class Operations:
         if self._options.authenticator is None:
             return
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-        identity = await callers.identify(metadata, self._options)
+        identity = await callers.identify(metadata, self._options, context)
         if not identity.known:
             raise Unauthenticated("operations are for operators; show who you are")
         if not identity.operates:

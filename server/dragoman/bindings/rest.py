@@ -121,7 +121,7 @@ class Route:
     ) -> web.StreamResponse:
         row, options = self.row, self._options
         public = row.op.shows_card and not options.private_pages
-        identity = await callers.identify(request.headers.items(), options, public=public)
+        identity = await callers.identify(request.headers.items(), options, request, public=public)
         named = versions.check(named_versions(request))
         self._service.admission.ask(identity)
         if row.op.push:

@@ -11,7 +11,7 @@ from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.tally import Tally
 from dragoman.core.identity import OPEN, Doorway
 from dragoman.core.limits import MESSAGE_BYTES
-from dragoman.ports import Authenticator, Blobs
+from dragoman.ports import Authenticator, Blobs, CertificateHolders
 from dragoman.ports.tls import Certificates
 from dragoman.wire.errors import Table
 
@@ -83,6 +83,8 @@ class Options:
     """Open at the same time."""
     authenticator: Authenticator | None = None
     """Who knows callers; without it everyone is `anonymous`."""
+    holders: CertificateHolders | None = None
+    """Who knows callers by their certificates, where those are asked for."""
     doorway: Doorway = OPEN
     """Whom it lets in without credentials."""
     private_pages: bool = False

@@ -125,7 +125,7 @@ class WebSocket:
             access.method = call.method
             dialect = self._calls.dialect(call.method, call.params)
             # The connection may be older than its credentials are good.
-            identity = await callers.identify(request.headers.items(), self._options)
+            identity = await callers.identify(request.headers.items(), self._options, request)
             peer = replace(peer, identity=identity)
             self._calls.ask(peer)  # only now: of several calls that are open, the answer has to say which it is for
             answer = await self._calls.answer(call, peer, access)

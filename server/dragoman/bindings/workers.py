@@ -111,7 +111,7 @@ async def _parsed(frames: AsyncIterator[bytes]) -> AsyncIterator[wk.ConnectReque
 async def _identify(context: Context, options: Options) -> Identity:
     """Who the worker is. Raises Unauthenticated for who does not say so where somebody asks, or is elsewhere."""
     metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-    identity = await callers.identify(metadata, options, public=True)  # to refuse in words of its own
+    identity = await callers.identify(metadata, options, context, public=True)  # to refuse in words of its own
     if options.authenticator is None and not is_here(context):
         raise Unauthenticated(
             "workers dial in from this machine only where nobody is asked who they are; "

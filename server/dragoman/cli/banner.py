@@ -67,6 +67,7 @@ def callers(settings: Settings) -> str:
         return f"nobody is asked who they are; {who}"
     shown = ["API keys"] if settings.api_keys else []
     shown += [f"tokens of {issuer.url}" for issuer in settings.issuers]
+    shown += ["certificates"] if settings.tls_client_ca else []
     shown += ["the bearer token"] if settings.token.get_secret_value() else []
     public = f"; nothing for {', '.join(settings.public_agents)}" if settings.public_agents else ""
     return f"show {', '.join(shown)}{public}"

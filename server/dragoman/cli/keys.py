@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, Token
+from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, Token
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id; a whole key does too.", show_default=False)]
 
@@ -55,6 +55,7 @@ def create(
     ] = "",
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Make an API key and print it. It is shown this once, and kept nowhere.
@@ -82,6 +83,7 @@ def list_keys(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """List API keys, the newest first, without their secrets: nobody has those.
@@ -104,6 +106,7 @@ def rotate(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Give a key another secret and print it. The old one stays good for a while.
@@ -119,7 +122,9 @@ def rotate(
     operate.run(grpc, rotated)
 
 
-def revoke(id: KeyId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, token: Token = "") -> None:
+def revoke(
+    id: KeyId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, cert: Cert = None, token: Token = ""
+) -> None:
     """End a key for good, and the streams that are open under it.
 
     **Example**: `dragoman keys revoke qx4m2ltw7a6e`

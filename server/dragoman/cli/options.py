@@ -91,6 +91,10 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
             Path,
         ),
         Option("tls_key", "PATH", "Its key, without a passphrase.", Path),
+        Option("tls_client_ca", "PATH", "Callers show certificates of these authorities.", Path),
+        Option("tls_client_revoked", "PATH", "Which of those count no more: a CRL, or serial numbers. [none]", Path),
+        Option("tls_client_principal", "cn|uri|dns|email", "What of a certificate names its holder. [cn]"),
+        Option("tls_client_grants", "WHO=GRANT,...", "What holders may besides calling agents: alice=operator. [none]"),
     ),
     "Behind a proxy": (
         Option("public_url", "URL", "What the card says for REST."),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, TaskId, Token
+from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, TaskId, Token
 from dragoman.cli.upkeep import Agent, Principal, Scope
 
 _push = typer.Typer(
@@ -36,6 +36,7 @@ def list_configs(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Show the push configurations of a task with their last tries.
@@ -70,6 +71,7 @@ def redeliver(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Deliver what a receiver has not taken: at once, and also where it was given up (dead letters).

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, Token
+from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, Token
 
 _HELP = """The keys with which a server signs push notifications and cards.
 
@@ -26,7 +26,7 @@ def register(cli: typer.Typer) -> None:
     cli.add_typer(_signing)
 
 
-def list_keys(json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, token: Token = "") -> None:
+def list_keys(json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, cert: Cert = None, token: Token = "") -> None:
     """List the signing keys that are shown, the newest first: next, signing, former.
 
     **Example**: `dragoman signing list`
@@ -49,6 +49,7 @@ def rotate(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Make another signing key.
@@ -76,6 +77,7 @@ def withdraw(
     id: Annotated[str, typer.Argument(metavar="ID", help="The key's id (`kid`).", show_default=False)],
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Show a signing key no more: a former one whose signatures are to count no more, or a new one that is not wanted.

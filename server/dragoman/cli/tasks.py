@@ -43,6 +43,28 @@ Ca = Annotated[
     ),
 ]
 """Holds until the command ends, so commands need not hand it on."""
+
+
+def _show(ctx: typer.Context, cert: Path | None) -> Path | None:
+    if cert is not None:
+        from dragoman.client import trust
+
+        ctx.call_on_close(trust.show(cert))
+    return cert
+
+
+Cert = Annotated[
+    Path | None,
+    typer.Option(
+        "--cert",
+        envvar="DRAGOMAN_CERT",
+        metavar="FILE",
+        callback=_show,
+        help="Your certificate and its key, in one file in PEM, if the server asks for one.",
+        show_default=False,
+    ),
+]
+"""As `Ca`."""
 Token = Annotated[
     str,
     typer.Option(
@@ -116,6 +138,7 @@ def send(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
     url: Annotated[
         str,
@@ -187,6 +210,7 @@ def get(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Show a task as it is now: state, what its agent last said, artifacts.
@@ -209,6 +233,7 @@ def watch(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Follow a task until it ends: what there is of it already, then everything as it happens.
@@ -232,6 +257,7 @@ def list_tasks(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """List an agent's tasks, the one that changed last first.
@@ -246,7 +272,13 @@ def list_tasks(
 
 
 def cancel(
-    task: TaskId, agent: AgentName = "", json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, token: Token = ""
+    task: TaskId,
+    agent: AgentName = "",
+    json: Json = False,
+    grpc: Grpc = LOCAL,
+    ca: Ca = None,
+    cert: Cert = None,
+    token: Token = "",
 ) -> None:
     """Ask for a task to stop.
 
@@ -259,7 +291,9 @@ def cancel(
     talk.run(grpc, talk.cancel(talk.client_over_grpc(grpc, agent, token), task, json=json))
 
 
-def explain(task: TaskId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, token: Token = "") -> None:
+def explain(
+    task: TaskId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, cert: Cert = None, token: Token = ""
+) -> None:
     """Say where a task stands: who holds it, what waits for it, and what happens next and when.
 
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`

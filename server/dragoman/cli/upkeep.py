@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, State, TaskId, Token
+from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, State, TaskId, Token
 
 StoreUrl = Annotated[
     str,
@@ -48,6 +48,7 @@ def purge(
     store: StoreUrl = "",
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Erase tasks with all that belongs to them: events, messages, artifacts.
@@ -80,6 +81,7 @@ def export(
     store: StoreUrl = "",
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Write out everything that is kept of a task, as lines of JSON on stdout.
@@ -101,6 +103,7 @@ def backup(
     ] = "",
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Copy the store, as it is at this moment, while it is in use, and check the copy.

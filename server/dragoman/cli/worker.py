@@ -81,6 +81,17 @@ def worker(
             show_default=False,
         ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-cert",
+            "--cert",
+            envvar="DRAGOMAN_CERT",
+            metavar="FILE",
+            help="The worker's certificate and its key, in one file, where the server asks for one. [none]",
+            show_default=False,
+        ),
+    ] = None,
     turns: Annotated[
         int, typer.Option("--turns", metavar="N", min=1, max=10_000, help="Turns of each agent at the same time.")
     ] = 100,
@@ -132,5 +143,5 @@ def worker(
         raise typer.BadParameter(f"--executor: {error}") from error
     if not app and not hosting.executors:
         raise typer.BadParameter("name an APP, or an --executor")
-    given = working.Given(app, hosting, server, key_file, tls_ca, turns, drain, name, log_format)
+    given = working.Given(app, hosting, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format)
     raise typer.Exit(working.run(given))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, Token
+from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, Token
 
 _workers = typer.Typer(
     name="workers",
@@ -26,7 +26,7 @@ def register(cli: typer.Typer) -> None:
     cli.add_typer(_workers)
 
 
-def list_workers(json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, token: Token = "") -> None:
+def list_workers(json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, cert: Cert = None, token: Token = "") -> None:
     """Show the agents that workers have, whose they are, and the workers that are at this server.
 
     An agent stays when its workers are gone: its card and its tasks are there, and new tasks wait for a while
@@ -43,6 +43,7 @@ def forget(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False)],
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Forget an agent whose workers are gone, so that another principal's may have its id.

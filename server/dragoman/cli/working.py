@@ -35,6 +35,7 @@ class Given:
     server: str
     key_file: Path | None
     tls_ca: Path | None
+    tls_cert: Path | None
     turns: int
     drain: float
     name: str
@@ -71,8 +72,8 @@ async def _work(given: Given, agents: Sequence[Agent]) -> None:
             if len({agent.spec.id for agent in every}) < len(every):
                 raise LoadError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
             worker = Worker(
-                every, given.server, key=lambda: _key(given.key_file), ca=given.tls_ca, name=given.name,
-                turns=given.turns,
+                every, given.server, key=lambda: _key(given.key_file), ca=given.tls_ca, cert=given.tls_cert,
+                name=given.name, turns=given.turns,
             )  # fmt: skip
             working = asyncio.create_task(worker.run(), name="worker")
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -44,11 +44,13 @@ class Client:
         trace: Trace = silent,
         patience: float = 60.0,
         ca: Path | None = None,
+        cert: Path | None = None,
     ) -> None:
         """`address` is HOST:PORT for gRPC, grpcs://HOST:PORT where it is encrypted, and a URL for `rest`, `jsonrpc`
         and `ws`. `token` proves who calls: an API key or any other bearer token. `trace` is told what goes over the
         wire, but not the token. `patience`: seconds for which a broken stream is taken up again. `ca`: a file of the
-        authorities (PEM) that may have signed the server's certificate, by default those of the system. Raises
+        authorities (PEM) that may have signed the server's certificate, by default those of the system.
+        `cert`: our own certificate and its key in one file (PEM), for a server that asks for one. Raises
         ValueError for a dialect that is not spoken over a binding.
         """
         check(dialect, binding)
@@ -60,19 +62,28 @@ class Client:
         self._trace = trace
         self._patience = patience
         self._ca = ca
+        self._cert = cert
         self._open: Road | None = None
 
     async def __aenter__(self) -> Self:
         match self.binding:
             case "rest":
-                self._open = RestRoad(self.address, self._dialect, self.agent, self._token, self._trace, self._ca)
+                self._open = RestRoad(
+                    self.address, self._dialect, self.agent, self._token, self._trace, self._ca, self._cert
+                )
             case "jsonrpc":
-                self._open = JsonRpcRoad(self.address, self._dialect, self.agent, self._token, self._trace, self._ca)
+                self._open = JsonRpcRoad(
+                    self.address, self._dialect, self.agent, self._token, self._trace, self._ca, self._cert
+                )
             case "ws":
-                self._open = WebSocketRoad(self.address, self._dialect, self.agent, self._token, self._trace, self._ca)
+                self._open = WebSocketRoad(
+                    self.address, self._dialect, self.agent, self._token, self._trace, self._ca, self._cert
+                )
             case _:
                 old = self._dialect == "0.3"
-                self._open = GrpcRoad(self.address, old=old, token=self._token, trace=self._trace, ca=self._ca)
+                self._open = GrpcRoad(
+                    self.address, old=old, token=self._token, trace=self._trace, ca=self._ca, cert=self._cert
+                )
         return self
 
     async def __aexit__(self, *_: object) -> None:

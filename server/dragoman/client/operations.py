@@ -27,15 +27,16 @@ _OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
 class Operator:
     """One server at HOST:PORT, for those who run it. An asynchronous context manager; all calls raise ClientError."""
 
-    def __init__(self, address: str, *, token: str = "", ca: Path | None = None) -> None:
-        """token: shown as bearer token, where the server asks who calls. `address` and `ca`: as of a `Client`."""
+    def __init__(self, address: str, *, token: str = "", ca: Path | None = None, cert: Path | None = None) -> None:
+        """token: shown as bearer token, where the server asks who calls. `address`, `ca`, `cert`: as of a `Client`."""
         self._address = address
         self._ca = ca
+        self._cert = cert
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._channel: grpc.aio.Channel | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel = trust.channel(self._address, _OPTIONS, ca=self._ca)
+        self._channel = trust.channel(self._address, _OPTIONS, ca=self._ca, cert=self._cert)
         return self
 
     async def __aexit__(

@@ -32,10 +32,17 @@ class GrpcRoad:
     """One channel to HOST:PORT. Implements `Road`."""
 
     def __init__(
-        self, address: str, *, old: bool = False, token: str = "", trace: Trace = silent, ca: Path | None = None
+        self,
+        address: str,
+        *,
+        old: bool = False,
+        token: str = "",
+        trace: Trace = silent,
+        ca: Path | None = None,
+        cert: Path | None = None,
     ) -> None:
         """`old`: speaks `a2a.v1` and not `lf.a2a.v1`. `token`: shown with every call."""
-        self._channel = trust.channel(address, _OPTIONS, ca=ca)
+        self._channel = trust.channel(address, _OPTIONS, ca=ca, cert=cert)
         self._phrases = phrases.GRPC["0.3" if old else "1.0"]
         self._trace = trace
         shown = (("authorization", f"Bearer {token}"),) if token else ()

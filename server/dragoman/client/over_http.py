@@ -25,7 +25,16 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 class _Http:
     """What the roads over HTTP share: a session, and words for what goes wrong with it."""
 
-    def __init__(self, url: str, dialect: str, agent: str, token: str, trace: Trace, ca: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        dialect: str,
+        agent: str,
+        token: str,
+        trace: Trace,
+        ca: Path | None = None,
+        cert: Path | None = None,
+    ) -> None:
         self._base = url.rstrip("/")
         self._dialect = dialect
         self._agent = agent
@@ -33,7 +42,7 @@ class _Http:
         # Streams last as long as their tasks; a connection that cannot be made is noticed all the same.
         extension = "A2A-Extensions" if dialect == "1.0" else "X-A2A-Extensions"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-        encrypted = aiohttp.TCPConnector(ssl=trust.context(ca)) if self._base.startswith("https:") else None
+        encrypted = aiohttp.TCPConnector(ssl=trust.context(ca, cert)) if self._base.startswith("https:") else None
         headers = {"A2A-Version": dialect, extension: RESUME.uri}
         if token:
             headers["Authorization"] = f"Bearer {token}"

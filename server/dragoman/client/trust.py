@@ -15,6 +15,7 @@ from dragoman.client.failure import ClientError
 _ENCRYPTED: Final = {"grpcs": True, "https": True, "grpc": False, "http": False}
 
 _believed: Final[ContextVar[Path | None]] = ContextVar("authorities", default=None)
+_shown: Final[ContextVar[Path | None]] = ContextVar("certificate", default=None)
 
 
 def believe(ca: Path) -> Callable[[], None]:
@@ -24,48 +25,76 @@ def believe(ca: Path) -> Callable[[], None]:
     return lambda: _believed.reset(token)
 
 
-def context(ca: Path | None = None) -> ssl.SSLContext:
-    """What HTTP checks certificates with: the authorities in `ca`, else those of the system.
+def show(cert: Path) -> Callable[[], None]:
+    """Names the file of our own certificate and its key (PEM) for connections that are not told another one, until
+    what this gives is called."""
+    token = _shown.set(cert)
+    return lambda: _shown.reset(token)
 
-    Raises ClientError for a file that holds none.
+
+def context(ca: Path | None = None, cert: Path | None = None) -> ssl.SSLContext:
+    """What HTTP checks certificates with, the authorities in `ca`, else those of the system; and what it shows: the
+    certificate in `cert`, which also holds its key.
+
+    Raises ClientError for a file that cannot be used.
     """
-    file = ca or _believed.get()
+    file, own = ca or _believed.get(), cert or _shown.get()
     try:
-        return ssl.create_default_context(cafile=file)
+        made = ssl.create_default_context(cafile=file)
     except OSError as error:
         why = error.strerror if not isinstance(error, ssl.SSLError) else "there are no certificates in PEM in it"
         raise ClientError("INVALID_ARGUMENT", f"--ca: {file}: {why}") from error
+    if own is not None:
+        try:
+            made.load_cert_chain(own, password=_nothing)
+        except (OSError, ValueError) as error:
+            why = str(error) if type(error) is ValueError else getattr(error, "strerror", "") or ""
+            if isinstance(error, ssl.SSLError):
+                why = "it must hold a certificate and its key, in PEM"
+            raise ClientError("INVALID_ARGUMENT", f"--cert: {own}: {why}") from error
+    return made
 
 
-def channel(address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None) -> grpc.aio.Channel:
+def _nothing() -> str:
+    """Instead of OpenSSL, which would ask on the terminal."""
+    raise ValueError("its key is encrypted; use one without a passphrase")
+
+
+def channel(
+    address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
+) -> grpc.aio.Channel:
     """A gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT`, which is encrypted.
 
-    An address without a scheme is encrypted when authorities are named. Raises ClientError for a file that holds none.
+    An address without a scheme is encrypted when authorities, or a certificate of our own, are named. Raises
+    ClientError for a file that cannot be used.
     """
-    target, credentials = _meant(address, ca)
+    target, credentials = _meant(address, ca, cert)
     if credentials is None:
         return grpc.aio.insecure_channel(target, options=options)
     return grpc.aio.secure_channel(target, credentials, options=options)
 
 
-def plain_channel(address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None) -> grpc.Channel:
+def plain_channel(
+    address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
+) -> grpc.Channel:
     """The same for threads, and not for an event loop."""
-    target, credentials = _meant(address, ca)
+    target, credentials = _meant(address, ca, cert)
     if credentials is None:
         return grpc.insecure_channel(target, options=options)
     return grpc.secure_channel(target, credentials, options=options)
 
 
-def _meant(address: str, ca: Path | None) -> tuple[str, grpc.ChannelCredentials | None]:
+def _meant(address: str, ca: Path | None, cert: Path | None) -> tuple[str, grpc.ChannelCredentials | None]:
     """The target of an address, and what to check it with, if it is encrypted."""
     scheme, divider, target = address.partition("://")
     target = target.rstrip("/") if divider else address
-    file = ca or _believed.get()
-    if not (_ENCRYPTED.get(scheme, False) if divider else file is not None):
+    file, own = ca or _believed.get(), cert or _shown.get()
+    if not (_ENCRYPTED.get(scheme, False) if divider else file is not None or own is not None):
         return target, None
-    context(file)  # gRPC would tell only later, and less clearly, that the file is not good
+    context(file, own)  # gRPC would tell only later, and less clearly, that a file is not good
     roots = file.read_bytes() if file is not None else None
-    return target, grpc.ssl_channel_credentials(roots)
+    both = own.read_bytes() if own is not None else None
+    return target, grpc.ssl_channel_credentials(roots, both, both)
 
 
 _ADVICE: Final = (
@@ -77,6 +106,9 @@ _ADVICE: Final = (
         "CERTIFICATE_VERIFY_FAILED",
         "nobody trusted here has signed its certificate; name who has with --ca (DRAGOMAN_CA)",
     ),
+    ("CERTIFICATE_REQUIRED", "it wants to see a certificate; name yours with --cert (DRAGOMAN_CERT)"),
+    ("CERTIFICATE_EXPIRED", "it was shown a certificate that has expired; see --cert (DRAGOMAN_CERT)"),
+    ("UNKNOWN_CA", "it does not know who signed the certificate that it was shown; see --cert (DRAGOMAN_CERT)"),
     ("WRONG_VERSION_NUMBER", "it is not encrypted; use HOST:PORT or http://"),
     ("selected ALPN", "it speaks HTTP and not gRPC; name its gRPC port"),
     ("Socket closed", "it hung up, as a port does that is encrypted; try grpcs://HOST:PORT"),

@@ -36,8 +36,8 @@ class Enforced:
 NOTHING: Final = Enforced()
 
 
-def enforced(*, token: bool, keys: bool, issuers: Iterable[Issuer]) -> Enforced:
-    """What a server takes that knows callers by these. Everything may be shown as bearer token."""
+def enforced(*, token: bool, keys: bool, issuers: Iterable[Issuer], certificates: bool = False) -> Enforced:
+    """What a server takes that knows callers by these. All but certificates may be shown as bearer token."""
     every = tuple(issuers)
     schemes: dict[str, Scheme] = {}
     scopes: dict[str, tuple[str, ...]] = {}
@@ -51,6 +51,8 @@ def enforced(*, token: bool, keys: bool, issuers: Iterable[Issuer]) -> Enforced:
         schemes["bearer"] = {"type": "http", "scheme": "bearer", **({"bearerFormat": "JWT"} if only_tokens else {})}
     if keys:
         schemes["apiKey"] = {"type": "apiKey", "in": "header", "name": KEY_HEADER}
+    if certificates:
+        schemes["mtls"] = {"type": "mutualTLS"}
     return Enforced(schemes=schemes, scopes=scopes, tokens=bool(every))
 
 
@@ -91,6 +93,8 @@ def _stands_for(scheme: Scheme, server: Enforced) -> str | None:
             return next((name for name, ours in server.schemes.items() if ours["type"] == "http"), None)
         case "apiKey" if scheme.get("in") == "header" and str(scheme["name"]).lower() == KEY_HEADER.lower():
             return next((name for name, ours in server.schemes.items() if ours["type"] == "apiKey"), None)
+        case "mutualTLS":
+            return next((name for name, ours in server.schemes.items() if ours["type"] == "mutualTLS"), None)
         case "openIdConnect":
             return next((name for name, ours in server.schemes.items() if ours == _bare(scheme)), None)
         case _:

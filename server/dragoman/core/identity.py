@@ -30,7 +30,7 @@ class Identity:
     principal: str = ANONYMOUS
     grants: frozenset[str] = frozenset()
     key: str = ""
-    """The id of the API key that it showed, if it showed one."""
+    """The id of the API key that it showed, or `certificate:` and what its certificate is found by."""
 
     @property
     def known(self) -> bool:

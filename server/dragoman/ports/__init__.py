@@ -12,7 +12,7 @@ from dragoman.ports.outbound import Forbidden, NobodyThere, Opened, Outbound, Ou
 from dragoman.ports.papers import Papers
 from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
 from dragoman.ports.roster import Enrolled, Roster
-from dragoman.ports.security import Authenticator
+from dragoman.ports.security import Authenticator, CertificateHolders
 from dragoman.ports.signing import CardSigner, SigningKeys, Vault
 from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
 from dragoman.ports.upstreams import Added, Directory, Standing, Upstreams
@@ -28,6 +28,7 @@ __all__ = [
     "Bus",
     "Cancels",
     "CardSigner",
+    "CertificateHolders",
     "Conversation",
     "Copied",
     "Desk",

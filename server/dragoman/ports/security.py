@@ -8,6 +8,17 @@ from typing import Protocol
 from dragoman.core.identity import Identity
 
 
+class CertificateHolders(Protocol):
+    """Knows callers by the certificates with which their connections were opened."""
+
+    def identify(self, certificate: bytes) -> Identity:
+        """Who holds this certificate (DER or PEM), which the handshake found to be of an authority that is trusted.
+
+        Raises core.errors.Unauthenticated for one that counts no more, or that names nobody.
+        """
+        ...
+
+
 class Authenticator(Protocol):
     """Knows callers by what their transport carries."""
 

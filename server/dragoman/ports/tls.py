@@ -22,6 +22,11 @@ class Certificates(Protocol):
         ...
 
     @property
+    def clients(self) -> bytes:
+        """Certificates (PEM) of the authorities whose clients are asked for theirs; empty: nobody is asked."""
+        ...
+
+    @property
     def context(self) -> ssl.SSLContext:
         """For the servers that use `ssl`: one object for good, which shows new connections the pair in use."""
         ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Never
 
@@ -30,14 +31,19 @@ class Unfit(Exception):
 class CertificateFiles:
     """The pair in two files. Implements `dragoman.ports.tls.Certificates`."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        """Raises Unfit."""
+    def __init__(
+        self, certificate: Path, key: Path, clients: Path | None = None, revoked: Callable[..., object] | None = None
+    ) -> None:
+        """`clients`: certificates of authorities, whose clients are asked for theirs. `revoked` looks at what else says
+        which of those are taken, at the times at which these files are looked at. Raises Unfit."""
         self._certificate = certificate
         self._key = key
+        self._ca = clients
+        self._revoked = revoked
         self._seen = self._signature()
-        self._pair, self._current = self._read()
+        self._pair, self.clients, self._current = self._read()
         # What a server was given stays the same object: it asks, for every connection, what to show instead.
-        self._context = self._read()[1]
+        self._context = self._read()[2]
         self._context.sni_callback = self._show
 
     @property
@@ -53,19 +59,21 @@ class CertificateFiles:
 
         A bad pair is logged once, until the files change again; with `asked` each time.
         """
+        if self._revoked is not None:
+            self._revoked(asked=asked)
         signature = self._signature()
         if signature == self._seen and not asked:
             return False
         try:
-            pair, context = self._read()
+            pair, clients, context = self._read()
         except Unfit as error:
             log.error("the new certificate cannot be used, the one before stays in use: %s", error)
             self._seen = signature
             return False
         self._seen = signature
-        if pair == self._pair:
+        if (pair, clients) == (self._pair, self.clients):
             return False
-        self._pair, self._current = pair, context
+        self._pair, self.clients, self._current = pair, clients, context
         log.info("new connections are shown the new certificate in %s", self._certificate)
         return True
 
@@ -81,7 +89,7 @@ class CertificateFiles:
     def _signature(self) -> _Signature:
         """What tells one state of the files from another, without reading them."""
         found = []
-        for path in (self._certificate, self._key):
+        for path in filter(None, (self._certificate, self._key, self._ca)):
             try:
                 status = path.stat()
             except OSError:
@@ -90,9 +98,9 @@ class CertificateFiles:
                 found.append((status.st_mtime_ns, status.st_ino, status.st_size))
         return tuple(found)
 
-    def _read(self) -> tuple[Pair, ssl.SSLContext]:
-        """The pair in the files, and a context that shows it. Raises Unfit."""
-        pair = self._bytes()
+    def _read(self) -> tuple[Pair, bytes, ssl.SSLContext]:
+        """The pair in the files, the authorities of clients, and a context that shows and asks. Raises Unfit."""
+        pair, clients = self._bytes()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -100,18 +108,25 @@ class CertificateFiles:
             context.load_cert_chain(self._certificate, self._key, password=self._refuse_to_ask)
         except (OSError, ValueError) as error:
             raise Unfit(self._explain(error)) from error
-        if pair != self._bytes():
+        if clients:
+            # Who shows none may have other credentials, or ask for what is open to everybody.
+            context.verify_mode = ssl.CERT_OPTIONAL
+            try:
+                context.load_verify_locations(cadata=clients.decode("ascii"))
+            except (ValueError, ssl.SSLError) as error:
+                raise Unfit(f"{self._ca} must hold certificates of authorities, in PEM") from error
+        if (pair, clients) != self._bytes():
             raise Unfit(f"{self._certificate} or {self._key} is being written")
-        return pair, context
+        return pair, clients, context
 
-    def _bytes(self) -> Pair:
+    def _bytes(self) -> tuple[Pair, bytes]:
         found = []
-        for path in (self._certificate, self._key):
+        for path in filter(None, (self._certificate, self._key, self._ca)):
             try:
                 found.append(path.read_bytes())
             except OSError as error:
                 raise Unfit(f"{path}: {error.strerror}") from error
-        return Pair(*found)
+        return Pair(*found[:2]), b"".join(found[2:])
 
     def _refuse_to_ask(self) -> str:
         """Instead of OpenSSL, which would ask on the terminal."""

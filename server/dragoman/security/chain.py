@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from dragoman.core import holders
 from dragoman.core.errors import Unauthenticated
 from dragoman.core.identity import Identity
 from dragoman.security import credentials
@@ -22,8 +23,15 @@ class Check(Protocol):
 class Chain:
     """Asks one after the other. Implements `dragoman.ports.Authenticator`."""
 
-    def __init__(self, checks: Iterable[Check], keys: KeyCheck | None = None) -> None:
-        """`keys`, one of the checks, is asked alone for what comes as X-API-Key."""
+    def __init__(
+        self,
+        checks: Iterable[Check],
+        keys: KeyCheck | None = None,
+        look_at_certificate: Callable[[str], None] | None = None,
+    ) -> None:
+        """`keys`, one of the checks, is asked alone for what comes as X-API-Key. `look_at_certificate` raises
+        Unauthenticated for one that counts no more."""
+        self._look_at_certificate = look_at_certificate
         self._checks = tuple(checks)
         self._keys = keys
 
@@ -40,7 +48,10 @@ class Chain:
         raise Unauthenticated(f"{what} is none that this server knows", error="invalid_token")
 
     async def check(self, identity: Identity) -> None:
-        """Looks again whether a key is good. A token that was good stays so for what it began (RFC 7519 has no end
-        but `exp`, which is looked at with each call)."""
-        if identity.key and self._keys is not None:
+        """Looks again whether a key or a certificate is good. A token that was good stays so for what it began
+        (RFC 7519 has no end but `exp`, which is looked at with each call)."""
+        if identity.key.startswith(holders.PREFIX):
+            if self._look_at_certificate is not None:
+                self._look_at_certificate(identity.key)
+        elif identity.key and self._keys is not None:
             await self._keys.check(identity.key)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dragoman.core.issuers import Issuer
-from dragoman.ports import ApiKeys, Authenticator, Outbound
+from dragoman.ports import ApiKeys, Authenticator, CertificateHolders, Outbound
 from dragoman.security.apikeys import KeyCheck
 from dragoman.security.chain import Chain, Check
 from dragoman.security.static import StaticToken
@@ -18,6 +18,7 @@ from dragoman.security.static import StaticToken
 _log: Final = logging.getLogger("dragoman.security")
 
 if TYPE_CHECKING:
+    from dragoman.security.client_certificates import CertificateCheck
     from dragoman.security.keysets import KeySet
 
 
@@ -27,6 +28,7 @@ class Security:
 
     authenticator: Authenticator | None = None
     keys: KeyCheck | None = None
+    holders: CertificateHolders | None = None
 
     def forget(self, id: str) -> None:
         """An API key was rotated or revoked: looks it up again when it is shown next."""
@@ -42,8 +44,11 @@ async def open_security(
     issuers: Sequence[Issuer],
     outbound: Outbound | None,
     clock: Callable[[], int],
+    holders: CertificateCheck | None = None,
 ) -> AsyncIterator[Security]:
     """Knows callers by a static token, by API keys, and by tokens of issuers: by what is given of these.
+
+    `holders` knows them by certificates, and is asked by who has the connection.
 
     The keys of issuers are fetched at once, in the background; `outbound` is needed where they are not in files.
     `clock` gives milliseconds since the epoch.
@@ -52,12 +57,13 @@ async def open_security(
     keys = KeyCheck(api_keys, clock=clock) if api_keys is not None else None
     if keys is not None and api_keys is not None:
         checks.append(keys)
-        if not token and not issuers:
+        if not token and not issuers and holders is None:
             await _look_for_an_operator(api_keys, clock())
     sets = _know(issuers, outbound, checks) if issuers else []
     fetching = [asyncio.create_task(one.prepare(), name="keys of an issuer") for one in sets]
     try:
-        yield Security(Chain(checks, keys) if checks else None, keys)
+        chain = Chain(checks, keys, holders.check if holders else None) if checks or holders else None
+        yield Security(chain, keys, holders)
     finally:
         for fetch in fetching:
             fetch.cancel()

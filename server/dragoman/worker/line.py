@@ -45,6 +45,7 @@ class Line:
         *,
         token: str = "",
         ca: Path | None = None,
+        cert: Path | None = None,
         hear: Callable[[wk.ConnectResponse], None],
         ended: Callable[[ClientError | None], None],
     ) -> None:
@@ -58,7 +59,7 @@ class Line:
         self._heard = time.monotonic()
         self._silent = False
         self._closed = False
-        self._channel = trust.plain_channel(address, _OPTIONS, ca=ca)
+        self._channel = trust.plain_channel(address, _OPTIONS, ca=ca, cert=cert)
         dial = self._channel.stream_stream(METHOD, wk.ConnectRequest.SerializeToString, wk.ConnectResponse.FromString)
         self._call = dial(self._outgoing(), metadata=(("authorization", f"Bearer {token}"),) if token else ())
         self._reader = threading.Thread(target=self._read, name="dragoman-worker-line", daemon=True)

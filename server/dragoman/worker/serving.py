@@ -60,6 +60,7 @@ class Worker:
         *,
         key: Callable[[], str] = str,
         ca: Path | None = None,
+        cert: Path | None = None,
         name: str = "",
         turns: int = TURNS,
     ) -> None:
@@ -70,6 +71,7 @@ class Worker:
         self._server = server
         self._key = key
         self._ca = ca
+        self._cert = cert
         self._name = name or f"{socket.gethostname()}:{os.getpid()}"
         self._turns = turns
         self._line: Line | None = None
@@ -115,7 +117,7 @@ class Worker:
         """One line, until it is broken. Gives why."""
         self._over = asyncio.get_running_loop().create_future()
         self._line = line = Line(
-            self._server, token=self._key(), ca=self._ca, hear=self._hear, ended=self._over.set_result
+            self._server, token=self._key(), ca=self._ca, cert=self._cert, hear=self._hear, ended=self._over.set_result
         )
         agents = [
             registration(agent.spec, 0 if self._draining else max(self._turns - self._busy[name], 0))

@@ -1,0 +1,347 @@
+"""Callers that are known by their certificates, on both ports: who is let in, as whom, and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from tests.certificates import Authority, write
+
+from dragoman import Turn, agent
+from dragoman.app import App, open_app
+from dragoman.client import Client, ClientError, message
+from dragoman.client.operations import Operator
+from dragoman.core import states
+from dragoman.settings import Settings, SettingsError
+from dragoman.worker.serving import Worker
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+
+BINDINGS: Final = ["grpc", "rest", "jsonrpc", "ws"]
+DAY: Final = timedelta(days=1)
+
+
+@agent(default=True)
+async def echo(turn: Turn) -> str:
+    return f"{turn.principal}: {turn.text}"
+
+
+@agent
+async def endless(turn: Turn) -> None:
+    await turn.chunk("first")
+    await asyncio.Event().wait()
+
+
+@agent
+async def far(turn: Turn) -> str:
+    return "from afar"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+class Clients:
+    """An authority for those who call. Its certificate is in `ca`, a file."""
+
+    def __init__(self, folder: Path, name: str = "clients") -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.ca = folder / f"{name}.pem"
+        now = datetime.now(UTC)
+        certificate = (
+            x509.CertificateBuilder(self._name, self._name, self._key.public_key(), 1, now - DAY, now + DAY)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self._serial = 100
+
+    def issue(self, who: str, *, uri: str = "", begins: timedelta = -DAY, ends: timedelta = DAY) -> Path:
+        """A certificate and its key, in one file."""
+        self._serial += 1
+        key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+        names = [x509.NameAttribute(NameOID.COMMON_NAME, who)] if who else []
+        builder = x509.CertificateBuilder(
+            self._name, x509.Name(names), key.public_key(), self._serial, now + begins, now + ends
+        ).add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        if uri:
+            alternatives = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
+            builder = builder.add_extension(alternatives, critical=False)
+        path = self._folder / f"{self.ca.stem}-{who or 'nobody'}-{self._serial}.pem"
+        path.write_bytes(
+            builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+            + key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return path
+
+    def crl(self, *paths: Path, due: timedelta = DAY, der: bool = False) -> bytes:
+        """The list of those that count no more."""
+        now = datetime.now(UTC)
+        builder = x509.CertificateRevocationListBuilder(self._name, now - 2 * DAY, now + due)
+        for path in paths:
+            revoked = x509.RevokedCertificateBuilder(serial_of(path), now - DAY)
+            builder = builder.add_revoked_certificate(revoked.build())
+        encoding = serialization.Encoding.DER if der else serialization.Encoding.PEM
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(encoding)
+
+
+def serial_of(path: Path) -> int:
+    return x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+
+
+@pytest.fixture(scope="module")
+def _authority_of_servers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, tuple[bytes, bytes]]:
+    authority = Authority(tmp_path_factory.mktemp("servers"))
+    return authority, authority.issue()
+
+
+@pytest.fixture
+def server_ca(_authority_of_servers: tuple[Authority, tuple[bytes, bytes]]) -> Path:
+    return _authority_of_servers[0].ca
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Clients:
+    return Clients(tmp_path)
+
+
+@pytest.fixture
+def said(
+    tmp_path: Path, clients: Clients, _authority_of_servers: tuple[Authority, tuple[bytes, bytes]]
+) -> dict[str, Any]:
+    certificate, key = write(tmp_path, _authority_of_servers[1])
+    return {
+        "store": f"sqlite:///{tmp_path}/t.db",
+        "http": "127.0.0.1:0",
+        "grpc": "127.0.0.1:0",
+        "tls_cert": certificate,
+        "tls_key": key,
+        "tls_client_ca": clients.ca,
+    }
+
+
+@asynccontextmanager
+async def opened(said: dict[str, Any], **more: Any) -> AsyncIterator[App]:
+    async with open_app(Settings.model_validate({**said, **more}), [echo, endless]) as app:
+        yield app
+
+
+def client_of(app: App, binding: str, ca: Path, cert: Path | None, *, token: str = "", agent: str = "") -> Client:
+    address = f"grpcs://{app.grpc}" if binding == "grpc" else app.http.url
+    return Client(address, binding=binding, ca=ca, cert=cert, token=token, agent=agent)
+
+
+async def ask(client: Client) -> str:
+    async with client:
+        task = (await client.send(message("hello"))).task
+        assert task.status.state == states.COMPLETED
+        return task.artifacts[0].parts[0].text
+
+
+async def refused(client: Client) -> str:
+    """Why a call fails."""
+    with pytest.raises(ClientError) as caught:
+        await ask(client)
+    return f"{caught.value.code}: {caught.value.message}"
+
+
+async def test_who_shows_a_certificate_is_its_holder_on_every_binding(
+    said: dict[str, Any], clients: Clients, server_ca: Path
+) -> None:
+    alice, bob = clients.issue("alice"), clients.issue("bob")
+    async with opened(said) as app:
+        for binding in BINDINGS:
+            assert await ask(client_of(app, binding, server_ca, alice)) == "alice: hello"
+        async with client_of(app, "grpc", server_ca, alice) as mine, client_of(app, "rest", server_ca, bob) as theirs:
+            task = (await mine.send(message("hello"))).task.id
+            with pytest.raises(ClientError, match="NOT_FOUND"):
+                await theirs.get(task)
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_who_is_not_to_be_believed_is_not_let_in(
+    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, binding: str
+) -> None:
+    revoked, good = clients.issue("alice"), clients.issue("alice")
+    (tmp_path / "revoked").write_text(f"{serial_of(revoked):x}  # the old laptop\n")
+    async with opened(said, tls_client_revoked=tmp_path / "revoked") as app:
+        assert await ask(client_of(app, binding, server_ca, good)) == "alice: hello"
+        for cert in (
+            Clients(tmp_path, "strangers").issue("alice"),
+            clients.issue("alice", ends=-timedelta(hours=1)),
+            clients.issue("alice", begins=timedelta(hours=1)),
+        ):
+            assert "UNAVAILABLE" in await refused(client_of(app, binding, server_ca, cert))
+        # Why a WebSocket is not opened, its clients are not told.
+        why = "UNAUTHENTICATED" if binding == "ws" else "this certificate was revoked"
+        assert why in await refused(client_of(app, binding, server_ca, revoked))
+        nobody = await refused(client_of(app, binding, server_ca, None))
+        # gRPC cannot ask without insisting; over HTTP there may be other credentials, and pages that are open.
+        assert ("UNAVAILABLE" if binding == "grpc" else "UNAUTHENTICATED") in nobody
+        assert ("or connect with a certificate" in nobody) == (binding in ("rest", "jsonrpc"))
+        nameless = await refused(client_of(app, binding, server_ca, clients.issue("", uri="spiffe://x/y")))
+        assert ("UNAUTHENTICATED" if binding == "ws" else "it must have one common name") in nameless
+
+
+async def test_a_holder_is_named_by_what_the_operator_says(
+    said: dict[str, Any], clients: Clients, server_ca: Path
+) -> None:
+    cert = clients.issue("alice", uri="spiffe://example.org/billing")
+    async with opened(said, tls_client_principal="uri") as app:
+        assert await ask(client_of(app, "grpc", server_ca, cert)) == "spiffe://example.org/billing: hello"
+        assert "it must have one URI" in await refused(client_of(app, "rest", server_ca, clients.issue("alice")))
+
+
+async def test_who_shows_credentials_besides_is_who_those_say(
+    said: dict[str, Any], clients: Clients, server_ca: Path
+) -> None:
+    cert, token = clients.issue("gateway"), "token-of-the-operator"
+    async with opened(said, token=token) as app:
+        for binding in ("grpc", "rest"):
+            assert await ask(client_of(app, binding, server_ca, cert, token=token)) == "token: hello"
+            assert await ask(client_of(app, binding, server_ca, cert)) == "gateway: hello"
+            assert "UNAUTHENTICATED" in await refused(client_of(app, binding, server_ca, cert, token="wrong"))
+        assert await ask(client_of(app, "rest", server_ca, None, token=token)) == "token: hello"
+
+
+async def test_holders_have_the_grants_that_the_operator_gave_them(
+    said: dict[str, Any], clients: Clients, server_ca: Path
+) -> None:
+    async with opened(said, tls_client_grants="root=operator,narrow=agent:endless") as app:
+        address = f"grpcs://{app.grpc}"
+        async with Operator(address, ca=server_ca, cert=clients.issue("root")) as operator:
+            assert len((await operator.list_keys(ops.ListKeysRequest())).keys) == 0
+        async with Operator(address, ca=server_ca, cert=clients.issue("alice")) as stranger:
+            with pytest.raises(ClientError, match="PERMISSION_DENIED"):
+                await stranger.list_keys(ops.ListKeysRequest())
+        assert "PERMISSION_DENIED" in await refused(client_of(app, "grpc", server_ca, clients.issue("narrow")))
+
+
+async def test_a_worker_is_known_by_a_certificate_of_its_own(
+    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.bindings.closing.LOOK_AGAIN", 0.05)
+    (tmp_path / "revoked").touch()
+    box, other = clients.issue("box1"), clients.issue("other")
+    settings = {"tls_client_grants": {"box1": ["worker:far"]}, "tls_client_revoked": tmp_path / "revoked"}
+    async with opened(said, **settings) as app:
+        address = f"grpcs://{app.grpc}"
+        with pytest.raises(ClientError, match="worker"):
+            await Worker([far], address, ca=server_ca, cert=other).run()
+        working = asyncio.create_task(Worker([far], address, ca=server_ca, cert=box).run())
+        async with asyncio.timeout(20):
+            while "far" not in app.agents:  # noqa: ASYNC110 (nobody tells)
+                await asyncio.sleep(0.01)
+        assert await ask(client_of(app, "grpc", server_ca, other, agent="far")) == "from afar"
+        # Its certificate is revoked: the stream that is open ends, and it is not let in again.
+        (tmp_path / "revoked").write_text(f"{serial_of(box):x}\n")
+        assert app.certificates is not None
+        app.certificates.refresh(asked=True)
+        async with asyncio.timeout(30):
+            with pytest.raises(ClientError, match="this certificate was revoked"):
+                await working
+
+
+@pytest.mark.parametrize("form", ["pem", "der", "serials"])
+async def test_what_is_revoked_while_the_server_runs_counts_no_more_at_once(
+    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, form: str
+) -> None:
+    file, alice, bob = tmp_path / "revoked", clients.issue("alice"), clients.issue("bob")
+
+    def write_list(*revoked: Path) -> None:
+        if form == "serials":
+            text = "".join(f"serial={serial_of(path):X}\n" for path in revoked)
+            file.write_text(f"# as openssl x509 -serial has them\n{text}")
+        else:
+            file.write_bytes(clients.crl(*revoked, der=form == "der"))
+
+    write_list()
+    async with opened(said, tls_client_revoked=file) as app, client_of(app, "grpc", server_ca, alice) as open_one:
+        assert app.certificates is not None
+        await open_one.send(message("hello"))
+        write_list(alice)
+        app.certificates.refresh()
+        with pytest.raises(ClientError, match="this certificate was revoked"):  # also on a connection that is open
+            await open_one.send(message("hello"))
+        assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
+        assert await ask(client_of(app, "rest", server_ca, bob)) == "bob: hello"
+        # What cannot be used leaves everything as it was.
+        for bad in (b"\xff", b"no number\n", Clients(tmp_path, "strangers").crl(), clients.crl()[:200]):
+            file.write_bytes(bad)
+            app.certificates.refresh()
+            assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
+        file.unlink()
+        app.certificates.refresh()
+        assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
+
+
+async def test_an_old_list_still_counts_and_the_log_says_that_it_is_old(
+    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alice, bob = clients.issue("alice"), clients.issue("bob")
+    (tmp_path / "revoked").write_bytes(clients.crl(alice, due=-DAY))
+    async with opened(said, tls_client_revoked=tmp_path / "revoked") as app:
+        assert "is old: the next one was due" in caplog.text
+        assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
+        assert await ask(client_of(app, "rest", server_ca, bob)) == "bob: hello"
+
+
+async def test_other_authorities_are_taken_while_the_server_runs(
+    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path
+) -> None:
+    later = Clients(tmp_path, "later")
+    alice, carol = clients.issue("alice"), later.issue("carol")
+    async with opened(said) as app:
+        assert app.certificates is not None
+        clients.ca.write_bytes(later.ca.read_bytes())
+        assert app.certificates.refresh()
+        for binding in ("grpc", "rest"):
+            assert await ask(client_of(app, binding, server_ca, carol)) == "carol: hello"
+            assert "UNAVAILABLE" in await refused(client_of(app, binding, server_ca, alice))
+        clients.ca.write_text("nothing\n")
+        assert not app.certificates.refresh()
+        assert await ask(client_of(app, "grpc", server_ca, carol)) == "carol: hello"
+
+
+async def test_the_card_says_that_certificates_are_taken(said: dict[str, Any]) -> None:
+    async with opened(said) as app, aiohttp.ClientSession() as session:
+        async with session.get(app.card_url, ssl=False, headers={"A2A-Version": "1.0"}) as answer:
+            card = await answer.json()
+        async with session.get(app.card_url, ssl=False, headers={"A2A-Version": "0.3"}) as answer:
+            old = await answer.json()
+    assert card["securitySchemes"] == {"mtls": {"mtlsSecurityScheme": {}}}
+    assert card["securityRequirements"] == [{"schemes": {"mtls": {"list": []}}}]
+    assert old["securitySchemes"] == {"mtls": {"type": "mutualTLS"}}
+
+
+async def test_files_that_cannot_be_used_are_refused_at_the_start(said: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("nothing\n")
+    for more, why in (
+        ({"tls_client_ca": tmp_path / "absent"}, "absent: No such file"),
+        ({"tls_client_ca": tmp_path / "bad"}, "bad must hold certificates of authorities, in PEM"),
+        ({"tls_client_revoked": tmp_path / "absent"}, "absent: No such file"),
+        ({"tls_client_revoked": tmp_path / "bad"}, "bad, line 1: is no serial number in hexadecimal"),
+        ({"tls_cert": None, "tls_key": None}, "needs encrypted ports"),
+        ({"tls_client_ca": None, "tls_client_grants": "a=operator"}, "means nothing without --tls-client-ca"),
+    ):
+        with pytest.raises(SettingsError, match=why):
+            async with opened(said, **more):
+                pass
