@@ -341,8 +341,9 @@ async def open_app(
 
 
 def hosting(settings: Settings) -> Hosting:
-    """The executors that the settings name."""
-    return Hosting(settings.executor, settings.executor_python, settings.executor_turns, settings.executor_retries)
+    """The executors that the settings name. One that is to run nothing here is started for what it says of itself."""
+    turns = 0 if settings.role == "server" else settings.executor_turns
+    return Hosting(settings.executor, settings.executor_python, turns, settings.executor_retries)
 
 
 async def _switchboard(store: Store, settings: Settings, agents: Sequence[Agent]) -> Switchboard:
