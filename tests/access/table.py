@@ -65,6 +65,7 @@ _LINES: Final[dict[str, Answers]] = {
     **dict.fromkeys(PAGES, OPEN),
     "GET /docs/{file}": OPEN,
     "GET /.well-known/jwks.json": OPEN,
+    "GET /metrics": OPERATORS,
     "GET /healthz": OPEN,
     "GET /health": OPEN,
     "GET /readyz": OPEN,
