@@ -58,6 +58,7 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     values |= {
         "metrics": "127.0.0.1:4",
         "role": "worker",
+        "audit": "security",
         "processes": "4",
         "isolation": "scope",
         "push": "false",
@@ -334,3 +335,10 @@ def test_a_wrong_limit_is_named_with_its_rule(arguments: dict[str, str], said: s
     with pytest.raises(SettingsError) as caught:
         load(arguments)
     assert str(caught.value).startswith(said)
+
+
+def test_ages_that_nobody_says_are_what_the_manual_says() -> None:
+    settings = load({})
+    assert settings.push_patience.give_up == 24 * 3600.0
+    assert settings.retain_audit == 365 * 24 * 3600 * 1000
+    assert load({"retain_audit": "0"}).retain_audit == 0

@@ -35,7 +35,7 @@ from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import load_agents
 from dragoman.observing import Numbers
 from dragoman.ports import Agent, Authenticator, Outbound, Store, Vault
-from dragoman.runtime import Coalesce, Limits, Pushing, Runtime, open_runtime
+from dragoman.runtime import Auditing, Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.keyring import Keyring
 from dragoman.security.card_signing import CardSigner
 from dragoman.security.certificates import CertificateFiles
@@ -186,6 +186,7 @@ async def open_app(
                     pushing=pushing,
                     worker_wait=settings.worker_wait,
                     runs=settings.role != "server",
+                    audit=Auditing(milliseconds, settings.audit, settings.retain_audit or 0),
                 )
             )
         except ValueError as error:
@@ -194,7 +195,9 @@ async def open_app(
             raise trouble(settings.store_name, error.__cause__ or error) from error
         runtime.enlisting.reserve(agent.spec.id for agent in hosted.agents)
         hosted.tell(runtime.enlisting.changed)
-        draining, refusals, tally = asyncio.Event(), Refusals(), Tally()
+        auditor = runtime.auditor
+        draining, tally = asyncio.Event(), Tally()
+        refusals = Refusals(audit=auditor.refused if auditor else None)
         numbers = Numbers(settings, runtime, tally, draining)
         at_metrics = None
         if settings.metrics is not None:
@@ -277,6 +280,7 @@ async def open_app(
             private_pages=settings.private_pages,
             refusals=refusals,
             tally=tally,
+            auditor=auditor,
             draining=draining,
         )
         over_http = HttpOptions(

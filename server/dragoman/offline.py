@@ -2,22 +2,75 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
+from dragoman.bindings.ops_audit import Acting
 from dragoman.bindings.ops_keys import Keykeeping
 from dragoman.bindings.ops_upkeep import Upkeeping
 from dragoman.bus.local import LocalBus
+from dragoman.core.identity import Identity
 from dragoman.foundation import TROUBLE, StartError, open_store, trouble
 from dragoman.lock import StoreInUseError, hold
 from dragoman.ports import Copied
+from dragoman.runtime.auditing import Auditor
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.keyring import Keyring
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.settings import Settings
 from dragoman.stores.sqlite.backup import Restored, backup, restore
 from dragoman.stores.sqlite.store import milliseconds
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+
+
+def _here(auditor: Auditor) -> Acting:
+    """Whoever may read and write the store's file, as this machine calls them."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        name = str(os.getuid())
+    return Acting(Identity(f"local:{name}"), "command line", auditor)
+
+
+class _Upkeeping(Upkeeping):
+    """The verbs, told to the audit log as a server tells it."""
+
+    def __init__(self, upkeep: Upkeep, who: Acting) -> None:
+        super().__init__(upkeep)
+        self._who = who
+
+    async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
+        answer = await super().purge(request)
+        await self._who.did("Purge", request, answer)
+        return answer
+
+    async def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
+        await self._who.did("ExportTask", request)
+        async with aclosing(super().export_task(request)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
+        await self._who.did("ExportAudit", request)
+        async with aclosing(super().export_audit(request)) as lots:
+            async for lot in lots:
+                yield lot
+
+
+class _Keykeeping(Keykeeping):
+    """The verb that works without a server, told to the audit log."""
+
+    def __init__(self, keyring: Keyring, who: Acting) -> None:
+        super().__init__(keyring)
+        self._who = who
+
+    async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
+        answer = await super().create_key(request)
+        await self._who.did("CreateKey", request)
+        return answer
 
 
 @asynccontextmanager
@@ -28,8 +81,8 @@ async def open_operations(settings: Settings) -> AsyncIterator[Upkeeping]:
             _check_is_there(settings)
         _, store = await open_store(stack, settings, make=False)
         stack.push_async_callback(store.close)
-        bus = LocalBus()
-        yield Upkeeping(Upkeep(store, bus, Followers(store, bus)))
+        bus, auditor = LocalBus(), Auditor(store.audit, milliseconds)
+        yield _Upkeeping(Upkeep(store, bus, Followers(store, bus), auditor), _here(auditor))
 
 
 @asynccontextmanager
@@ -41,7 +94,7 @@ async def open_keys(settings: Settings) -> AsyncIterator[Keykeeping]:
     async with AsyncExitStack() as stack:
         _, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
-        yield Keykeeping(Keyring(store.api_keys, clock=milliseconds))
+        yield _Keykeeping(Keyring(store.api_keys, clock=milliseconds), _here(Auditor(store.audit, milliseconds)))
 
 
 async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Copied, None]:

@@ -31,6 +31,7 @@ from pydantic_settings import (
 
 from dragoman.bindings.serving import CONNECTIONS
 from dragoman.core import apikeys
+from dragoman.core.audit import Level
 from dragoman.core.executors import TURNS
 from dragoman.core.holders import Part
 from dragoman.core.isolation import Isolation
@@ -244,13 +245,18 @@ class Settings(BaseSettings):
     retain_auth_required: Age = None
     retention: Retention = Rules()
     """The same as a table by state, and tables by agent in it."""
+    audit: Level = "all"
+    """What the audit log is told: everything that changes something; who was refused, operators' verbs, keys and
+    erasures (`security`); nothing (`off`)."""
+    retain_audit: Age = Field(default=31_536_000_000, validate_default=False)
+    """How long its entries are kept; 0 for ever."""
     push: bool = True
     """Push notifications are offered; otherwise cards and operations say that they are not."""
     push_first_wait: Seconds = 1.0
     """Seconds after which a push that failed is tried again at the latest; each failure doubles them."""
     push_longest_wait: Seconds = 3600.0
     """The most that these seconds become."""
-    push_give_up: Age = 86_400_000
+    push_give_up: Age = Field(default=86_400_000, validate_default=False)
     """How long a receiver may take nothing before it is given up, so that what is left are dead letters."""
     secrets_keys: Path | None = None
     """Keys (base64, one a line) with which secrets of others are sealed in the store; the first seals, all open."""

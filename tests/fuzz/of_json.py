@@ -133,6 +133,7 @@ _ANSWERS: Final = (
     {"result": {"id": _TASK, "status": {"state": "completed"}, "artifacts": [{"index": 0, "parts": []}]}},
     {"result": {"kind": "status-update", "taskId": _TASK, "final": True, "status": {"state": "failed"}}},
     {"error": {"code": -32001, "message": "no", "data": [_DETAILS]}},
+    {"error": {"code": [], "data": [{"reason": [], "metadata": 1, "fieldViolations": 1}, {"fieldViolations": [1]}]}},
     {"error": {"code": 404, "message": "no", "status": "NOT_FOUND", "details": [_DETAILS]}},
 )
 

@@ -38,6 +38,7 @@ from dragoman.testing.changes import (
 )
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
+from dragoman.testing.store_audit import StoreAudit
 from dragoman.testing.store_cancels import StoreCancels
 from dragoman.testing.store_census import StoreCensus
 from dragoman.testing.store_papers import StorePapers
@@ -93,6 +94,10 @@ class TestPapers(StorePapers):
 
 
 class TestCancels(StoreCancels):
+    pass
+
+
+class TestAudit(StoreAudit):
     pass
 
 

@@ -19,6 +19,7 @@ from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, checkpoint, gather
 from dragoman.testing.changes import OWNER, artifact, by_runner, chunk, created, finished, follow_up, new_ref, running
 from dragoman.testing.store_admission import StoreAdmission
 from dragoman.testing.store_apikeys import StoreApiKeys
+from dragoman.testing.store_audit import StoreAudit
 from dragoman.testing.store_cancels import StoreCancels
 from dragoman.testing.store_census import StoreCensus
 from dragoman.testing.store_papers import StorePapers
@@ -68,6 +69,10 @@ class TestPapers(StorePapers):
 
 
 class TestCancels(StoreCancels):
+    pass
+
+
+class TestAudit(StoreAudit):
     pass
 
 

@@ -10,12 +10,13 @@ import grpc
 
 from dragoman.bindings import callers, ops_calls
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.ops_audit import Acting
 from dragoman.bindings.ops_calls import Context, Refuse
 from dragoman.bindings.pushes import config
 from dragoman.bindings.serving import Options
 from dragoman.core import states
 from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound, Unauthenticated
-from dragoman.core.identity import OPERATOR
+from dragoman.core.identity import NOBODY, OPERATOR
 from dragoman.runtime.explain import Explainer, Explanation
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -64,17 +65,18 @@ class Operations:
             ]
         )
 
-    async def check_here(self, context: Context) -> None:
+    async def check_here(self, context: Context) -> Acting:
         """Also raises Unauthenticated for callers on other machines where nobody is asked who they are: `--insecure`
         opens the agents to others, and not what is everybody's."""
-        await self.check(context)
+        acting = await self.check(context)
         if self._options.authenticator is None and not is_here(context):
             raise Unauthenticated("operations on the store are for operators, on this machine only")
+        return acting
 
-    async def check(self, context: Context) -> None:
-        """Raises Unauthenticated for who has not shown who it is, PermissionDenied for who is no operator."""
+    async def check(self, context: Context) -> Acting:
+        """Who calls. Raises Unauthenticated for who did not show who it is, PermissionDenied for who is no operator."""
         if self._options.authenticator is None:
-            return
+            return Acting(NOBODY, context.peer(), self._options.auditor)
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
         identity = await callers.identify(metadata, self._options, context)
         if not identity.known:
@@ -82,6 +84,7 @@ class Operations:
         if not identity.operates:
             about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
             raise PermissionDenied(f'operations need the grant "{OPERATOR}"', about=about)
+        return Acting(identity, context.peer(), self._options.auditor)
 
 
 def is_here(context: Context) -> bool:

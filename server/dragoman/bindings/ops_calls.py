@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from dragoman.bindings.access import Access
 from dragoman.bindings.methods import parse
+from dragoman.bindings.ops_audit import Acting
 from dragoman.bindings.tally import GRPC, Tally
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -35,8 +36,8 @@ class Refuse(Protocol):
         ...
 
 
-Check = Callable[[Context], Coroutine[Any, Any, None]]
-"""Raises Unauthenticated, PermissionDenied for who is no operator."""
+Check = Callable[[Context], Coroutine[Any, Any, Acting]]
+"""Who calls. Raises Unauthenticated, PermissionDenied for who is no operator."""
 
 Unary = Mapping[str, tuple[type[Message], Operation]]
 """Operations of one answer, by the names of their methods: what they are asked with, and what answers."""
@@ -58,8 +59,10 @@ def _method(
     async def call(data: bytes, context: Context) -> bytes:
         access = Access(refuse.tally, GRPC, f"{SERVICE.full_name}/{name}", "ops")
         try:
-            await check(context)
-            answer = (await operation(parse(request, data))).SerializeToString()
+            who, asked = await check(context), parse(request, data)
+            told = await operation(asked)
+            await who.did(name, asked, told)
+            answer = told.SerializeToString()
         except Exception as error:
             await refuse(context, error, access)
         access.done("OK")

@@ -26,6 +26,7 @@ from dragoman.bindings.ops_calls import SERVICE, Check, Context, Refuse
 from dragoman.bindings.pushes import config
 from dragoman.bindings.tally import GRPC
 from dragoman.core import states
+from dragoman.core.audit import line
 from dragoman.core.erasing import Receipt, Selection
 from dragoman.core.errors import InvalidParams
 from dragoman.runtime.upkeep import Exported, Upkeep
@@ -80,6 +81,14 @@ class Upkeeping:
             async for step in steps:
                 yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
 
+    async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
+        """The audit log, some entries at a time."""
+        if request.after < 0:
+            raise InvalidParams.field("after", "must be 0 or more")
+        async with aclosing(self._upkeep.audit(request.after)) as lots:
+            async for lot in lots:
+                yield ops.ExportAuditResponse(lines=map(line, lot))
+
     def _header(self, piece: Exported) -> ops.ExportHeader:
         head = piece.head
         header = ops.ExportHeader(
@@ -106,8 +115,9 @@ def handler(upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams) -> g
             access = Access(refuse.tally, GRPC, f"{SERVICE.full_name}/{name}", "ops")
             try:
                 with streams.open():
-                    await check(context)
-                    async with aclosing(operation(parse(request, data))) as answers:
+                    who, asked = await check(context), parse(request, data)
+                    await who.did(name, asked)
+                    async with aclosing(operation(asked)) as answers:
                         async for answer in answers:
                             yield answer.SerializeToString()
             except Exception as error:
@@ -125,6 +135,7 @@ def handler(upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams) -> g
         **ops_calls.unary({"Purge": (ops.PurgeRequest, operations.purge)}, check, refuse),
         "ExportTask": streaming("ExportTask", ops.ExportTaskRequest, operations.export_task),
         "Backup": streaming("Backup", ops.BackupRequest, operations.backup),
+        "ExportAudit": streaming("ExportAudit", ops.ExportAuditRequest, operations.export_audit),
     }
     return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
 

@@ -20,15 +20,20 @@ RATE: Final = 30
 LONGEST: Final = 200
 """Characters of one field."""
 
+Audit = Callable[[BaseException, str, str], None]
+"""Is told the refusal, the caller's address, and what it called."""
+
 _log: Final = logging.getLogger("dragoman.security")
 
 
 class Refusals:
     """Tells the log of refused callers. One for all bindings of a server."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds since any moment."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic, audit: Audit | None = None) -> None:
+        """`clock` gives seconds since any moment. `audit` is told of those who showed something wrong, or too little,
+        and whose refusal had a line: so no stranger can make it grow faster than that."""
         self._clock = clock
+        self._audit = audit
         self._room = float(BURST)
         self._at = clock()
         self._silent = 0
@@ -39,25 +44,28 @@ class Refusals:
             # Who shows nothing may only have looked; wrong credentials are somebody's mistake, or an attempt.
             level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
             fields = {"peer": peer, "method": method, **error.about}
-            self._say(level, f"a caller was refused: {error.message}", fields)
+            said = self._say(level, f"a caller was refused: {error.message}", fields)
+            if said and level == logging.WARNING and self._audit is not None:
+                self._audit(error, peer, method)
 
     def unreadable(self, reason: str, *, peer: str) -> None:
         """The same for what is no request at all, and may hold credentials in the wrong place."""
         self._say(logging.INFO, f"what came is no HTTP that can be read: {reason}", {"peer": peer})
 
-    def _say(self, level: int, text: str, fields: dict[str, str]) -> None:
+    def _say(self, level: int, text: str, fields: dict[str, str]) -> bool:
         now = self._clock()
         self._room = min(self._room + (now - self._at) * RATE / 60, BURST)
         self._at = now
         if self._room < 1:
             self._silent += 1
-            return
+            return False
         self._room -= 1
         silent, self._silent = self._silent, 0
         shown: dict[str, str | int] = {name: _clean(value) for name, value in fields.items()}
         if silent:
             shown["others"] = silent
         _log.log(level, "%s", _clean(text), extra=shown)
+        return True
 
 
 def _clean(text: str) -> str:

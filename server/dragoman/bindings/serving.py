@@ -13,6 +13,7 @@ from dragoman.core.identity import OPEN, Doorway
 from dragoman.core.limits import MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs, CertificateHolders
 from dragoman.ports.tls import Certificates
+from dragoman.runtime.auditing import Auditor
 from dragoman.wire.errors import Table
 
 GRACE: Final = 5.0
@@ -93,6 +94,8 @@ class Options:
     """Who tells the log of those who were refused."""
     tally: Tally = field(default_factory=Tally)
     """Who counts requests."""
+    auditor: Auditor | None = None
+    """Who tells the audit log of operators' verbs."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process begins to stop: `/readyz` and gRPC health then say so. Calls are still served."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import agents, keys, push, serve, signing, tasks, upkeep, worker, workers
+from dragoman.cli import agents, audit, keys, push, serve, signing, tasks, upkeep, worker, workers
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -24,6 +24,8 @@ Stand in front of other A2A agents:  `agents add`,  `agents list`,  `agents remo
 
 Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
 Change the keys with which it signs:  `signing list`,  `signing rotate`,  `signing withdraw`
+
+Ask who did what:  `audit export`,  `audit verify`
 
 Look after its webhooks:  `push list`,  `push redeliver`, and its workers:  `workers list`,  `workers forget`
 """
@@ -63,6 +65,7 @@ serve.register(cli)
 tasks.register(cli)
 upkeep.register(cli)
 agents.register(cli)
+audit.register(cli)
 keys.register(cli)
 push.register(cli)
 signing.register(cli)

@@ -84,8 +84,8 @@ def selection(
 
 async def purge(where: Where, selection: ops.Selection, *, dry_run: bool, json: bool) -> int:
     """Erases tasks and prints the receipt."""
-    async with _operations(where) as operations:
-        answer = await operations.purge(ops.PurgeRequest(selection=selection, dry_run=dry_run))
+    async with operations(where) as asked_of:
+        answer = await asked_of.purge(ops.PurgeRequest(selection=selection, dry_run=dry_run))
     if json:
         _line(json_line(answer))
         return DONE
@@ -107,7 +107,7 @@ async def purge(where: Where, selection: ops.Selection, *, dry_run: bool, json: 
 async def export(where: Where, task: str, *, agent: str, principal: str, scope: str) -> int:
     """Prints a task as lines of JSON."""
     asked = ops.ExportTaskRequest(task_id=task, agent=agent, principal=principal, scope=scope)
-    async with _operations(where) as operations, aclosing(operations.export_task(asked)) as entries:
+    async with operations(where) as asked_of, aclosing(asked_of.export_task(asked)) as entries:
         async for entry in entries:
             _line(json_line(entry))
     return DONE
@@ -155,13 +155,13 @@ async def restore(source: Path, store: str) -> int:
 
 
 @asynccontextmanager
-async def _operations(where: Where) -> AsyncIterator[Any]:
+async def operations(where: Where) -> AsyncIterator[Any]:
     """What can purge and export: a server, or the store itself."""
     if where.store:
         from dragoman.offline import open_operations
 
-        async with open_operations(settings_of(where.store)) as operations:
-            yield operations
+        async with open_operations(settings_of(where.store)) as operations_here:
+            yield operations_here
     else:
         async with Operator(where.grpc, token=where.token) as operator:
             yield operator

@@ -150,6 +150,8 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
         Option("retain_input_required", "AGE", "End tasks that wait for an answer as FAILED. [for ever]"),
         Option("retain_auth_required", "AGE", "End tasks that wait for credentials as FAILED. [for ever]"),
         Option("retention", "STATE=AGE,...", "The same at once; also AGENT.STATE=AGE."),
+        Option("audit", "all|security|off", "What the audit log is told. [all]"),
+        Option("retain_audit", "AGE", "Drop its entries after 365d, ...; 0: never. [365d]"),
     ),
     "Push notifications": (
         Option("push", "--push/--no-push", "Whether there are any. [on]", bool),

@@ -58,6 +58,11 @@ class Operator:
         """Where a task stands."""
         return await self._unary("Explain", request, ops.ExplainResponse)
 
+    async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
+        """The audit log."""
+        async for answer in self._stream("ExportAudit", request, ops.ExportAuditResponse):
+            yield answer
+
     async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
         """Makes an API key; its text is in the answer alone."""
         return await self._unary("CreateKey", request, ops.CreateKeyResponse)

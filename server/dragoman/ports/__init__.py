@@ -6,6 +6,7 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 
 from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Elsewhere, Ending, Notes, ProcessLost, TurnOver
 from dragoman.ports.apikeys import ApiKeys
+from dragoman.ports.audit import AuditLog
 from dragoman.ports.bus import Bus, Job, Signal, Stop
 from dragoman.ports.cancels import Cancels
 from dragoman.ports.outbound import Forbidden, NobodyThere, Opened, Outbound, Outlet, Reply, Unreachable
@@ -22,6 +23,7 @@ __all__ = [
     "Added",
     "Agent",
     "ApiKeys",
+    "AuditLog",
     "Authenticator",
     "Blobs",
     "BufferFull",

@@ -15,6 +15,7 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.ports.apikeys import ApiKeys
+from dragoman.ports.audit import AuditLog
 from dragoman.ports.cancels import Cancels
 from dragoman.ports.papers import Papers
 from dragoman.ports.push import Pushes
@@ -112,6 +113,9 @@ class Store(Protocol):
 
     @property
     def upstreams(self) -> Upstreams: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
 
     @property
     def commits(self) -> Commits:

@@ -2,7 +2,7 @@
 
 from dragoman.runtime.call import Call, Limits
 from dragoman.runtime.coalesce import Coalesce
-from dragoman.runtime.opening import Pushing, Runtime, open_runtime
+from dragoman.runtime.opening import Auditing, Pushing, Runtime, open_runtime
 from dragoman.runtime.service import TaskService
 
-__all__ = ["Call", "Coalesce", "Limits", "Pushing", "Runtime", "TaskService", "open_runtime"]
+__all__ = ["Auditing", "Call", "Coalesce", "Limits", "Pushing", "Runtime", "TaskService", "open_runtime"]

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
+from dragoman.core.audit import Level
 from dragoman.core.identity import OPEN, Doorway
 from dragoman.core.isolation import Isolation
 from dragoman.core.push import PATIENCE, Patience
@@ -16,6 +18,8 @@ from dragoman.core.quotas import Quotas
 from dragoman.core.retention import Rules
 from dragoman.ports import Agent, Bus, Letters, Outbound, Store
 from dragoman.runtime.admission import Admission
+from dragoman.runtime.audited import AuditedService
+from dragoman.runtime.auditing import Auditor
 from dragoman.runtime.call import Limits
 from dragoman.runtime.canceling import Canceling
 from dragoman.runtime.carrier import HOLD, Means, Turns
@@ -55,6 +59,17 @@ class Runtime:
     vitals: Vitals
     courier: Courier | None
     """Who delivers push notifications; None on a server that has none."""
+    auditor: Auditor | None = None
+    """Who tells the audit log; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Auditing:
+    """What the audit log is told, and for how long it keeps that: milliseconds, 0 for ever."""
+
+    clock: Callable[[], int]
+    level: Level = "all"
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +107,7 @@ async def open_runtime(
     worker_wait: float = WORKER_WAIT,
     vacant: bool = False,
     runs: bool = True,
+    audit: Auditing | None = None,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -105,6 +121,8 @@ async def open_runtime(
     without credentials, `quotas` what callers may take up; `worker_wait`: seconds for which tasks wait for agents
     elsewhere that are away. `vacant`: there need be no agent yet; the root agent is then the first that comes, unless
     `root` names one. Without `runs` the turns of these agents are left to other processes on the store.
+
+    `audit` says what the audit log is told: nothing without it.
 
     On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes store and bus. Raises
     ValueError for agents that cannot be served together.
@@ -137,7 +155,9 @@ async def open_runtime(
     )
     waits = Waits()
     canceling = Canceling(store, bus, appends, followers, dispatch, specs, waits)
-    service = TaskService(
+    auditor = Auditor(store.audit, audit.clock, audit.level) if audit else None
+    make = partial(AuditedService, auditor) if auditor else TaskService
+    service = make(
         store,
         appends,
         followers,
@@ -152,9 +172,10 @@ async def open_runtime(
         waits,
         doorway=doorway,
     )
-    upkeep = Upkeep(store, bus, followers)
+    upkeep = Upkeep(store, bus, followers, auditor)
     declared = {name: spec.retention for name, spec in specs.items()}
-    kept = Retention(store, appends, upkeep, replace(retention or Rules(), declared=declared))
+    rules = replace(retention or Rules(), declared=declared)
+    kept = Retention(store, appends, upkeep, rules, auditor=auditor, audit=audit.kept if audit else 0)
     enlisting = Enlisting(store, appends, dispatch, by_id, specs, declared)
     enlisting.show(service.welcome)
     # Not a TaskGroup: it would wrap whatever the caller's block raises.
@@ -183,7 +204,9 @@ async def open_runtime(
             watchdog=watchdog, courier=courier,
         )  # fmt: skip
         redelivery = Redelivery(store, bus)
-        yield Runtime(service, dispatch, explainer, upkeep, redelivery, kept, enlisting, Vitals(parts), courier)
+        yield Runtime(
+            service, dispatch, explainer, upkeep, redelivery, kept, enlisting, Vitals(parts), courier, auditor
+        )
     finally:
         keeping.cancel()
         giving_up.cancel()
@@ -198,6 +221,8 @@ async def open_runtime(
         await asyncio.to_thread(heartbeat.stop)
         tidying.cancel()
         await asyncio.wait((keeping, giving_up, reaping, tidying, *others))  # they must not find the store closed
+        if auditor:
+            await auditor.close()
 
 
 def _courier(store: Store, followers: Followers, session: int, pushing: Pushing) -> Courier:

@@ -18,6 +18,7 @@ from dragoman.core.erasing import RETENTION, Selection
 from dragoman.core.log import Append, Head, Refused, Version
 from dragoman.core.retention import Rules
 from dragoman.ports import Store
+from dragoman.runtime.auditing import Auditor
 from dragoman.runtime.log import Log
 from dragoman.runtime.notices import EXPIRED, notice
 from dragoman.runtime.upkeep import Upkeep
@@ -49,7 +50,19 @@ class Kept:
 class Retention:
     """Sees to one store. `counts` is for whoever shows them."""
 
-    def __init__(self, store: Store, appends: Log, upkeep: Upkeep, rules: Rules) -> None:
+    def __init__(
+        self,
+        store: Store,
+        appends: Log,
+        upkeep: Upkeep,
+        rules: Rules,
+        *,
+        auditor: Auditor | None = None,
+        audit: int = 0,
+    ) -> None:
+        """`audit`: milliseconds after which entries of the audit log go; 0: never."""
+        self._auditor = auditor
+        self._audit = audit
         self._store = store
         self._appends = appends
         self._upkeep = upkeep
@@ -78,6 +91,8 @@ class Retention:
                 await self._expire(meant)
             else:
                 await self._erase(meant)
+        if self._auditor is not None and self._audit and (cut := await self._auditor.cut(self._audit)):
+            log.info("entries of the audit log whose time was over are gone: %d", cut)
         self.counts.rounds += 1
 
     async def _expire(self, meant: Selection) -> None:

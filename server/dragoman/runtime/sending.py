@@ -96,8 +96,15 @@ def new_context_id() -> str:
     return ENTROPY.uuid()
 
 
+def _nobody(call: Call, sent: Sent) -> None:
+    """Is told nothing."""
+
+
 class Sending:
     """Stores the messages of sends."""
+
+    told: Callable[[Call, Sent], None] = staticmethod(_nobody)
+    """Is told of each message once it is stored."""
 
     def __init__(
         self,
@@ -128,6 +135,7 @@ class Sending:
         while True:
             change = await self._prepare(call, request)
             if sent := await self._settle(change, call.caller.agent):
+                self.told(call, sent)
                 return sent
 
     async def follow(
@@ -140,6 +148,7 @@ class Sending:
             if sent := await self._settle(change, call.caller.agent):
                 if sent.reply is None and sent.head.ref != change.task:
                     subscriber = await stack.enter_async_context(self._followers.subscribe(sent.head.ref))
+                self.told(call, sent)
                 return sent, subscriber
 
     async def _settle(self, change: Append, agent: str) -> Sent | None:

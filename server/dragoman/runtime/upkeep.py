@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dragoman.core.audit import Kept
 from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.log import Event, Head
 from dragoman.ports import Bus, Copied, Signal, Store, StoredMessage
+from dragoman.runtime.auditing import Auditor
 from dragoman.runtime.follow import Followers
 from dragoman.runtime.redelivery import Delivery, Redelivery
 
@@ -37,8 +39,9 @@ class Exported:
 class Upkeep:
     """The operators' side of one store."""
 
-    def __init__(self, store: Store, bus: Bus, followers: Followers) -> None:
+    def __init__(self, store: Store, bus: Bus, followers: Followers, auditor: Auditor | None = None) -> None:
         self._store = store
+        self._auditor = auditor
         self._bus = bus
         self._followers = followers
 
@@ -50,7 +53,12 @@ class Upkeep:
     async def purge(self, selection: Selection, *, reason: str = PURGE, limit: int | None = None) -> Receipt:
         """Erases tasks, running ones too. Raises InvalidParams when one id or context turns out to be several."""
         await self._of_one(selection)
-        return await self._store.erase(selection, reason=reason, limit=limit, gone=self._tell)
+        if self._auditor is not None:
+            await self._auditor.settle()
+        receipt = await self._store.erase(selection, reason=reason, limit=limit, gone=self._tell)
+        if self._auditor is not None:
+            await self._auditor.erased(receipt)
+        return receipt
 
     async def export(self, selection: Selection) -> AsyncGenerator[Exported, None]:
         """Everything that is kept of one task. Raises TaskNotFound."""
@@ -75,6 +83,14 @@ class Upkeep:
                 yield Exported(head, message=message)
         for delivery in await Redelivery(self._store, self._bus).of(head):
             yield Exported(head, delivery=delivery)
+
+    async def audit(self, after: int) -> AsyncGenerator[list[Kept], None]:
+        """The entries of the audit log after this number."""
+        while lot := await self._store.audit.read(after, EVENTS):
+            yield lot
+            if len(lot) < EVENTS:  # what is added meanwhile is for the next export
+                return
+            after = lot[-1].number
 
     def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
         """Copies the store to a folder that is not there yet, while it is in use."""

@@ -16,7 +16,7 @@ from asyncpg import Connection
 from dragoman.core.erasing import Counts, Receipt, Selection, digest
 from dragoman.core.log import Head, TaskRef
 from dragoman.core.names import Owner
-from dragoman.stores.postgres import apikeys, blobs, joining, keys, pushes, standing
+from dragoman.stores.postgres import apikeys, audit, blobs, joining, keys, pushes, standing
 from dragoman.stores.postgres.heads import COLUMNS, head_of
 from dragoman.stores.postgres.rows import Statement
 from dragoman.stores.postgres.selecting import owners
@@ -187,6 +187,7 @@ async def drop_wholes(connection: Connection, selection: Selection) -> None:
     by the numbers of owners."""
     if selection.whole_principal:
         await apikeys.forget(connection, selection.principal)
+        await audit.erase(connection, selection.principal)
         await standing.forget(connection, selection.principal)
     for owner in await owners(connection, selection):
         if selection.whole_context:

@@ -29,6 +29,7 @@ from dragoman.ports import Conversation, Copied, Snapshot, Tidied
 from dragoman.stores.postgres import blobs, census, joining, listing, reads, sessions, waiting
 from dragoman.stores.postgres.apikeys import PostgresApiKeys
 from dragoman.stores.postgres.aside import Aside
+from dragoman.stores.postgres.audit import PostgresAuditLog
 from dragoman.stores.postgres.cancels import PostgresCancels
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.erasures import Erasures
@@ -86,6 +87,7 @@ class PostgresStore:
         self.cancels = PostgresCancels(database)
         self.papers = PostgresPapers(database)
         self.upstreams = PostgresUpstreams(database)
+        self.audit = PostgresAuditLog(database)
         self._timeline = ""
         self._closed = False
 

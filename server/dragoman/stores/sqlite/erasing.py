@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dragoman.core.erasing import Counts, Receipt, Selection, digest
 from dragoman.core.log import Head
-from dragoman.stores.sqlite import apikeys, joining, keys, pushes
+from dragoman.stores.sqlite import apikeys, audit, joining, keys, pushes
 from dragoman.stores.sqlite.apply import ADD_TOTAL, HEAD, head_of
 from dragoman.stores.sqlite.blobs import release_blobs
 from dragoman.stores.sqlite.reads import owner_number
@@ -190,6 +190,7 @@ def drop_wholes(connection: sqlite3.Connection, selection: Selection) -> bool:
     with _overwriting(connection):
         if selection.whole_principal:
             apikeys.forget(connection, selection.principal)
+            audit.erase(connection, selection.principal)
         for owner in numbers:
             if selection.whole_context:
                 _drop_context(connection, (owner, selection.context))

@@ -23,6 +23,7 @@ from dragoman.core.sizes import DEFAULT, Sizes
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
 from dragoman.stores.sqlite import backup, blobs, census, joining, reads, sessions, waiting
 from dragoman.stores.sqlite.apikeys import SqliteApiKeys
+from dragoman.stores.sqlite.audit import SqliteAuditLog
 from dragoman.stores.sqlite.blobs import Files
 from dragoman.stores.sqlite.cancels import SqliteCancels
 from dragoman.stores.sqlite.checkpoint import Checkpointer
@@ -102,6 +103,7 @@ class SqliteStore:
         self.cancels = SqliteCancels(self._read, self._writer.submit, partial(self._writer.submit, low=True))
         self.papers = SqlitePapers(self._read, self._writer.submit)
         self.upstreams = SqliteUpstreams(self._read, self._writer.submit)
+        self.audit = SqliteAuditLog(self._read, self._writer.submit)
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")

@@ -65,6 +65,11 @@ class OpsServiceStub:
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.FromString,
                 _registered_method=True)
+        self.ExportAudit = channel.unary_stream(
+                '/dragoman.ops.v1.OpsService/ExportAudit',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportAuditRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportAuditResponse.FromString,
+                _registered_method=True)
         self.CreateKey = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/CreateKey',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.CreateKeyRequest.SerializeToString,
@@ -178,6 +183,13 @@ class OpsServiceServicer:
         """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
         for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
         for a destination that is there already or cannot be used.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportAudit(self, request, context):
+        """Writes out the audit log from an entry on: who did what, each entry bound to the one before it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -319,6 +331,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.Backup,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.SerializeToString,
+            ),
+            'ExportAudit': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportAudit,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportAuditRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportAuditResponse.SerializeToString,
             ),
             'CreateKey': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateKey,
@@ -528,6 +545,33 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/Backup',
             dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_ops__pb2.BackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ExportAudit',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportAuditRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ExportAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,8 @@ class OpsServiceStub:
     for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
     for a destination that is there already or cannot be used.
     """
+    ExportAudit: _grpc.UnaryStreamMultiCallable[_ops_pb2.ExportAuditRequest, _ops_pb2.ExportAuditResponse]
+    """Writes out the audit log from an entry on: who did what, each entry bound to the one before it."""
     CreateKey: _grpc.UnaryUnaryMultiCallable[_ops_pb2.CreateKeyRequest, _ops_pb2.CreateKeyResponse]
     """Makes an API key. Its text is in the answer, and nowhere else."""
     ListKeys: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ListKeysRequest, _ops_pb2.ListKeysResponse]
@@ -133,6 +135,8 @@ class OpsServiceAsyncStub(OpsServiceStub):
     for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
     for a destination that is there already or cannot be used.
     """
+    ExportAudit: _aio.UnaryStreamMultiCallable[_ops_pb2.ExportAuditRequest, _ops_pb2.ExportAuditResponse]  # type: ignore[assignment]
+    """Writes out the audit log from an entry on: who did what, each entry bound to the one before it."""
     CreateKey: _aio.UnaryUnaryMultiCallable[_ops_pb2.CreateKeyRequest, _ops_pb2.CreateKeyResponse]  # type: ignore[assignment]
     """Makes an API key. Its text is in the answer, and nowhere else."""
     ListKeys: _aio.UnaryUnaryMultiCallable[_ops_pb2.ListKeysRequest, _ops_pb2.ListKeysResponse]  # type: ignore[assignment]
@@ -235,6 +239,14 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
         for a destination that is there already or cannot be used.
         """
+
+    @_abc_1.abstractmethod
+    def ExportAudit(
+        self,
+        request: _ops_pb2.ExportAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_ops_pb2.ExportAuditResponse], _abc.AsyncIterator[_ops_pb2.ExportAuditResponse]]:
+        """Writes out the audit log from an entry on: who did what, each entry bound to the one before it."""
 
     @_abc_1.abstractmethod
     def CreateKey(

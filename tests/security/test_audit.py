@@ -1,0 +1,162 @@
+"""The audit log of a whole server: who did what to which task, who was refused, what operators did, what was erased."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import pytest
+from tests.callers import ByHeader, named
+
+from dragoman import Turn, agent
+from dragoman.app import App, open_app
+from dragoman.core.audit import Chain, Kept, read_line
+from dragoman.offline import open_keys, open_operations
+from dragoman.settings import Address, Settings
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
+
+ALICE, OLGA = named("alice"), named("olga", "operator")
+
+
+@agent
+async def echo(turn: Turn) -> None:
+    """Asks back."""
+    turn.ask("what?")
+
+
+def settings(folder: Path, **more: Any) -> Settings:
+    anywhere = Address("127.0.0.1", 0)
+    return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/tasks.db", api_keys=True, **more)
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    async with open_app(settings(tmp_path), [echo], ByHeader()) as app:
+        yield app
+
+
+async def operate(app: App, verb: str, request: Any, who: dict[str, str] = OLGA) -> list[bytes]:
+    """The answers to an operator's call."""
+    path = f"/dragoman.ops.v1.OpsService/{verb}"
+    async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
+        if verb.startswith("Export"):
+            stream: Any = channel.unary_stream(path)(request.SerializeToString(), metadata=tuple(who.items()))
+            return [one async for one in stream]
+        unary: Any = channel.unary_unary(path)
+        return [await unary(request.SerializeToString(), metadata=tuple(who.items()))]
+
+
+async def exported(app: App) -> list[Kept]:
+    """The whole log, whose chain holds."""
+    found, chain = [], Chain()
+    for answer in await operate(app, "ExportAudit", ops.ExportAuditRequest()):
+        found += [read_line(line) for line in ops.ExportAuditResponse.FromString(answer).lines]
+    for kept in found:
+        chain.take(kept)
+    return found
+
+
+async def send(app: App, task: str = "", who: dict[str, str] = ALICE) -> str:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}], **({"taskId": task} if task else {})}
+    async with (
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+        http.post("/message:send", json={"message": message}, headers=who) as answer,
+    ):
+        return str((await answer.json())["task"]["id"])
+
+
+async def test_who_did_what_to_which_task_is_in_the_log(app: App) -> None:
+    task = await send(app)
+    await send(app, task)
+    async with aiohttp.ClientSession(f"http://{app.http}") as http:
+        config = {"id": "c", "url": "https://receiver.example/x"}
+        await http.post(f"/tasks/{task}/pushNotificationConfigs", json=config, headers=ALICE)
+        await http.get(f"/tasks/{task}", headers=ALICE)
+        await http.delete(f"/tasks/{task}/pushNotificationConfigs/c", headers=ALICE)
+        await http.post(f"/tasks/{task}:cancel", json={}, headers=ALICE)
+        await http.post(f"/tasks/{task}:cancel", json={}, headers=named("mallory"))
+    found = await exported(app)
+    told = ["task.created", "task.continued", "push.created", "push.deleted", "task.canceled", "operator.ExportAudit"]
+    assert [kept.entry.action for kept in found] == told
+    for kept in found[:-1]:
+        assert kept.entry.who == {"principal": "alice", "task": task}
+        assert kept.entry.about == {"agent": "echo", "scope": "default"}
+    assert found[-1].entry.who["principal"] == "olga"
+
+
+async def test_a_stream_and_a_repeated_send_are_told_once(app: App) -> None:
+    message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="hi")])
+    async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
+        stub: Any = rpc.A2AServiceStub(channel)
+        for _ in range(2):
+            metadata = (*ALICE.items(), ("idempotency-key", "k"))
+            async for _ in stub.SendStreamingMessage(pb.SendMessageRequest(message=message), metadata=metadata):
+                pass
+    assert [kept.entry.action for kept in await exported(app)][:-1] == ["task.created"]
+
+
+async def test_who_is_refused_is_told_and_no_faster_than_the_log_of_refusals(app: App) -> None:
+    async with aiohttp.ClientSession(f"http://{app.http}") as http:
+        for _ in range(100):
+            await http.get("/tasks", headers=named("mallory", "agent:another"))
+        await http.get("/tasks", headers=named(""))
+    found = [kept.entry for kept in await exported(app)][:-1]
+    assert {entry.action for entry in found} == {"access.denied"}
+    assert len(found) < 40
+    assert found[0].outcome == "PermissionDenied"
+    assert found[0].about["method"] == "GET /tasks"
+    assert found[0].who == {"peer": "127.0.0.1", "principal": "mallory"}
+
+
+async def test_what_operators_do_is_told_with_what_they_asked_and_no_secret(app: App) -> None:
+    task = await send(app)
+    (made,) = await operate(app, "CreateKey", ops.CreateKeyRequest(name="laptop", grants=["agent:echo"]))
+    await operate(app, "Explain", ops.ExplainRequest(task_id=task))
+    await operate(app, "ListAgents", ops.ListAgentsRequest())
+    await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(task_id=task)))
+    found = [kept.entry for kept in await exported(app)]
+    actions = [entry.action for entry in found]
+    expected = ["task.created", "operator.CreateKey", "operator.Explain", "tasks.erased", "operator.Purge"]
+    assert actions == [*expected, "operator.ExportAudit"]
+    assert found[1].who["asked.grants"] == "agent:echo"
+    assert found[2].who["asked.taskId"] == task
+    assert found[3].about["receipt"] == found[4].about["receipt"] == "1"
+    assert found[3].about["digest"] == found[4].about["digest"] != ""
+    text = ops.CreateKeyResponse.FromString(made).text
+    assert text not in json.dumps([dict(entry.who) | dict(entry.about) for entry in found])
+
+
+async def test_nothing_of_a_principal_that_is_erased_stays_but_what_was_done(app: App) -> None:
+    await send(app)
+    await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(principal="alice", scope="default")))
+    found = await exported(app)
+    assert found[0].entry.action == "task.created"
+    assert found[0].erased
+    # Who asked for it, and for whom, is the operator's doing: it goes with the operator, or when its time is over.
+    assert [kept.entry.action for kept in found if "alice" in str(kept.entry)] == ["operator.Purge"]
+
+
+async def test_a_server_may_be_told_to_keep_none(tmp_path: Path) -> None:
+    async with open_app(settings(tmp_path, audit="off"), [echo], ByHeader()) as app:
+        await send(app)
+        assert await exported(app) == []
+
+
+async def test_the_log_is_written_when_a_server_stops_and_without_a_server_too(tmp_path: Path) -> None:
+    async with open_app(settings(tmp_path), [echo], ByHeader()) as app:
+        await send(app)
+    async with open_keys(settings(tmp_path)) as keeping:
+        await keeping.create_key(ops.CreateKeyRequest(name="first", grants=["operator"]))
+    lines: list[str] = []
+    async with open_operations(settings(tmp_path)) as operations:
+        async for answer in operations.export_audit(ops.ExportAuditRequest()):
+            lines += answer.lines
+    found = [read_line(line).entry for line in lines]
+    assert [entry.action for entry in found] == ["task.created", "operator.CreateKey", "operator.ExportAudit"]
+    assert found[1].who["principal"].startswith("local:")
