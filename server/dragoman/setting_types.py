@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 from pydantic_settings import NoDecode
 
 from dragoman.core import executors, holders, isolation, issuers, quotas, upstreams
@@ -19,6 +21,17 @@ from dragoman.core.issuers import Issuer
 from dragoman.core.retention import Rules, parse_ages
 from dragoman.core.targets import parse_port
 from dragoman.core.upstreams import Upstream
+
+STORE_FORM: Final = "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"
+
+
+SHARED: Final = "postgresql://"
+"""What the URL of a store begins with that several servers may serve."""
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", url))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,37 @@ def _agent_limits(value: object) -> object:
 
 
 ClientGrants = Annotated[Mapping[str, frozenset[str]], NoDecode, BeforeValidator(holders.parse_grants)]
+
+
+def _store(url: str) -> str:
+    if url.startswith(SHARED):
+        is_good = bool(re.fullmatch(r"[^/?#]+/[^/?#]+([?][^#]*)?", url.removeprefix(SHARED)))
+    else:
+        is_good = url.startswith("sqlite:///") and url.removeprefix("sqlite:///") not in ("", ":memory:")
+    if not is_good:
+        raise ValueError(f'"{without_password(url)}" names no store; use {STORE_FORM}')
+    return url
+
+
+def _absolute(url: str) -> str:
+    parts = urlsplit(url)
+    absolute = parts.scheme in ("http", "https") and parts.netloc and not (parts.query or parts.fragment)
+    if url and not absolute:
+        raise ValueError(f'"{url}" is not http(s)://HOST[:PORT][/PATH]')
+    return url.rstrip("/")
+
+
+def _target(text: str) -> str:
+    if text:
+        Address.parse(text)
+    return text
+
+
+StoreUrl = Annotated[str, AfterValidator(_store)]
+AbsoluteUrl = Annotated[str, AfterValidator(_absolute)]
+"""Empty, or an address of the web without a slash at its end."""
+Target = Annotated[str, AfterValidator(_target)]
+"""Empty, or HOST:PORT."""
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_agent_limits)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]

@@ -7,12 +7,10 @@ else reads the environment.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import (
     ByteSize,
@@ -43,6 +41,8 @@ from dragoman.core.retention import NAMES, Rules
 from dragoman.runtime.dispatch import SLOTS, WORKER_WAIT
 from dragoman.setting_sources import PREFIX, SettingsError, explain, from_environment, read_file
 from dragoman.setting_types import (
+    SHARED,
+    AbsoluteUrl,
     Address,
     Age,
     AgentLimits,
@@ -59,7 +59,10 @@ from dragoman.setting_types import (
     Ports,
     Retention,
     Seconds,
+    StoreUrl,
+    Target,
     Upstreams,
+    without_password,
 )
 
 __all__ = ["Address", "Settings", "SettingsError", "load"]
@@ -69,18 +72,6 @@ T = TypeVar("T")
 
 TOKEN_LENGTH: Final = 16
 """Characters of a token that strangers may try to guess."""
-
-STORE_FORM: Final = "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"
-
-
-SHARED: Final = "postgresql://"
-"""What the URL of a store begins with that several servers may serve."""
-
-
-def without_password(url: str) -> str:
-    """A URL as it may be shown."""
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", url))
-
 
 _WAYS: Final = "--api-keys, --issuers, --tls-client-ca, --token"
 
@@ -162,9 +153,9 @@ class Settings(BaseSettings):
     """Its key, in PEM, without a passphrase."""
     connections: int = Field(default=CONNECTIONS, ge=1)
     """Connections that each port holds open."""
-    public_url: str = ""
+    public_url: AbsoluteUrl = ""
     """What the card says instead of the HTTP address, behind a proxy."""
-    public_grpc: str = ""
+    public_grpc: Target = ""
     """What the card says instead of the gRPC address, behind a proxy: HOST:PORT."""
     sign_cards: bool = False
     """Cards are signed, with the key that signs push notifications; needs `public_url`."""
@@ -178,7 +169,7 @@ class Settings(BaseSettings):
     """Refuses webhooks that are not https."""
     outbound_ca: Path | None = None
     """Certificates (PEM) that other servers may have besides those that the system knows."""
-    store: str = "sqlite:///dragoman.db"
+    store: StoreUrl = "sqlite:///dragoman.db"
     sqlite_synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits when the machine loses power, not when the process dies."""
     postgres_connections: int = Field(default=10, ge=1)
@@ -318,38 +309,11 @@ class Settings(BaseSettings):
             raise ValueError("must be more than nothing: what is never given up would keep its task for ever")
         return value
 
-    @field_validator("store")
-    @classmethod
-    def _store_is_known(cls, value: str) -> str:
-        if value.startswith(SHARED):
-            is_good = bool(re.fullmatch(r"[^/?#]+/[^/?#]+([?][^#]*)?", value.removeprefix(SHARED)))
-        else:
-            is_good = value.startswith("sqlite:///") and value.removeprefix("sqlite:///") not in ("", ":memory:")
-        if not is_good:
-            raise ValueError(f'"{without_password(value)}" names no store; use {STORE_FORM}')
-        return value
-
-    @field_validator("public_url")
-    @classmethod
-    def _url_is_absolute(cls, value: str) -> str:
-        parts = urlsplit(value)
-        absolute = parts.scheme in ("http", "https") and parts.netloc and not (parts.query or parts.fragment)
-        if value and not absolute:
-            raise ValueError(f'"{value}" is not http(s)://HOST[:PORT][/PATH]')
-        return value.rstrip("/")
-
     @field_validator("sign_cards")
     @classmethod
     def _signs_no_address_of_others(cls, value: bool, info: ValidationInfo) -> bool:
         if value and not info.data.get("public_url"):
             raise ValueError("needs --public-url: else whoever asks could have a card signed that leads to himself")
-        return value
-
-    @field_validator("public_grpc")
-    @classmethod
-    def _target_has_a_port(cls, value: str) -> str:
-        if value:
-            Address.parse(value)
         return value
 
     @field_validator("workers_only")
