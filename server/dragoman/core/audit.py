@@ -68,9 +68,12 @@ class Broken(ValueError):
     """The chain does not hold; the text names the first entry that does not."""
 
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def text_of(said: Mapping[str, Any]) -> str:
     """JSON in its one form."""
-    return json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return _ENCODER.encode(said)
 
 
 def principal_of(entry: Entry) -> str:
