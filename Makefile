@@ -48,6 +48,7 @@ serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:
 # What takes long: whole matrices on real servers, processes that are killed, what needs Node. `make test` leaves them to
 # `make long`, to stay well under three minutes.
 LONG = \
+	tests/cli/test_documented_certificates.py \
 	tests/cli/test_nats.py \
 	tests/cli/test_postgres.py \
 	tests/cli/test_replicas.py \

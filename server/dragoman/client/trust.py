@@ -97,6 +97,11 @@ def _meant(address: str, ca: Path | None, cert: Path | None) -> tuple[str, grpc.
     return target, grpc.ssl_channel_credentials(roots, both, both)
 
 
+_HUNG_UP: Final = (
+    "it hung up, as a port does that is encrypted; try grpcs://HOST:PORT; or as one that wants to see another "
+    "certificate, or one at all; see --cert"
+)
+
 _ADVICE: Final = (
     ("mismatch", "its certificate is for another name"),
     ("not in peer certificate", "its certificate is for another name"),
@@ -111,8 +116,8 @@ _ADVICE: Final = (
     ("UNKNOWN_CA", "it does not know who signed the certificate that it was shown; see --cert (DRAGOMAN_CERT)"),
     ("WRONG_VERSION_NUMBER", "it is not encrypted; use HOST:PORT or http://"),
     ("selected ALPN", "it speaks HTTP and not gRPC; name its gRPC port"),
-    ("Socket closed", "it hung up, as a port does that is encrypted; try grpcs://HOST:PORT"),
-    ("Connection reset", "it hung up, as a port does that is encrypted; try grpcs://HOST:PORT"),
+    ("Socket closed", _HUNG_UP),
+    ("Connection reset", _HUNG_UP),
 )
 """What libraries say, and what it means here; the first that fits."""
 

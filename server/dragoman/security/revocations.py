@@ -59,7 +59,7 @@ class Revocations:
         if revoked == self._revoked:
             return False
         self._revoked = revoked
-        log.info("%d certificates are revoked now, by %s", len(revoked), self._path)
+        log.info("certificates that are revoked now, by %s: %d", self._path, len(revoked))
         return True
 
     def _signature(self) -> tuple[int, int, int]:
