@@ -24,6 +24,7 @@ from dragoman.bindings.letters import PushLetters
 from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.bindings.tally import Tally
+from dragoman.card_file import CardFile, open_card_file
 from dragoman.core import targets
 from dragoman.core.addresses import Reach
 from dragoman.core.card import AgentSpec
@@ -70,6 +71,8 @@ class App:
     """The agents upstream."""
     certificates: CertificateFiles | None = None
     """Set when both ports are encrypted."""
+    card_file: CardFile | None = None
+    """Set when an operator says what is on cards."""
     metrics: Bound | None = None
     """Where numbers have a port of their own."""
 
@@ -227,7 +230,7 @@ async def open_app(
                 switchboard,
                 directory,
                 certificates,
-                at_metrics,
+                metrics=at_metrics,
             )
             return
         security = await stack.enter_async_context(
@@ -260,6 +263,7 @@ async def open_app(
         )
         if settings.sign_cards:
             await _keep_signed(stack, signing, cards)
+        card_file = open_card_file(stack, settings.card_file, cards.lay_over)
         runtime.enlisting.show(cards.show, cards.hide)
         switchboard.serve(runtime.enlisting)
         directory.serve(runtime.enlisting)
@@ -340,6 +344,7 @@ async def open_app(
             switchboard,
             directory,
             certificates,
+            card_file,
             at_metrics,
         )
 

@@ -159,6 +159,8 @@ class Settings(BaseSettings):
     """What the card says instead of the gRPC address, behind a proxy: HOST:PORT."""
     sign_cards: bool = False
     """Cards are signed, with the key that signs push notifications; needs `public_url`."""
+    card_file: Path | None = None
+    """What cards say instead of what agents say of themselves, in TOML. Read again when it changes."""
     trusted_proxies: Networks = ()
     """Who may say by `Forwarded` or `X-Forwarded-*` what the caller saw."""
     outbound_allow: AllowList = ()

@@ -18,6 +18,7 @@ from aiohttp import web
 from dragoman.bindings import origins
 from dragoman.bindings.origins import Networks, Origin
 from dragoman.bindings.serving import Bound
+from dragoman.core import overlay
 from dragoman.core.card import AgentSpec
 from dragoman.core.enforced import NOTHING, Enforced, secured
 from dragoman.core.errors import (
@@ -27,6 +28,7 @@ from dragoman.core.errors import (
     UnsupportedOperation,
 )
 from dragoman.core.identity import OPEN, Doorway, Identity
+from dragoman.core.overlay import Overlay
 from dragoman.ports import CardSigner
 from dragoman.wire import cards
 from dragoman.wire.dialects import Dialect
@@ -80,7 +82,10 @@ class Cards:
         signed that leads to where its caller says.
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
+        self._declared = dict(agents)
+        self._overlays: Mapping[str, Overlay] = {}
         self.agents = {id: _secured(spec, enforced, doorway) for id, spec in agents.items()}
+        """As cards show them."""
         self._doorway = doorway
         self.enforced = enforced
         """What callers may show to say who they are."""
@@ -98,13 +103,22 @@ class Cards:
     def show(self, spec: AgentSpec) -> None:
         """Shows the card of one more agent, or one that has changed. Where there is no root agent, it is that."""
         self.root = self.root or spec.id
-        self.agents[spec.id] = _secured(spec, self.enforced, self._doorway)
+        self._declared[spec.id] = spec
+        shown = overlay.over(spec, self._overlays.get(spec.id))
+        self.agents[spec.id] = _secured(shown, self.enforced, self._doorway)
         for key in [key for key in self._kept if key[1] == spec.id]:
             del self._kept[key]
 
     def hide(self, agent: str) -> None:
         """Shows the card of an agent no more."""
         self.agents.pop(agent, None)
+        self._declared.pop(agent, None)
+
+    def lay_over(self, overlays: Mapping[str, Overlay]) -> None:
+        """Shows on cards what is said here of agents, by their ids, in the place of what they say themselves."""
+        self._overlays = overlays
+        for spec in list(self._declared.values()):
+            self.show(spec)
 
     def forget(self) -> None:
         """Makes every card anew when it is asked for next."""

@@ -98,6 +98,7 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
     ),
     "Behind a proxy": (
         Option("public_url", "URL", "What the card says for REST."),
+        Option("card_file", "PATH", "What cards say in agents' place, in TOML. Read again when it changes.", Path),
         Option("sign_cards", "", "Sign cards; needs --public-url.", bool),
         Option("public_grpc", "HOST:PORT", "What the card says for gRPC."),
         Option("trusted_proxies", "NETS", "Whose Forwarded headers are believed: 10.0.0.0/8,::1 [nobody's]"),

@@ -64,7 +64,7 @@ def supervise(arguments: Sequence[str], settings: Settings) -> int:
                 words += [option, str(stack.enter_context(kept(option, address)))]
         command = [sys.executable, "-m", "dragoman", *arguments, *words]
         commands = [[*command, *_metrics(settings, number)] for number in range(settings.processes)]
-        return asyncio.run(Herd(commands, reload=settings.tls_cert is not None).run())
+        return asyncio.run(Herd(commands, reload=bool(settings.tls_cert or settings.card_file)).run())
 
 
 def _metrics(settings: Settings, number: int) -> Sequence[str]:
@@ -127,7 +127,7 @@ class Herd:
     """All of them."""
 
     def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool) -> None:
-        """`commands`: of each. `reload`: SIGHUP is theirs, to look at the certificate; else it ends them."""
+        """`commands`: of each. `reload`: SIGHUP is theirs, to look at files; else it ends them."""
         self._children = [Child(number, command) for number, command in enumerate(commands, 1)]
         self._reload = reload
         self._stopping = asyncio.Event()

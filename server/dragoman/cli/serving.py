@@ -96,10 +96,13 @@ async def _stand_by(parent: Channel, app: App, settings: Settings) -> None:
 
 
 def _reload_on_hangup(app: App) -> None:
-    """SIGHUP, as of `systemctl reload`, looks at the certificate at once; without one it means what it always does."""
-    if app.certificates is not None and hasattr(signal, "SIGHUP"):
-        certificates = app.certificates
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: certificates.refresh(asked=True))
+    """SIGHUP, as of `systemctl reload`, looks at certificates and the card file at once; without any of these it means
+    what it always does."""
+    files = [one for one in (app.certificates, app.card_file) if one is not None]
+    if files and hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGHUP, lambda: [file.refresh(asked=True) for file in files]
+        )
 
 
 async def _drain(app: App, limit: float, signals: Signals) -> None:

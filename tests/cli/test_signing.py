@@ -1,0 +1,57 @@
+"""`dragoman signing`: keys that take each other's place, as people see it; and SIGHUP, which has cards read again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.cli.server import serving
+
+
+def fetched(url: str) -> dict[str, object]:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        found: dict[str, object] = json.load(answer)
+        return found
+
+
+def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_read_again(tmp_path: Path, dragoman: Run) -> None:
+    cards = tmp_path / "cards.toml"
+    cards.write_text('[playground]\nname = "First"\n')
+    options = ("--card-file", str(cards), "--sign-cards", "--public-url", "https://agents.example")
+    with serving(*options, cwd=tmp_path) as server:
+        at = ("--grpc", server.grpc)
+        listed = dragoman("signing", "list", *at)
+        assert listed.code == 0, listed
+        first = listed.out.split()[0]
+        assert listed.out == f"{first}  ES256  signing  from the store's beginning\n"
+        rotated = dragoman("signing", "rotate", "--algorithm", "EdDSA", *at)
+        assert rotated.code == 0, rotated
+        fresh = rotated.out.split()[0]
+        assert f"{fresh}  EdDSA  next     made " in rotated.out
+        lines = dragoman("signing", "list", *at).out.splitlines()
+        assert [line.split()[0] for line in lines] == [fresh, first]
+        assert "  signs from " in lines[0]
+        assert "  shown until " in lines[1]
+        again = dragoman("signing", "rotate", *at)
+        assert (again.code, again.out) == (3, "")
+        assert "does not sign yet" in again.err
+        assert dragoman("signing", "withdraw", fresh, *at).out == f"{fresh}  is shown no more\n"
+        now = dragoman("signing", "rotate", "--lead", "0", "--keep", "0", "--json", *at)
+        signing = json.loads(now.out)
+        assert (signing["algorithm"], signing["state"]) == ("ES256", "SIGNING_KEY_STATE_SIGNING")
+        shown = fetched(f"{server.http}/.well-known/jwks.json")
+        assert [key["kid"] for key in shown["keys"]] == [signing["id"]]  # type: ignore[attr-defined, index]
+        assert dragoman("signing", "withdraw", first, *at).code == 3
+        wrong = dragoman("signing", "rotate", "--lead", "soon", *at)
+        assert wrong.code == 2
+
+        assert fetched(f"{server.http}/.well-known/agent-card.json")["name"] == "First"
+        cards.write_text('[playground]\nname = "Second"\n')
+        server.signal(signal.SIGHUP)
+        server.err.until("cards say now what is in")
+        assert fetched(f"{server.http}/.well-known/agent-card.json")["name"] == "Second"
+        server.signal(signal.SIGTERM)
+        assert server.ends() == 0
