@@ -54,6 +54,7 @@ LONG = \
 	tests/cli/test_replicas.py \
 	tests/cli/test_rolling.py \
 	tests/cli/test_serve.py \
+	tests/cli/test_signing.py \
 	tests/cli/test_upkeep.py \
 	tests/cli/test_worker.py \
 	tests/dialects/test_pairs.py \

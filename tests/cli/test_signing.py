@@ -43,7 +43,7 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_read_again(tmp_path
         signing = json.loads(now.out)
         assert (signing["algorithm"], signing["state"]) == ("ES256", "SIGNING_KEY_STATE_SIGNING")
         shown = fetched(f"{server.http}/.well-known/jwks.json")
-        assert [key["kid"] for key in shown["keys"]] == [signing["id"]]  # type: ignore[attr-defined, index]
+        assert [key["kid"] for key in shown["keys"]] == [signing["id"]]  # type: ignore[attr-defined]
         assert dragoman("signing", "withdraw", first, *at).code == 3
         wrong = dragoman("signing", "rotate", "--lead", "soon", *at)
         assert wrong.code == 2
