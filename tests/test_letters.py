@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -229,3 +230,57 @@ async def test_keys_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path)
     with pytest.raises(SettingsError, match=r"--secrets-keys: .*absent: No such file"):
         async with open_app(settings(tmp_path, secrets_keys=tmp_path / "absent"), [playground]):
             pass
+
+
+async def start(app: App, inline: dict[str, Any]) -> str:
+    """A task whose webhook comes with its message; gives the task."""
+    asked = {
+        "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hello"}]},
+        "configuration": {"taskPushNotificationConfig": inline},
+    }
+    async with (
+        aiohttp.ClientSession() as web_client,
+        web_client.post(f"{app.public_url}/message:send", json=asked, headers={"A2A-Version": "1.0"}) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        return str((await answer.json())["task"]["id"])
+
+
+async def test_what_was_kept_before_there_were_keys_is_sent_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "secrets.key"
+    file.write_text("bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n")
+    async with hooked() as hook:
+        hook.status = 503
+        async with open_app(settings(tmp_path), [playground]) as app:
+            task = await start(app, {"url": hook.url, "token": "t0ken"})
+            await hook.until(1)
+        hook.status, hook.got = 200, []
+        async with open_app(settings(tmp_path, secrets_keys=file), [playground]) as app:
+            async with Operator(str(app.grpc)) as operator:
+                await operator.redeliver(push.RedeliverRequest(task_id=task))
+            await hook.until(3)
+        assert {headers["X-A2A-Notification-Token"] for headers, _ in hook.got} == {"t0ken"}
+
+
+async def test_who_can_write_the_store_cannot_have_a_secret_sent_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "secrets.key"
+    file.write_text("bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n")
+    async with hooked() as hook, hooked() as thief:
+        hook.status = 503
+        async with open_app(settings(tmp_path, secrets_keys=file), [playground]) as app:
+            task = await start(app, {"url": hook.url, "token": "t0ken"})
+            await hook.until(1)
+        host = thief.url.removeprefix("http://").partition("/")[0]
+        with closing(sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)) as store:
+            assert store.execute("UPDATE pushes SET url = ?, host = ?", (thief.url, host)).rowcount == 1
+        asked = push.ListPushConfigsRequest(task_id=task)
+        async with (
+            open_app(settings(tmp_path, secrets_keys=file), [playground]) as app,
+            Operator(str(app.grpc)) as operator,
+        ):
+            await operator.redeliver(push.RedeliverRequest(task_id=task))
+            config = push.PushConfig()
+            async with asyncio.timeout(20):
+                while "sealed for something else" not in config.why:
+                    (config,) = (await operator.list_push_configs(asked)).configs
+        assert thief.got == []

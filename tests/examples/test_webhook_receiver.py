@@ -16,7 +16,7 @@ import sys
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -185,7 +185,7 @@ async def send(app: App, text: str, hook: str) -> str:
 
 def first_key(folder: Path) -> SigningKeys:
     """The key that the store began with, in the hands of a test."""
-    with sqlite3.connect(folder / "t.db") as connection:
+    with closing(sqlite3.connect(folder / "t.db")) as connection:
         (secret,) = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
     seed = hmac.digest(bytes.fromhex(secret), b"purpose letters", "sha256")
     return SigningKeys(Paper(), seed, Vault(), clock=lambda: int(time.time() * 1000))

@@ -74,12 +74,14 @@ def callers(settings: Settings) -> str:
 
 
 def curl_line(app: App, settings: Settings) -> str:
-    """A REST call of A2A 1.0 to the root agent that works as it stands, with DRAGOMAN_TOKEN where it is needed."""
+    """A REST call of A2A 1.0 to the root agent that works as it stands, with DRAGOMAN_TOKEN or DRAGOMAN_CERT if need
+    be."""
     message = {"messageId": "hello-1", "role": "ROLE_USER", "parts": [sample_part(app.agents[app.root])]}
     body = orjson.dumps({"message": message}).decode()
     headers = "-H 'Content-Type: application/json' -H 'A2A-Version: 1.0'"
     if settings.asks and not {app.root, "*"} & set(settings.public_agents):
-        headers += ' -H "Authorization: Bearer $DRAGOMAN_TOKEN"'
+        bearer = settings.api_keys or settings.issuers or settings.token.get_secret_value()
+        headers += ' -H "Authorization: Bearer $DRAGOMAN_TOKEN"' if bearer else ' --cert "$DRAGOMAN_CERT"'
     return f"curl -sS {app.public_url}/message:send {headers} -d {shlex.quote(body)}"
 
 
