@@ -161,6 +161,9 @@ $(SUPPLY)/.made: uv.lock tools/tool_env.sh | $(UV)
 .tools/runtime/bin/.made: uv.lock tools/tool_env.sh | $(UV)
 	@tools/tool_env.sh "$(PYTHON)" $(UV) runtime --no-dev --all-extras && touch $@
 
+deploy-check: $(ENV) ## Dockerfile, compose file and chart: linted, rendered, and held against the API's schemas
+	@python -m tools.check_deploy
+
 # ---------------------------------------------------------------- protos
 
 googleapis: $(ENV)
