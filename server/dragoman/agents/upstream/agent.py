@@ -86,7 +86,7 @@ class UpstreamAgent:
         """Why it is away."""
         if self.is_removed:
             return f"{self.at}: an operator removed it"
-        return f"{self.at}: {self.breaker.trouble}" if self.is_away else ""
+        return self.breaker.trouble if self.is_away else ""
 
     def runner_of(self, task_id: str) -> str:
         """Where a turn of this task is."""

@@ -35,7 +35,7 @@ FRESH: Final = 300.0
 """Seconds after which a card is read again."""
 
 FIRST_PROBE: Final = 1.0
-LONGEST_PROBE: Final = 15.0
+LONGEST_PROBE: Final = 5.0
 """Seconds between two tries to reach an agent that is left alone, from the first to the longest."""
 
 

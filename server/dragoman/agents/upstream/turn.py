@@ -241,27 +241,39 @@ class UpstreamTurn:
         otherwise that is so once it has shown the task, and events before that say only that there is something new.
         """
         async with aclosing(events):
+            nudge = asyncio.create_task(self._nudged.wait(), name="something upstream")
             step: asyncio.Task[pb.StreamResponse | None] | None = None
             try:
                 while True:
                     step = step or asyncio.create_task(_next(events), name="an event upstream")
-                    done, _ = await asyncio.wait([step], timeout=HELD if self.record.holds else None)
-                    if not done:  # it goes on by itself: whoever it needs was told elsewhere
+                    patience = HELD if self.record.holds else None
+                    await asyncio.wait([step, nudge], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                    if step.done():
+                        event, step = step.result(), None
+                        if event is None:
+                            return self.record.end_held()
+                        self.link.reached()
+                        whole = whole or event.HasField("task")
+                    elif nudge.done():
+                        # Not every server shows in a stream what came of a cancel.
+                        self._nudged.clear()
+                        nudge = asyncio.create_task(self._nudged.wait(), name="something upstream")
+                        if not self.task:
+                            continue
+                        event = pb.StreamResponse(task=await self.look())
+                        whole = False  # it may come again
+                    else:  # it goes on by itself: whoever it needs was told elsewhere
                         await self.record.put_held()
                         continue
-                    event, step = step.result(), None
-                    if event is None:
-                        return self.record.end_held()
-                    self.link.reached()
-                    whole = whole or event.HasField("task")
-                    if not whole:
+                    if not (whole or event.HasField("task")):
                         event = pb.StreamResponse(task=await self.look())
                     if (ending := await self._take(event)) is not None:
                         return ending
             finally:
-                if step is not None:
-                    step.cancel()
-                    await asyncio.wait([step])
+                for one in (step, nudge):
+                    if one is not None:
+                        one.cancel()
+                        await asyncio.wait([one])
 
     async def look(self) -> pb.Task:
         """The task upstream as it is. Raises Lost when it is gone, ProcessLost when the agent is."""
