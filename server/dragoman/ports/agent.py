@@ -201,6 +201,10 @@ class Elsewhere(Agent, Protocol):
         """Whether it is workers that have it: then others of the same principal may bring it, too."""
         ...
 
+    async def let_go(self, memory: bytes) -> None:
+        """A task of it that waited for its caller was canceled; `memory` is the agent's JSON for the task."""
+        ...
+
     @property
     def trouble(self) -> str:
         """Why it is away, in a few words; empty while it is not, and where there is no more to say than that."""

@@ -97,7 +97,8 @@ class Canceling:
         """Ends a task that nobody ran just now."""
         canceled = [StatusChange(states.CANCELED)]
         with suppress(Refused):  # it ended in this moment, which whoever asked is told
-            await self._log.append(Append(task=ref, guard=NotTerminal(), events=canceled, release=True))
+            change = Append(task=ref, guard=NotTerminal(), events=canceled, release=True)
+            self._dispatch.let_go((await self._log.append(change)).head)
 
     async def _snapshot(self, ref: TaskRef, history: int | None) -> Snapshot:
         snapshot = await self._store.read(ref, history=history)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from dragoman.core.counting import Histogram
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Event, Head, Ready, Refused, TaskRef
-from dragoman.ports import Agent, Bus, Job, Signal, Store, StoredMessage
+from dragoman.ports import Agent, Bus, Elsewhere, Job, Signal, Store, StoredMessage
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.hearing import Hearing
 from dragoman.runtime.log import Log
@@ -344,6 +344,20 @@ class Dispatch:
             run.cancel()
         elif signal is Signal.MESSAGE:
             run.deliver_mail()
+
+    def let_go(self, head: Head) -> None:
+        """Tells an agent that has tasks of its own elsewhere that one which waited for its caller was canceled."""
+        agent = self._agents.get(head.agent)
+        if isinstance(agent, Elsewhere) and not agent.dials_in:
+            self._keep(self._let_go(agent, head.ref), f"let go of {head.id}")
+
+    async def _let_go(self, agent: Elsewhere, ref: TaskRef) -> None:
+        try:
+            conversation = await self._store.conversation(ref)
+            if conversation is not None and conversation.memory:
+                await agent.let_go(conversation.memory)
+        except Exception:
+            log.exception("agent %s could not be told of a cancel", agent.spec.id)
 
     # The end ----------------------------------------------------------------------------------------------------
 

@@ -78,6 +78,9 @@ class DialledAgent:
         """There is nothing to say of workers that are not there."""
         return ""
 
+    async def let_go(self, memory: bytes) -> None:
+        """Workers have nothing of a task that nobody runs."""
+
     def join(self, worker: Connection) -> None:
         """A worker came."""
         self._workers.append(worker)

@@ -168,7 +168,7 @@ class UpstreamAgent:
 
     async def _stop(self, turn: UpstreamTurn, work: asyncio.Task[Ending]) -> None:
         """Has a turn stopped upstream, and waits until it is over there, or our patience is."""
-        if not turn.is_sent:
+        if not (turn.is_sent or turn.task):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):

@@ -1,0 +1,39 @@
+"""A Dragoman with the playground, and another one that stands in front of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.app import App, open_app
+from dragoman.settings import Settings
+
+Open = Callable[..., AbstractAsyncContextManager[App]]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    """Opens a server on free ports, with a store of its name."""
+
+    @asynccontextmanager
+    async def open_it(name: str, *upstream: Any, **settings: Any) -> AsyncIterator[App]:
+        given = {"store": f"sqlite:///{tmp_path}/{name}.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **settings}
+        if upstream:
+            given["upstream"] = list(upstream)
+        async with open_app(Settings(**given)) as app:
+            yield app
+
+    return open_it
