@@ -112,8 +112,7 @@ class Enlisting:
 
     async def _end_waiting(self, agent: str) -> int:
         found = 0
-        trouble = self._dispatch.places.trouble(agent)
-        why = notice(AWAY, trouble) if trouble else notice(NO_WORKER)
+        why = notice(NO_WORKER if self._dispatch.places.dials_in(agent) else AWAY)
         while heads := await self._store.waiting((agent,), BATCH):
             done = await asyncio.gather(*(self._end(head, why) for head in heads))
             found += sum(done)

@@ -24,7 +24,7 @@ class Notice:
 INTERRUPTED: Final = Notice(states.FAILED, "INTERRUPTED", "The server stopped while this task was running.")
 PROCESS_LOST: Final = Notice(states.FAILED, "INTERRUPTED", "The worker that ran this task is gone.")
 NO_WORKER: Final = Notice(states.FAILED, "NO_WORKER", "No worker of this agent came to take this task.")
-AWAY: Final = Notice(states.FAILED, "UPSTREAM_AWAY", "The agent that this server stands in front of did not come back:")
+AWAY: Final = Notice(states.FAILED, "UPSTREAM_AWAY", "The agent of this task went away, and did not come back.")
 DRAINED: Final = Notice(states.FAILED, "DRAINED", "The server shut down before this task was finished.")
 LOST: Final = Notice(states.FAILED, "NOT_WRITTEN", "What the agent produced could not be written.")
 OVERTAKEN: Final = Notice(states.CANCELED, "FENCED", "The agent did not stop in time; the task was ended without it.")

@@ -41,8 +41,8 @@ class Places:
         """Raises Unavailable for an agent that has been away for so long that nobody should wait for it."""
         if agent in self._agents and self.is_given_up(agent):
             away = self._agents[agent].absence
-            if trouble := self._agents[agent].trouble:
-                raise Unavailable(f'agent "{agent}" has been away for {away:.0f} s ({trouble}); try again later')
+            if not self._agents[agent].dials_in:
+                raise Unavailable(f'agent "{agent}" has been away for {away:.0f} s; try again later')
             raise Unavailable(f'no worker of agent "{agent}" has been connected for {away:.0f} s; try again later')
 
     def is_given_up(self, agent: str) -> bool:
@@ -54,9 +54,9 @@ class Places:
         """Every such agent."""
         return [name for name in self._agents if self.is_given_up(name)]
 
-    def trouble(self, agent: str) -> str:
-        """Why an agent elsewhere is away, if there is more to say of it than that."""
-        return self._agents[agent].trouble if agent in self._agents else ""
+    def dials_in(self, agent: str) -> bool:
+        """Whether it is workers that have an agent elsewhere."""
+        return agent not in self._agents or self._agents[agent].dials_in
 
     def absence(self, agent: str) -> float | None:
         """Seconds since an agent elsewhere went away, 0 while it is there; None for agents of this process."""

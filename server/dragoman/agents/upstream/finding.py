@@ -39,7 +39,7 @@ async def find(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
         return None
     if road.interface.dialect == "1.0":
         return await _listed(turn, message)
-    raise Lost(unknown(turn))
+    raise Lost(UNKNOWN)
 
 
 async def _known(turn: UpstreamTurn, task_id: str, message: pb.Message) -> pb.Task | None:
@@ -66,13 +66,13 @@ async def _listed(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
     try:
         page = await turn.insist(lambda road: road.call("ListTasks", asked))
     except Refused:
-        raise Lost(unknown(turn)) from None
+        raise Lost(UNKNOWN) from None
     assert isinstance(page, pb.ListTasksResponse)
     for task in page.tasks:
         if _has(task, message):
             return task
     if page.next_page_token or any(not task.history for task in page.tasks):
-        raise Lost(unknown(turn))
+        raise Lost(UNKNOWN)
     return None
 
 
@@ -80,9 +80,7 @@ def _has(task: pb.Task, message: pb.Message) -> bool:
     return any(one.message_id == message.message_id for one in task.history) and bool(message.message_id)
 
 
-def unknown(turn: UpstreamTurn) -> str:
-    """What is said of a message of which nobody knows whether it was sent."""
-    return (
-        f"UPSTREAM_UNKNOWN: the message may have been sent to {turn.link.at}, and nothing was heard of it; it is not "
-        "sent twice"
-    )
+UNKNOWN: Final = (
+    "UPSTREAM_UNKNOWN: the message may have been sent to the agent, and nothing was heard of it; it is not sent twice"
+)
+"""What is said of a message of which nobody knows whether it was sent."""

@@ -117,6 +117,7 @@ class UpstreamTurn:
         except Lost as error:
             return self._failed(str(error))
         except Refused as refused:
+            log.info("a message was refused upstream: %s", refused, extra=self._fields)
             return self.record.says.refused(refused, self.record.notes())
         finally:
             passing.cancel()
@@ -157,6 +158,7 @@ class UpstreamTurn:
                     streams = self.link.streams
                 elif task and await self._has_ended(refused):
                     self.record.forget_task()
+                    streams = self.link.streams  # it may have been the task that was refused
                 elif not (bare or task) and "contextId" in _blamed(refused):
                     bare = True
                 else:
@@ -312,7 +314,7 @@ class UpstreamTurn:
         if self.link.is_away:
             if not self.is_sent:
                 self.record.keep_unsent()
-            raise ProcessLost(str(away), began=self.is_sent)
+            raise ProcessLost("The agent that has it is away.", began=self.is_sent)
         await self._sleep(pause)
 
     async def _pause(self, seconds: float) -> None:
@@ -332,12 +334,19 @@ class UpstreamTurn:
 
     def _failed(self, text: str) -> Ending:
         log.warning("a turn upstream failed: %s", text, extra=self._fields)
-        return self.record.says.failed(text, self.record.notes())
+        return self.record.says.failed(self._without_places(text), self.record.notes())
+
+    def _without_places(self, text: str) -> str:
+        """A text for callers, who need not know where the agent is."""
+        for url in (self.link.road.interface.url, self.link.at):
+            place = url.partition("://")[2].partition("/")[0] or url
+            text = text.replace(f"{url}: ", "").replace(url, "it").replace(f"{place}: ", "").replace(place, "it")
+        return text
 
     @property
     def gone(self) -> str:
         """What is said of a task that upstream no longer knows."""
-        return f"UPSTREAM_LOST: {self.link.at} no longer knows its task {self.task}, or lets nobody see it"
+        return f"UPSTREAM_LOST: the agent no longer knows its task {self.task}, or lets nobody see it"
 
     @property
     def _fields(self) -> dict[str, str]:

@@ -1,0 +1,482 @@
+"""One turn upstream, with an agent that answers as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.agents.desk import RecordingDesk, said, state_of
+from tests.upstream.scripted import BROKEN, GONE, Script, agent, chunk, refused, status, take, task
+
+from dragoman.agents.upstream.road import Blocked, Nonsense, Refused
+from dragoman.core import states
+from dragoman.ports import ProcessLost
+from dragoman.wire.complaints import Complaint
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+QUESTION = "question-1"
+"""The id of the desk's message."""
+
+
+def memory(**fields: Any) -> bytes:
+    return json.dumps({"upstream": fields}).encode()
+
+
+def kept(desk: RecordingDesk) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(desk.memories[-1])["upstream"]
+    return found
+
+
+def texts(task: pb.Task) -> str:
+    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
+
+
+# Streams -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_is_put_as_it_comes_and_the_task_there_is_kept_first() -> None:
+    desk = RecordingDesk("hi")
+    events = [task("SUBMITTED"), status("WORKING"), chunk("a", append=False), chunk("b"), status("COMPLETED", "done")]
+    found, _ = await take(desk, Script({"SendStreamingMessage": [events]}))
+    assert (state_of(found), said(found), texts(found)) == ("COMPLETED", "done", "ab")
+    assert kept(desk) == {"at": "http://there", "task": "t-1", "context": "c-1", "heard": QUESTION}
+    assert len(desk.memories) == 2  # with the first event
+
+
+async def test_a_stream_that_breaks_is_taken_up_again_and_nothing_comes_twice() -> None:
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN]],
+            "SubscribeToTask": [[task("WORKING", "a", "b"), chunk("c"), BROKEN], [task("WORKING", "abc"), chunk("d")]],
+            "GetTask": [[task("WORKING", "a", "b", "c")], [task("COMPLETED", "abcd")]],
+        }
+    )
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "abcd")
+    assert len(script.calls("SendStreamingMessage")) == 1
+
+
+async def test_events_before_the_task_is_shown_again_only_say_that_there_is_something_new() -> None:
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN]],
+            "SubscribeToTask": [[chunk("c"), status("COMPLETED")]],
+            "GetTask": [[task("WORKING", "a", "b", "c")], [task("COMPLETED", "a", "b", "c")]],
+        }
+    )
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "abc")
+
+
+async def test_a_task_that_no_stream_shows_is_asked_after() -> None:
+    script = Script(
+        {
+            "SendMessage": [[task("SUBMITTED")]],
+            "GetTask": [[task("WORKING", "a")], [task("WORKING", "ab")], [task("COMPLETED", "abc")]],
+        }
+    )
+    desk = RecordingDesk("hi")
+    found, _ = await take(desk, script, streams=False)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "abc")
+    assert len(script.calls("GetTask")) == 3
+    assert script.calls("SendMessage")[0].configuration.return_immediately
+
+
+async def test_a_card_that_lies_about_streams_is_found_out() -> None:
+    script = Script({"SendMessage": [[task("COMPLETED", "a")]]})
+    there = agent(script)
+    found = await there.take_turn(RecordingDesk("hi"))
+    assert found.status.state == states.COMPLETED
+    assert not there.streams
+
+
+async def test_streams_that_cannot_be_taken_up_again_are_not_asked_for_forever() -> None:
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING"), BROKEN]],
+            "GetTask": [[task("WORKING")], [task("WORKING")], [task("COMPLETED", "a")]],
+        }
+    )
+    await take(RecordingDesk("hi"), script)
+    assert len(script.calls("SubscribeToTask")) == 1
+
+
+async def test_a_message_is_a_whole_answer() -> None:
+    answer = pb.Message(message_id="m", role=pb.ROLE_AGENT, task_id="x", parts=[pb.Part(text="hello")])
+    _, ending = await take(RecordingDesk("hi"), Script({"SendStreamingMessage": [[answer]]}))
+    assert ending.reply is not None
+    assert (ending.reply.parts[0].text, ending.reply.task_id, ending.reply.context_id) == ("hello", "", "context-1")
+
+
+# Turns that end and go on --------------------------------------------------------------------------------------------
+
+
+async def test_a_question_ends_the_turn_and_the_answer_goes_to_the_same_task() -> None:
+    first, second = RecordingDesk("hi"), RecordingDesk("blue")
+    asked = task("INPUT_REQUIRED", said="colour?")
+    _, ending = await take(first, Script({"SendStreamingMessage": [[task("SUBMITTED"), asked]]}))
+    assert ending.status.state == states.INPUT_REQUIRED
+    second.memory = ending.notes.task or b""
+    second.asked = pb.Message.FromString(ending.status.message)
+    # Some servers show the task first as it was.
+    script = Script({"SendStreamingMessage": [[asked, status("WORKING"), task("COMPLETED", "blue it is")]]})
+    found, _ = await take(second, script)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "blue it is")
+    (request,) = script.calls("SendStreamingMessage")
+    assert (request.message.task_id, request.message.context_id) == ("t-1", "c-1")
+
+
+async def test_the_same_question_asked_again_is_a_question() -> None:
+    desk = RecordingDesk("red")
+    asked = task("INPUT_REQUIRED", said="colour?", said_id="q-1")
+    _, ending = await take(RecordingDesk("hi"), Script({"SendStreamingMessage": [[asked]]}))
+    desk.memory = ending.notes.task or b""
+    again = task("INPUT_REQUIRED", said="colour?", said_id="q-2")
+    _, ending = await take(desk, Script({"SendStreamingMessage": [[asked, again]]}))
+    assert ending.status.state == states.INPUT_REQUIRED
+
+
+async def test_a_stream_that_ends_with_auth_required_ends_the_turn_and_says_so_once() -> None:
+    desk = RecordingDesk("hi")
+    script = Script({"SendStreamingMessage": [[task("WORKING"), status("AUTH_REQUIRED", "log in")]]})
+    found, ending = await take(desk, script)
+    assert (ending.status.state, said(found)) == (states.AUTH_REQUIRED, "log in")
+    assert [change for change in desk.changes if getattr(change, "state", 0) == states.AUTH_REQUIRED] == []
+
+
+async def test_a_stream_that_goes_on_after_auth_required_does_not_end_the_turn() -> None:
+    desk = RecordingDesk("hi")
+    events = [task("WORKING"), status("AUTH_REQUIRED", "log in"), status("WORKING"), status("COMPLETED")]
+    found, _ = await take(desk, Script({"SendStreamingMessage": [events]}))
+    assert state_of(found) == "COMPLETED"
+    seen = [getattr(change, "state", 0) for change in desk.changes]
+    assert seen == [states.WORKING, states.AUTH_REQUIRED, states.WORKING]
+
+
+async def test_a_message_for_a_task_that_has_ended_there_begins_another_in_the_same_conversation() -> None:
+    desk = RecordingDesk("more", memory=memory(task="t-1", context="c-1", heard="m-0"))
+    script = Script(
+        {
+            "SendStreamingMessage": [
+                [refused("UNSUPPORTED_OPERATION")],
+                [task("COMPLETED", "more", id="t-2")],
+            ],
+            "SendMessage": [[refused("UNSUPPORTED_OPERATION", "it has ended")]],
+            "GetTask": [[task("COMPLETED")]],
+        }
+    )
+    found, _ = await take(desk, script)
+    assert texts(found) == "more"
+    sent = script.calls("SendStreamingMessage")
+    assert [(one.message.task_id, one.message.context_id) for one in sent] == [("t-1", "c-1"), ("", "c-1")]
+
+
+async def test_messages_that_come_meanwhile_go_to_the_task_there() -> None:
+    go, desk = asyncio.Event(), RecordingDesk("hi")
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING"), go, status("COMPLETED")]],
+            "SendMessage": [[task("WORKING")]],
+        }
+    )
+    turn = asyncio.create_task(agent(script).take_turn(desk))
+    desk.mail.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
+    async with asyncio.timeout(20):
+        await script.called("SendMessage").wait()
+    go.set()
+    assert (await turn).status.state == states.COMPLETED
+    (passed_on,) = script.calls("SendMessage")
+    assert (passed_on.message.task_id, passed_on.message.parts[0].text) == ("t-1", "and this")
+
+
+async def test_a_message_that_came_too_late_for_the_task_there_begins_another() -> None:
+    go, desk = asyncio.Event(), RecordingDesk("hi")
+    script = Script(
+        {
+            "SendStreamingMessage": [
+                [task("WORKING"), go, status("COMPLETED", "first")],
+                [task("COMPLETED", "second", id="t-2")],
+            ],
+            "SendMessage": [[refused("UNSUPPORTED_OPERATION", "it has ended")]],
+        }
+    )
+    turn = asyncio.create_task(agent(script).take_turn(desk))
+    desk.mail.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="late")]))
+    async with asyncio.timeout(20):
+        await script.called("SendMessage").wait()
+    go.set()
+    ending = await turn
+    assert texts(desk.task(ending)) == "second"
+    late = script.calls("SendStreamingMessage")[1].message
+    assert (late.parts[0].text, late.task_id, late.context_id) == ("late", "", "c-1")
+
+
+# Nobody there --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_that_cannot_have_arrived_is_sent_again() -> None:
+    script = Script({"SendStreamingMessage": [[GONE], [GONE], [task("COMPLETED", "a")]]})
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert texts(found) == "a"
+    assert len(set(script.keys)) == 1
+
+
+async def test_an_agent_that_stays_away_gives_the_turn_back_unsent() -> None:
+    desk, there = RecordingDesk("hi"), agent(Script({"SendStreamingMessage": [[GONE]]}))
+    with pytest.raises(ProcessLost) as lost:
+        await there.take_turn(desk)
+    assert not lost.value.began
+    assert (there.is_away, there.capacity, there.trouble) == (True, 0, str(GONE))
+    assert kept(desk) == {"unsent": True}
+    desk.memory, desk.attempt = desk.memories[-1], 2
+    script = Script({"SendStreamingMessage": [[task("COMPLETED", "a")]]})
+    found, _ = await take(desk, script)
+    assert texts(found) == "a"
+
+
+async def test_one_that_goes_away_in_the_middle_gives_the_turn_back_and_it_is_gone_on_with() -> None:
+    desk = RecordingDesk("hi")
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN]],
+            "SubscribeToTask": [[GONE]],
+            "GetTask": [[GONE]],
+        }
+    )
+    with pytest.raises(ProcessLost) as lost:
+        await agent(script).take_turn(desk)
+    assert lost.value.began
+    desk.memory, desk.attempt = desk.memories[-1], 2
+    back = Script({"SubscribeToTask": [[task("COMPLETED", "ab")]], "GetTask": [[task("WORKING", "a")]]})
+    found, _ = await take(desk, back)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "ab")
+    assert not back.calls("SendStreamingMessage")
+
+
+async def test_a_task_that_is_no_longer_known_there_fails_and_says_so() -> None:
+    script = Script({"SendStreamingMessage": [[task("WORKING"), BROKEN]], "GetTask": [[refused("TASK_NOT_FOUND")]]})
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert state_of(found) == "FAILED"
+    assert said(found).startswith("UPSTREAM_LOST: the agent no longer knows its task t-1")
+
+
+async def test_one_that_is_busy_is_asked_again_later() -> None:
+    busy = Refused(Complaint("RESOURCE_EXHAUSTED", "busy"))
+    script = Script({"SendStreamingMessage": [[busy], [task("COMPLETED", "a")]]})
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert texts(found) == "a"
+
+
+# Sent already? -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_may_have_been_sent_is_looked_for_in_its_conversation() -> None:
+    desk = RecordingDesk("hi")
+    desk.attempt = 2
+    listed = pb.ListTasksResponse(tasks=[task("WORKING", heard="other", id="t-0"), task("WORKING", heard=QUESTION)])
+    script = Script({"ListTasks": [[listed]], "SubscribeToTask": [[task("COMPLETED", "a")]]})
+    found, _ = await take(desk, script)
+    assert texts(found) == "a"
+    assert not script.calls("SendStreamingMessage")
+    (asked,) = script.calls("ListTasks")
+    assert asked.context_id not in ("", "context-1")
+
+
+async def test_what_is_not_there_was_never_sent() -> None:
+    desk = RecordingDesk("hi")
+    desk.attempt = 2
+    script = Script({"ListTasks": [[pb.ListTasksResponse()]], "SendStreamingMessage": [[task("COMPLETED", "a")]]})
+    found, _ = await take(desk, script)
+    assert texts(found) == "a"
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "1.0"])
+async def test_what_nobody_can_say_ends_the_turn_and_is_not_sent_twice(dialect: str) -> None:
+    desk = RecordingDesk("hi")
+    desk.attempt = 2
+    script = Script({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, dialect)
+    found, _ = await take(desk, script)
+    assert state_of(found) == "FAILED"
+    assert said(found).startswith("UPSTREAM_UNKNOWN: the message may have been sent to the agent")
+    assert not script.calls("SendStreamingMessage")
+
+
+async def test_one_that_knows_repeats_is_sent_it_again_with_the_same_key() -> None:
+    desk = RecordingDesk("hi")
+    script = Script({"SendStreamingMessage": [[BROKEN], [task("COMPLETED", "a")]]}, "0.3")
+    found, _ = await take(desk, script, idempotent=True)
+    assert texts(found) == "a"
+    assert len(set(script.keys)) == 1
+
+
+async def test_a_task_that_its_client_names_is_simply_asked_after() -> None:
+    desk = RecordingDesk("hi")
+    desk.attempt = 2
+    script = Script(
+        {"GetTask": [[refused("TASK_NOT_FOUND")]], "SendStreamingMessage": [[task("COMPLETED", "a")]]}, "0.1"
+    )
+    found, _ = await take(desk, script)
+    assert texts(found) == "a"
+    (asked,), (sent,) = script.calls("GetTask"), script.calls("SendStreamingMessage")
+    assert asked.id == sent.message.task_id != ""
+
+
+async def test_an_answer_that_did_not_arrive_is_sent_and_one_that_did_is_not() -> None:
+    before = memory(task="t-1", context="c-1", heard="m-0")
+    waits, works = task("INPUT_REQUIRED", said="colour?"), task("WORKING", heard=QUESTION)
+    for there, sends in ((waits, 1), (works, 0)):
+        desk = RecordingDesk("blue", memory=before)
+        desk.attempt = 2
+        done = task("COMPLETED", "blue")
+        script = Script({"GetTask": [[there], [done]], "SendStreamingMessage": [[done]], "SubscribeToTask": [[done]]})
+        found, _ = await take(desk, script)
+        assert texts(found) == "blue"
+        assert len(script.calls("SendStreamingMessage")) == sends
+
+
+# Refusals and nonsense -----------------------------------------------------------------------------------------------
+
+
+async def test_another_interface_is_used_when_one_does_not_know_the_call() -> None:
+    first = Script(
+        {"SendStreamingMessage": [[refused("METHOD_NOT_FOUND")]], "SendMessage": [[refused("METHOD_NOT_FOUND")]]}
+    )
+    second = Script({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, "0.3")
+    found, _ = await take(RecordingDesk("hi"), first, second)
+    assert texts(found) == "a"
+
+
+async def test_a_conversation_of_our_choice_that_is_refused_is_left_to_the_agent() -> None:
+    script = Script(
+        {
+            "SendStreamingMessage": [
+                [refused("INVALID_PARAMS", "message.contextId: is not yours to choose")],
+                [task("COMPLETED", "a")],
+            ]
+        }
+    )
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert texts(found) == "a"
+    first, second = script.calls("SendStreamingMessage")
+    assert first.message.context_id
+    assert not second.message.context_id
+
+
+@pytest.mark.parametrize(
+    ("failure", "state", "text"),
+    [
+        (
+            refused("CONTENT_TYPE_NOT_SUPPORTED", "no csv"),
+            "REJECTED",
+            "UPSTREAM_REFUSED: CONTENT_TYPE_NOT_SUPPORTED: no csv",
+        ),
+        (refused("INTERNAL_ERROR", "oh"), "FAILED", "UPSTREAM_REFUSED: INTERNAL_ERROR: oh"),
+        (Nonsense("there: is no JSON"), "FAILED", "InvalidAgentResponse: is no JSON"),
+        (Blocked("10.0.0.1: private"), "FAILED", "UPSTREAM_FORBIDDEN: 10.0.0.1: private"),
+    ],
+)
+async def test_a_failure_is_told_as_it_is(failure: Exception, state: str, text: str) -> None:
+    found, _ = await take(RecordingDesk("hi"), Script({"SendStreamingMessage": [[failure]]}))
+    assert (state_of(found), said(found)) == (state, text)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [task("WORKING"), task("COMPLETED", id="another")],
+        [task("WORKING", id="")],
+        [task("WORKING", id="x" * 1001)],
+    ],
+)
+async def test_a_stream_about_another_task_is_nonsense(events: list[pb.Task]) -> None:
+    found, _ = await take(RecordingDesk("hi"), Script({"SendStreamingMessage": [events]}))
+    assert state_of(found) == "FAILED"
+    assert said(found).startswith("InvalidAgentResponse: ")
+
+
+# Stopping ------------------------------------------------------------------------------------------------------------
+
+
+async def stopped(script: Script, reason: str, *, when: str = "") -> tuple[RecordingDesk, Any]:
+    """A turn that is canceled once something was put, or once a call was made."""
+    desk = RecordingDesk("hi")
+    turn = asyncio.create_task(agent(script).take_turn(desk))
+    async with asyncio.timeout(20):
+        await (script.called(when) if when else desk.put_something).wait()
+    desk.cancelled, desk.cancel_reason = True, reason
+    turn.cancel()
+    (result,) = await asyncio.gather(turn, return_exceptions=True)
+    return desk, result
+
+
+async def test_a_cancel_is_passed_on_and_what_comes_of_it_is_the_end() -> None:
+    silent = asyncio.Event()
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING"), silent]],
+            "CancelTask": [[task("CANCELED")]],
+            "GetTask": [[task("CANCELED", said="stopped")]],
+        }
+    )
+    desk, ending = await stopped(script, "client")
+    assert script.calls("CancelTask")[0].id == "t-1"
+    assert said(desk.task(ending)) == "stopped"
+
+
+async def test_a_result_that_is_there_before_the_cancel_wins() -> None:
+    silent = asyncio.Event()
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING"), silent]],
+            "CancelTask": [[refused("TASK_NOT_CANCELABLE")]],
+            "GetTask": [[task("COMPLETED", "a")]],
+        }
+    )
+    _, ending = await stopped(script, "client")
+    assert ending.status.state == states.COMPLETED
+
+
+async def test_a_time_limit_cancels_there_too() -> None:
+    silent = asyncio.Event()
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING"), silent]],
+            "CancelTask": [[task("CANCELED")]],
+            "GetTask": [[task("CANCELED")]],
+        }
+    )
+    _, ending = await stopped(script, "deadline")
+    assert isinstance(ending, asyncio.CancelledError)
+    assert script.calls("CancelTask")
+
+
+async def test_a_drain_leaves_the_task_there_running() -> None:
+    script = Script({"SendStreamingMessage": [[task("WORKING"), asyncio.Event()]]})
+    desk, ending = await stopped(script, "drain")
+    assert isinstance(ending, asyncio.CancelledError)
+    assert not script.calls("CancelTask")
+    assert kept(desk)["task"] == "t-1"
+
+
+async def test_a_cancel_while_the_message_is_on_its_way_waits_for_the_task_to_be_known() -> None:
+    go, silent = asyncio.Event(), asyncio.Event()
+    script = Script(
+        {
+            "SendStreamingMessage": [[go, task("WORKING"), silent]],
+            "CancelTask": [[task("CANCELED")]],
+            "GetTask": [[task("CANCELED")]],
+        }
+    )
+    asyncio.get_running_loop().call_later(0.05, go.set)
+    _, ending = await stopped(script, "client", when="SendStreamingMessage")
+    assert ending.status.state == states.CANCELED
+    assert script.calls("CancelTask")
+
+
+async def test_a_waiting_task_is_let_go_of() -> None:
+    script = Script({"CancelTask": [[task("CANCELED")]]})
+    await agent(script).let_go(memory(task="t-1"))
+    await agent(script).let_go(b"")
+    assert [request.id for request in script.calls("CancelTask")] == ["t-1"]
