@@ -39,7 +39,9 @@ class UpstreamOperations:
             upstream = upstreams.read({**table, "time_limit": limit.seconds + limit.nanos / 1e9})
         except ValueError as error:
             field, _, rule = str(error).partition(": ")
-            raise InvalidParams.field(field if field in table else "url", rule or str(error)) from error
+            if not rule:
+                raise InvalidParams(str(error)) from error
+            raise InvalidParams.field(field, rule) from error
         return ops.AddUpstreamResponse(upstream=_message(await self._directory.add(upstream)))
 
     async def remove_upstream(self, request: ops.RemoveUpstreamRequest) -> ops.RemoveUpstreamResponse:

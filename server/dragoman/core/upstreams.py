@@ -63,11 +63,12 @@ def read(table: Mapping[str, Any]) -> Upstream:
             raise ValueError(f"{key}: must be a text")
     id, prefix, token = said.get("id", ""), said.get("prefix", ""), said.get("token", "")
     if id:
-        check_agent_id(id)
+        try:
+            check_agent_id(id)
+        except ValueError as error:
+            raise ValueError(f"id: {str(error).removesuffix('; set id=')}") from None
     if prefix and (id or not _PREFIX.fullmatch(prefix)):
-        raise ValueError(
-            f'prefix "{prefix}": must be a lower-case letter, then letters, digits or "-", and goes without id'
-        )
+        raise ValueError('prefix: must be a lower-case letter, then letters, digits or "-", and goes without id')
     if token and said.get("token_file"):
         raise ValueError("token, token_file: say one of them")
     headers = _headers(said.get("headers", {}))

@@ -1,0 +1,84 @@
+"""What servers of every generation say when they refuse a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.any_pb2 import Any as AnyProto
+from google.rpc import error_details_pb2, status_pb2
+
+from dragoman.wire import complaints
+
+AIP_193 = {"code": 404, "status": "NOT_FOUND", "message": "m"}
+
+
+@pytest.mark.parametrize(
+    ("status", "value", "code", "reason"),
+    [
+        (
+            404,
+            {"error": {"code": 404, "status": "NOT_FOUND", "message": "m", "details": [{"reason": "TASK_NOT_FOUND"}]}},
+            "NOT_FOUND",
+            "TASK_NOT_FOUND",
+        ),
+        (404, {"code": -32001, "message": "m"}, "NOT_FOUND", "TASK_NOT_FOUND"),
+        (404, {"type": "TaskNotFoundError", "message": "m"}, "NOT_FOUND", "TASK_NOT_FOUND"),
+        (404, {"message": "m"}, "NOT_FOUND", ""),
+        (409, {"error": {"code": -32002, "message": "m"}}, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
+        (401, {"detail": "x", "message": "m"}, "UNAUTHENTICATED", ""),
+        (418, {"message": "m"}, "INVALID_ARGUMENT", ""),
+        (599, {"message": "m"}, "INTERNAL", ""),
+    ],
+)
+def test_the_body_of_a_rest_answer(status: int, value: Any, code: str, reason: str) -> None:
+    told = complaints.of_body(status, value)
+    assert (told.code, told.reason, told.message) == (code, reason, "m")
+
+
+@pytest.mark.parametrize("value", [None, [], "x", {"error": "x"}])
+def test_a_body_that_says_nothing_is_told_by_its_status(value: Any) -> None:
+    assert complaints.of_body(500, value).message == "status 500, and no reason given"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ({"code": -32601, "message": "m"}, "METHOD_NOT_FOUND"),
+        ({"code": -1, "message": "m", "data": [{"reason": "OURS"}]}, "OURS"),
+        ({"code": [], "message": "m", "data": [{"fieldViolations": "x"}], "details": 3}, ""),
+    ],
+)
+def test_an_error_of_json_rpc(error: Any, reason: str) -> None:
+    assert complaints.of_json(error).reason == reason
+
+
+def test_what_is_no_error_object_is_told_all_the_same() -> None:
+    assert complaints.of_json("x").message == "no reason given"
+
+
+def test_a_status_with_details() -> None:
+    status = status_pb2.Status(code=5)
+    for detail in (
+        error_details_pb2.ErrorInfo(reason="TASK_NOT_FOUND", metadata={"taskId": "t"}),
+        error_details_pb2.BadRequest(field_violations=[{"field": "id", "description": "is required"}]),
+    ):
+        holder = AnyProto()
+        holder.Pack(detail)
+        status.details.append(holder)
+    told = complaints.of_status("NOT_FOUND", "m", status.SerializeToString())
+    assert (told.reason, dict(told.metadata)) == ("TASK_NOT_FOUND", {"taskId": "t"})
+    assert (told.violations[0].field, told.violations[0].description) == ("id", "is required")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("TaskNotFoundError: gone", "TASK_NOT_FOUND"),
+        ("UnsupportedOperationError: ", "UNSUPPORTED_OPERATION"),
+        ("gone: TaskNotFoundError", ""),
+        ("", ""),
+    ],
+)
+def test_a_status_of_0_3_has_the_error_s_class_in_its_text(text: str, reason: str) -> None:
+    assert complaints.of_status("NOT_FOUND", text, b"\xff spoilt").reason == reason
