@@ -62,7 +62,7 @@ class Front:
 
     async def until(self, task: str, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The task once `done` says so. The check's own limit of time ends the waiting."""
-        while not done(found := await self.get(task)):  # noqa: ASYNC110 (what it waits for is elsewhere)
+        while not done(found := await self.get(task)):
             await asyncio.sleep(0.05)
         return found
 

@@ -109,7 +109,7 @@ async def main() -> bool:
     app = Starlette(routes=[Mount("/rpc-calls", routes=create_jsonrpc_routes(handler, "/"))])
     web = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
     running = asyncio.create_task(web.serve())
-    while not web.started:  # noqa: ASYNC110 (it has no event for that)
+    while not web.started:
         await asyncio.sleep(0.01)
     url = f"http://127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}"
     at = {"rpc": f"{url}/rpc-calls/", "rest": f"{url}/rest-calls", "grpc": f"127.0.0.1:{port}"}
