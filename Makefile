@@ -43,6 +43,9 @@ lock: | $(UV) ## resolve the dependencies again into uv.lock (UPGRADE=1 takes th
 serve: $(ENV) ## run the server (ARGS="examples/csv_profile.py --http 127.0.0.1:9000")
 	@dragoman serve $(ARGS)
 
+cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on this machine; kill what you like (ARGS=--help)
+	@GRPC_ENABLE_FORK_SUPPORT=false python -m tools.cluster $(ARGS)
+
 # ---------------------------------------------------------------- tests
 
 # What takes long: whole matrices on real servers, processes that are killed, what needs Node. `make test` leaves them to
@@ -66,6 +69,7 @@ LONG = \
 	tests/stores/test_postgres_machine.py \
 	tests/stores/test_postgres_pooler.py \
 	tests/strangers \
+	tests/test_make_cluster.py \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
 	tests/workers/test_agents.py \

@@ -1,0 +1,81 @@
+"""`make cluster`, as somebody who reads and types: what it says is there is there, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.server import Lines, clean_environment
+from tests.nats import binary
+from tests.postgres import needed
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[subprocess.Popen[str], Lines]]:
+    needed()
+    if binary() is None:
+        pytest.skip("no NATS here")
+    words = [sys.executable, "-m", "tools.cluster", "--callers", "2", "--every", "0.5"]
+    process = subprocess.Popen(
+        words, cwd=ROOT, env=clean_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        yield process, Lines(process.stdout)
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stdin.close()
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_parts_are_killed_and_started_by_a_word_and_go_with_ctrl_c(
+    cluster: tuple[subprocess.Popen[str], Lines],
+) -> None:
+    process, out = cluster
+    assert process.stdin is not None
+
+    def typed(line: str) -> None:
+        print(line, file=process.stdin, flush=True)
+
+    out.until("PART is one of: server-1, server-2, worker-1, worker-2, postgres, nats.")
+    found = {
+        name: int(pid) for name, pid in re.findall(r"^  ([a-z]+-\d)  +pid (\d+)", "\n".join(out.seen), re.MULTILINE)
+    }
+    assert len(found) == 4
+    assert all(map(is_there, found.values()))
+    for part in ("server-1", "worker-2", "nats", "postgres"):
+        typed(f"kill {part}")
+        out.until(f"kill {part}: done")
+        out.until(f"[down: {part}]")
+        typed(f"start {part}")
+        out.until(f"start {part}: done")
+    assert not is_there(found["server-1"])
+    typed("pause postgres")
+    out.until("PostgreSQL is many processes")
+    typed("kill everybody")
+    out.until("PART is one of")
+    typed("parts")
+    last = {int(re.findall(r"pid (\d+)", out.until(f"  {name} "))[0]) for name in found}
+    out.until(" streamed/s")
+    process.send_signal(signal.SIGINT)
+    said = out.until("altogether: ")
+    assert int(re.findall(r"(\d+) sent", said)[0]) > 0
+    assert process.wait(60) == 0
+    assert not any(map(is_there, last))
