@@ -13,6 +13,10 @@ from dragoman.ports.tls import Certificates, Pair
 STREAMS: Final = 1024
 """Calls at the same time on one connection; further ones wait at the client (RFC 9113 §5.1.2)."""
 
+PENDING: Final = 10_000
+"""Calls that have come and nobody has looked at yet: as many as come back at once when another server has stopped.
+gRPC refuses those beyond a thousand with a growing chance, unless it is told."""
+
 METADATA: Final = 32 * 1024
 """Bytes of a call's metadata: the largest credentials that are looked at get here, to be refused in our own words."""
 
@@ -33,6 +37,8 @@ def limits(options: Options) -> tuple[tuple[str, Any], ...]:
         ("grpc.server_handshake_timeout_ms", HANDSHAKE * 1000),
         ("grpc.max_connection_idle_ms", IDLE * 1000),
         ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.server.max_pending_requests", PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING),
     )
 
 
