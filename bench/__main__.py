@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bench import document, hooked, machine, memory, report, rounds, size, stored
+from bench import document, hooked, machine, memory, replicas, report, rounds, size, stored
 from bench.loader import Loader
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
-from bench.sections import HOOKED, LIST, MEMORY, SIZE, chosen
+from bench.sections import HOOKED, LIST, MEMORY, REPLICAS, SIZE, chosen
 from bench.servers import CONTESTANTS, KEPT, LOAD_CORE, OURS, pin
 from tools.environments import NotMade
 
@@ -96,6 +96,8 @@ def measure(asked: argparse.Namespace) -> tuple[Writer, bool]:
                 memory.measure(run)
             if HOOKED in asked.alone:
                 hooked.measure(run)
+            if REPLICAS in asked.alone:
+                replicas.measure(run)
         except KeyboardInterrupt:
             run.say("interrupted; what was measured is kept")
             return writer, False

@@ -7,13 +7,14 @@ once is not counted as what it takes each time. Streams follow as many tasks, an
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import uvloop
 
 from bench.answers import TEXT
-from bench.asking import FORMS, Form
+from bench.asking import FORMS, Form, Wire
 from bench.lines import Line, Wrong, connect
 from bench.rows import Key
 from bench.run import FEW, Run
@@ -23,6 +24,9 @@ from bench.spent import resident
 
 CALLERS: Final = 32
 CONNECTIONS: Final = 5
+AT_ONCE: Final = 100
+"""Streams that are begun together: where it was told nothing, gRPC refuses what comes while a thousand calls wait."""
+
 SETTLE: Final = 1.0
 SETTLE_SHORT: Final = 0.1
 """Seconds before memory is read, so that what runs after the last answer is done."""
@@ -44,13 +48,13 @@ class Counts:
 
 
 FULL: Final = {
-    OURS: Counts(20_000, 20_000, 5_000, 500),
+    OURS: Counts(20_000, 20_000, 10_000, 2_000),
     "a2a-sdk memory": Counts(500, 3_000, 1_000, 200),
     "a2a-sdk SQLite": Counts(100, 300, 300, 100),
     "fasta2a": Counts(1_000, 10_000, 3_000, 0),  # it ends the stream of a task that waits
 }
 SHORT: Final = {OURS: Counts(50, 100, 50, 20, SETTLE_SHORT)}
-CASES: Final = ("idle server", "finished task", "waiting task", "idle stream")
+CASES: Final = ("idle server", "finished task", "waiting task", "idle stream", "all of it")
 
 
 def measure(run: Run) -> None:
@@ -89,7 +93,9 @@ async def _held_by(server: Running, binding: str, counts: Counts) -> dict[str, f
     found["waiting task"] = (waiting - ended) / counts.waiting
     if counts.streams:
         following = await _follow(lines, form, tasks[: counts.streams])
-        found["idle stream"] = (await _held(server, counts.settle) - waiting) / counts.streams
+        together = await _held(server, counts.settle)
+        found["idle stream"] = (together - waiting) / counts.streams
+        found["all of it"] = together
         if any(stream.done() for stream in following):
             raise Wrong("a stream ended though its task waits")
         for line in lines:
@@ -121,20 +127,41 @@ async def _many(lines: list[Line], form: Form, text: str, count: int) -> list[st
 
 
 async def _follow(lines: list[Line], form: Form, tasks: list[str]) -> list[asyncio.Task[None]]:
-    """A stream for each of these tasks. Returns when something came on each."""
-    absent = set(tasks)
-    complete = asyncio.Event()
-
-    def present(task: str) -> None:
-        absent.discard(task)
-        if not absent:
-            complete.set()
-
-    following = [
-        asyncio.create_task(
-            lines[number % CONNECTIONS].follow(form.subscribe("ask", task), lambda _, task=task: present(task))  # type: ignore[misc]  # a default binds it
-        )
-        for number, task in enumerate(tasks)
-    ]
-    await asyncio.wait_for(complete.wait(), PATIENCE)
+    """A stream for each of these tasks, some at a time. Returns when something came on each. Raises what one does."""
+    following: list[asyncio.Task[None]] = []
+    for some in batched(tasks, AT_ONCE):
+        here = asyncio.Semaphore(0)
+        begun: list[asyncio.Task[None]] = []
+        for task in some:
+            line = lines[(len(following) + len(begun)) % CONNECTIONS]
+            begun.append(asyncio.create_task(_one(line, form.subscribe("ask", task), here)))
+        following += begun
+        async with asyncio.timeout(PATIENCE):
+            for _ in begun:
+                await here.acquire()
+        for stream in begun:
+            if stream.done():
+                await stream
     return following
+
+
+async def _one(line: Line, wire: Wire, here: asyncio.Semaphore) -> None:
+    """Follows, and says that it does when something has come; or that it is over."""
+    first = True
+
+    def arrived(_: int) -> None:
+        nonlocal first
+        if first:
+            first = False
+            here.release()
+
+    try:
+        await line.follow(wire, arrived)
+    finally:
+        arrived(0)
+
+
+def batched(tasks: list[str], size: int) -> Iterator[list[str]]:
+    """So many at a time."""
+    for at in range(0, len(tasks), size):
+        yield tasks[at : at + size]

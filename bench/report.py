@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from bench import replicas
 from bench.answers import EVENTS
 from bench.goals import goals
 from bench.hooked import CASES, NONE, STREAMS
@@ -29,6 +30,7 @@ def text(rows: Rows) -> str:
     parts = [described(rows), goal_table(rows)]
     parts += [section_table(rows, section) for section in TIMED]
     parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), hooked_table(rows)]
+    parts.append(replicas_table(rows))
     parts.append(remarks(rows))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -161,6 +163,13 @@ def hooked_table(rows: Rows) -> str:
         lines.append((key.case, *map(_cell, found)))
     title = f"Streams of {EVENTS} chunks with a webhook, {STREAMS} at a time over REST"
     return f"### {title}\n\n{table(lines)}"
+
+
+def replicas_table(rows: Rows) -> str:
+    """What one send and one chunk cost each part of a cluster."""
+    found = [replicas.lines(kind, rows.spread) for kind in replicas.KINDS]
+    tables = "\n\n".join(table(lines) for lines in found if lines)
+    return f"### Servers on one PostgreSQL and one NATS, over gRPC\n\n{tables}" if tables else ""
 
 
 def remarks(rows: Rows) -> str:

@@ -64,9 +64,10 @@ LIST: Final = "list"
 SIZE: Final = "size"
 MEMORY: Final = "memory"
 HOOKED: Final = "push"
+REPLICAS: Final = "replicas"
 START: Final = "start"
 DISK: Final = "disk"
-ALONE: Final = (LIST, SIZE, MEMORY, HOOKED)
+ALONE: Final = (LIST, SIZE, MEMORY, HOOKED, REPLICAS)
 """What is measured after the rounds."""
 
 

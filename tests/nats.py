@@ -58,6 +58,11 @@ class NatsServer:
         except OSError:
             return False
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def send(self, number: signal.Signals) -> None:
         """Such as SIGSTOP."""
         assert self._process is not None

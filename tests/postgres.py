@@ -73,6 +73,12 @@ class Server:
         if data is None:
             self.run("initdb", "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
 
+    @property
+    def pid(self) -> int:
+        """Of the process that the others belong to."""
+        assert self._process is not None
+        return self._process.pid
+
     def run(self, program: str, *arguments: str) -> None:
         """Runs one of PostgreSQL's programs to its end. Raises RuntimeError with what it said."""
         done = subprocess.run(
