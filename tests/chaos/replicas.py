@@ -75,7 +75,7 @@ class Replicas:
     """Implements `Ground`."""
 
     agents: Sequence[str] = ("", "again", *FAR)
-    words: Sequence[str] = ("sleep 12000",)
+    words: Sequence[str] = ("sleep 7000",)
 
     def __init__(self, cluster: Cluster, turns: Path) -> None:
         self.up = asyncio.Event()
@@ -149,7 +149,7 @@ class Replicas:
         await asyncio.gather(*(self._roll(scene, of) for of in (self._cluster.servers, self._cluster.workers)))
         say(f"the rolling restart took {time.monotonic() - began:.0f} s")
         dice = random.Random(f"{scene.seed}/strikes")
-        striking: set[asyncio.Task[None]] = set()
+        striking: list[asyncio.Task[None]] = []
         long = LONG if until - time.monotonic() > 60 else 0.0
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, dice.uniform(0.3, 2.5)))
@@ -157,8 +157,7 @@ class Replicas:
             blow = self._blow(scene, what, dice, long) if time.monotonic() < until else None
             if blow is not None:
                 long = 0.0 if what == "server" and self._long else long
-                striking.add(task := asyncio.create_task(blow))
-                task.add_done_callback(striking.discard)
+                striking.append(asyncio.create_task(blow))
         await asyncio.gather(*striking)
 
     async def _roll(self, scene: Scene, parts: Sequence[Part]) -> None:
