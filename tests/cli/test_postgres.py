@@ -50,7 +50,7 @@ def test_servers_share_a_store_and_one_goes_on_for_another_that_dies(tmp_path: P
             pass
         one.signal(signal.SIGKILL)
         assert one.ends() == -signal.SIGKILL
-        # Its session expires after ten seconds; then the other one begins the turn again.
+        # The other one sees that its process is gone, and begins the turn again.
         followed = dragoman("watch", running, "--agent", "slow", "--grpc", other.grpc)
         assert "attempt 2" in followed.out
         done = json.loads(dragoman("get", running, "--agent", "slow", "--json", "--grpc", other.grpc).out)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -310,3 +312,35 @@ async def test_pages_of_a_message_of_any_sender_are_the_same_for_both(stores: St
     ref = (await stores[0].append(created(new_ref()))).head.ref
     await stores[1].append(Append(task=ref, guard=NotTerminal(), message=Inbound(message("hi"), sender="guest")))
     assert await stores[0].read(ref) == await stores[1].read(ref)
+
+
+# Processes that are gone ----------------------------------------------------------------------------------------------
+
+
+RUNS = """
+import asyncio, os, sys
+from dragoman.stores.postgres import open_store
+from dragoman.testing.changes import created, new_ref
+
+async def main():
+    store = await open_store(sys.argv[1])
+    claimed = await store.append(created(new_ref(), claim=await store.open_session(3600)))
+    print(claimed.head.id, flush=True)
+    input()
+
+asyncio.run(main())
+"""
+
+
+async def test_the_tasks_of_a_process_that_is_gone_are_orphans_at_once(stores: Stores, postgres_url: str) -> None:
+    """Not when its session is over, which is in an hour; and not while it is there."""
+    runs = [sys.executable, "-c", RUNS, postgres_url]
+    process = await asyncio.create_subprocess_exec(*runs, stdin=PIPE, stdout=PIPE)
+    assert process.stdout is not None
+    task = (await process.stdout.readline()).decode().strip()
+    own = await stores[0].open_session(3600)
+    assert await stores[0].orphans(own, 10) == []
+    process.kill()
+    await process.wait()
+    assert [head.id for head in await stores[0].orphans(own, 10)] == [task]
+    assert list(await stores[0].sessions()) == [own]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from asyncpg import Connection
@@ -10,12 +11,15 @@ from dragoman.stores.postgres.database import NOW
 
 _END_ALL: Final = "UPDATE sessions SET expires = 0 WHERE expires > 0"
 _BEGIN: Final = f"""
-INSERT INTO sessions (started, expires) VALUES ({NOW.format("$1")}, {NOW.format("$1")} + $2) RETURNING session
+INSERT INTO sessions (started, expires, process)
+VALUES ({NOW.format("$1")}, {NOW.format("$1")} + $2, $3) RETURNING session
 """
 _RENEW: Final = f"""
 UPDATE sessions SET expires = {NOW.format("$2")} + $3 WHERE session = $1
 RETURNING left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
+_HELD: Final = f"SELECT session, process FROM sessions WHERE expires > {NOW.format('$1')} AND process LIKE $2 || ' %'"
+_END: Final = "UPDATE sessions SET expires = 0 WHERE session = ANY ($1::bigint[])"
 _ALIVE: Final = f"SELECT session, expires FROM sessions WHERE expires > {NOW.format('$1')}"
 
 
@@ -29,11 +33,11 @@ class Forgotten(Exception):
         )
 
 
-async def begin(connection: Connection, at: int | None, lease: float, alone: bool) -> int:
+async def begin(connection: Connection, at: int | None, lease: float, alone: bool, process: str) -> int:
     """A new session. `alone` ends all others."""
     if alone:
         await connection.execute(_END_ALL)
-    session: int = await connection.fetchval(_BEGIN, at, _length(lease))
+    session: int = await connection.fetchval(_BEGIN, at, _length(lease), process)
     return session
 
 
@@ -46,6 +50,16 @@ async def renew(connection: Connection, session: int, at: int | None, lease: flo
     if timeline is None:
         raise Forgotten(session)
     return timeline
+
+
+async def held(connection: Connection, at: int | None, place: str) -> dict[int, str]:
+    """The sessions that have not expired, of processes that said that they are in this place, with what they said."""
+    return {row[0]: row[1] for row in await connection.fetch(_HELD, at, place)}
+
+
+async def end(connection: Connection, sessions: Collection[int]) -> None:
+    """Ends sessions whose processes are gone."""
+    await connection.execute(_END, list(sessions))
 
 
 async def alive(connection: Connection, at: int | None) -> dict[int, int]:

@@ -26,7 +26,7 @@ from dragoman.core.pages import Page, Query
 from dragoman.core.references import MARKER
 from dragoman.core.sizes import Sizes
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.postgres import blobs, census, joining, listing, reads, sessions, waiting
+from dragoman.stores.postgres import blobs, census, joining, listing, processes, reads, sessions, waiting
 from dragoman.stores.postgres.apikeys import PostgresApiKeys
 from dragoman.stores.postgres.aside import Aside
 from dragoman.stores.postgres.audit import PostgresAuditLog
@@ -135,7 +135,17 @@ class PostgresStore:
         return await self._database.look(waiting.waiting, agents, limit, after)
 
     async def orphans(self, session: int, limit: int) -> list[Head]:
+        await self._bury()
         return await self._database.look(reads.orphans, session, self._database.at, limit)
+
+    async def _bury(self) -> None:
+        """Ends the sessions of processes that this machine had, and has no more: nobody has to wait for their end."""
+        if not (place := processes.here()):
+            return
+        held = await self._database.look(sessions.held, self._database.at, place)
+        if gone := sorted(number for number, process in held.items() if processes.is_gone(process)):
+            await self._database.change(sessions.end, gone)
+            log.info("sessions ended whose processes are gone: %s", ", ".join(map(str, gone)))
 
     @property
     def epoch(self) -> str:
@@ -145,7 +155,7 @@ class PostgresStore:
         return await self._database.look(reads.context, owner, agent, context)
 
     async def open_session(self, lease: float, *, alone: bool = False) -> int:
-        return await self._database.change(sessions.begin, self._database.at, lease, alone)
+        return await self._database.change(sessions.begin, self._database.at, lease, alone, processes.myself())
 
     def renew(self, session: int, lease: float) -> None:
         async def renew(connection: Connection) -> str:
