@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests.callers import ByHeader, named
 from dragoman import Turn, agent
 from dragoman.app import open_app
 from dragoman.bindings import closing
+from dragoman.bindings import grpc as bindings
 from dragoman.bindings.closing import Streams
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
 from dragoman.core.identity import NOBODY, Identity
@@ -151,3 +154,35 @@ async def test_a_busy_stream_over_grpc_ends_with_a_status_too(tmp_path: Path, mo
         assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert ended.value.details() == "the key was revoked"
         await app.drain(0)
+
+
+async def test_a_stream_that_gRPC_will_not_let_go_of_ends_with_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is still sending something when the server stops, and takes no status."""
+
+    async def takes_none(*_: object) -> None:
+        raise grpc.aio.InternalError("GRPC_CALL_ERROR_TOO_MANY_OPERATIONS")
+
+    monkeypatch.setattr(bindings, "_end", takes_none)
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", drain=0)
+    async with asyncio.timeout(20), AsyncExitStack() as stack:
+        app = await stack.enter_async_context(open_app(settings, [floods], Known()))
+        async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
+            asked = pb.SendMessageRequest(
+                message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")])
+            )
+            call = rpc.A2AServiceStub(channel).SendStreamingMessage(asked, metadata=tuple(named("alice").items()))
+            begun = asyncio.Event()
+
+            async def read() -> None:
+                async for _ in call:
+                    begun.set()
+
+            reading = asyncio.create_task(read())
+            await begun.wait()
+            await stack.aclose()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await reading
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, Never
 
 import grpc
@@ -233,8 +233,11 @@ class _Method:
             await self._refuse(context, error, access)
         except asyncio.CancelledError:
             if why := self._streams.ended_here():
-                await self._refuse(context, why, access)
-            access.done("CANCELLED")
+                # Where gRPC is still sending something, it takes no status; then the end of the connection has to do.
+                with suppress(grpc.aio.InternalError):
+                    await self._refuse(context, why, access)
+            else:
+                access.done("CANCELLED")
             raise
         access.done("OK")
 
