@@ -173,6 +173,38 @@ async def test_a_drain_waits_for_what_runs(tmp_path: Path) -> None:
         assert state(await here.get(task.id)) == "COMPLETED"
 
 
+@pytest.mark.parametrize(("limit", "end"), [(30.0, "COMPLETED"), (0.0, "FAILED")])
+async def test_a_drain_waits_for_a_task_that_is_being_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float, end: str
+) -> None:
+    """Its message is on the way to the disk, and will be acknowledged."""
+
+    async def answers(turn: Turn) -> str:
+        if not limit:
+            await here.at("never").wait()
+        return turn.text
+
+    async with world(tmp_path, answers) as here:
+        append, dispatch = here.store.append, here.runtime.dispatch
+
+        async def slow(change: Append) -> Appended:
+            here.at("asked").set()
+            await here.at("go").wait()
+            return await append(change)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(here.store, "append", lambda change: asyncio.ensure_future(slow(change)))
+            sending = asyncio.create_task(here.send("hello"))
+            await here.at("asked").wait()
+        draining = asyncio.create_task(dispatch.drain(limit))
+        assert len((await asyncio.wait((draining,), timeout=0.05))[0]) == (not limit)
+        stopping = draining if limit else asyncio.create_task(dispatch.stop())
+        here.at("go").set()
+        task = await sending
+        await stopping
+        assert state(task) == end
+
+
 async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> None:
     async def sleeps(turn: Turn) -> None:
         await here.at("never").wait()

@@ -97,7 +97,7 @@ class Dispatch:
         self._refilling = False
         self._served = ""
         """The principal whose task was taken last."""
-        self._draining = False
+        self._draining = self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._registrations = AsyncExitStack()
@@ -171,6 +171,7 @@ class Dispatch:
         if self.free <= 0 or not self.places.take(agent):
             return 0
         self._reserved += 1
+        self._idle.clear()
         return self._session
 
     def settle(
@@ -189,6 +190,7 @@ class Dispatch:
         """
         if session:
             self._reserved -= 1
+            self._rest()
             self.places.give(agent)
         if appended is None:
             return None
@@ -230,6 +232,8 @@ class Dispatch:
             run.resume(self._spawn)
         else:
             run.begin(message, self._spawn, fresh_context=fresh_context)
+        if self._stopping:  # it was claimed before, and is to begin before it ends
+            asyncio.get_running_loop().call_soon(run.drain)
         return run
 
     def _spawn(self, run: Run) -> asyncio.Task[None]:
@@ -255,12 +259,15 @@ class Dispatch:
         counts.seconds.add(seconds)
         if self._runs.get(run.head.ref) is run:
             del self._runs[run.head.ref]
-        if not self._runs:
-            self._idle.set()
+        self._rest()
         self.places.give(run.head.agent)
         if run.head.ready:  # given back by an agent elsewhere, or to another process
             self._wait(run.head)
         self._refill()
+
+    def _rest(self) -> None:
+        if not self._runs and not self._reserved:
+            self._idle.set()
 
     # Jobs -------------------------------------------------------------------------------------------------------
 
@@ -364,6 +371,7 @@ class Dispatch:
     async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
         """Takes nothing new and waits until no run is left, `limit` seconds at most; then ends them as FAILED.
 
+        A task that is being claimed is waited for as well.
         `report` is told once a second how many runs are left.
         """
         self._draining = True
@@ -371,7 +379,7 @@ class Dispatch:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit
         warned = False
-        while self._runs and loop.time() < deadline:
+        while (self._runs or self._reserved) and loop.time() < deadline:
             if not warned and loop.time() >= deadline - STOPPING:
                 warned = True
                 for run in self._runs.values():
@@ -388,7 +396,7 @@ class Dispatch:
 
     async def stop(self) -> int:
         """Ends what still runs as FAILED and lets go of the bus. Gives the number of agents that did not stop."""
-        self._draining = True
+        self._draining = self._stopping = True
         for run in tuple(self._runs.values()):
             run.drain()
         try:
