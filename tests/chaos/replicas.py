@@ -146,7 +146,8 @@ class Replicas:
 
     async def strike(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
         began = time.monotonic()
-        await asyncio.gather(*(self._roll(scene, of) for of in (self._cluster.servers, self._cluster.workers)))
+        half = (began + until) / 2
+        await asyncio.gather(*(self._roll(scene, of, half) for of in (self._cluster.servers, self._cluster.workers)))
         say(f"the rolling restart took {time.monotonic() - began:.0f} s")
         dice = random.Random(f"{scene.seed}/strikes")
         striking: list[asyncio.Task[None]] = []
@@ -160,9 +161,11 @@ class Replicas:
                 striking.append(asyncio.create_task(blow))
         await asyncio.gather(*striking)
 
-    async def _roll(self, scene: Scene, parts: Sequence[Part]) -> None:
+    async def _roll(self, scene: Scene, parts: Sequence[Part], until: float) -> None:
+        """In a short run only the first of them."""
         for part in parts:
-            await self._drain(scene, part)
+            if part is parts[0] or time.monotonic() < until:
+                await self._drain(scene, part)
 
     def _blow(self, scene: Scene, what: str, dice: random.Random, long: float) -> Coroutine[Any, Any, None] | None:
         """One of these; None when what was chosen is being struck already, or nobody of its kind would be left.

@@ -1,0 +1,37 @@
+"""Which errors of a log a blow explains."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.chaos.faults import AWAY, errors_of
+
+from dragoman.stores.postgres.database import PATIENCE
+
+
+def line(at: float, exception: str, level: str = "ERROR") -> str:
+    time = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": time, "level": level, "logger": "l", "message": "m", "exception": f"x\n{exception}"})
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (line(105, f"{AWAY}; x"), 0),
+        (line(110 + PATIENCE, f"{AWAY}; x"), 0),
+        (line(111 + PATIENCE, f"{AWAY}; x"), 1),
+        (line(99, f"{AWAY}; x"), 1),
+        (line(105, "KeyError: 1"), 1),
+        (line(105, "KeyError: 1", "WARNING"), 0),
+        (line(105, "RuntimeError: failing, as asked"), 0),
+    ],
+)
+def test_that_the_store_is_away_is_no_fault_while_it_is(tmp_path: Path, said: str, told: int) -> None:
+    log = tmp_path / "server-1.log"
+    log.write_text(f"{said}\n{said}\nnot JSON\n")
+    found = errors_of(log, [(100.0, 110.0)])
+    assert len(found) == told
+    assert all("server-1 logged, 2 times: l: m: " in text for text in found)
