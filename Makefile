@@ -72,6 +72,7 @@ LONG = \
 	tests/test_make_cluster.py \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
+	tests/upstream/test_lost.py \
 	tests/workers/test_agents.py \
 	tests/workers/test_lost.py \
 	tests/workers/test_storm.py \

@@ -87,9 +87,16 @@ def clean_environment() -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"}
 
 
-def start(*arguments: str, cwd: Path, ready: bool = True, text: bool = False, grpc: str = "127.0.0.1:0") -> Server:
+def start(
+    *arguments: str,
+    cwd: Path,
+    ready: bool = True,
+    text: bool = False,
+    grpc: str = "127.0.0.1:0",
+    http: str = "127.0.0.1:0",
+) -> Server:
     """Starts `dragoman serve ARGUMENTS` in `cwd` on free ports; waits until it serves if `ready`."""
-    words = [sys.executable, "-m", "dragoman", "serve", *arguments, "--http", "127.0.0.1:0", "--grpc", grpc]
+    words = [sys.executable, "-m", "dragoman", "serve", *arguments, "--http", http, "--grpc", grpc]
     process = subprocess.Popen(
         [*words, "--log-format", "text" if text else "json"],
         cwd=cwd,

@@ -115,7 +115,7 @@ async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypat
     async with elsewhere() as there, opened("front", f"words={there.url}/a", worker_wait=300) as app:
         one = await standing(app, "words")
         assert "there is no card" in one.trouble
-        assert one.HasField("away")
+        assert one.away
         async with Client(str(app.grpc)) as client:
             now = pb.SendMessageConfiguration(return_immediately=True)
             waits = (await client.send(message("hello"), configuration=now)).task
@@ -128,7 +128,7 @@ async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypat
                 events = [event async for event in client.subscribe(waits.id)]
             assert events[-1].status_update.status.state == states.COMPLETED
         assert app.agents["words"].name == "Words"
-        assert not (await standing(app, "words")).HasField("away")
+        assert not (await standing(app, "words")).away
 
 
 async def test_one_that_stays_away_ends_what_waits_and_refuses_more(opened: Open) -> None:

@@ -52,20 +52,18 @@ class UpstreamOperations:
 
 
 def _message(one: Standing) -> ops.Upstream:
-    made = ops.Upstream(
+    return ops.Upstream(
         agent=one.agent,
         url=one.url,
         settings=one.settings,
         credentials=one.credentials,
+        away=round(one.away * 1000),
         trouble=one.trouble,
         interfaces=one.interfaces,
         left_out=one.left_out,
         running=one.running,
         turns=one.turns,
     )
-    if one.away:
-        made.away.FromMilliseconds(round(one.away * 1000))
-    return made
 
 
 def handler(directory: Directory, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:

@@ -56,9 +56,8 @@ def add(
         typer.Option("--header", metavar="'NAME: TEXT'", help="Another header to send to it; may be repeated."),
     ] = None,
     turns: Annotated[
-        int,
-        typer.Option("--turns", min=1, metavar="N", help="Turns that it may have at a time. [100]", show_default=False),
-    ] = 0,
+        int | None, typer.Option("--turns", min=1, metavar="N", help="Turns that it may have at a time. [100]")
+    ] = None,
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,

@@ -15,9 +15,11 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 
 
-def asked(url: str, id: str, prefix: str, token_file: str, headers: Sequence[str], turns: int) -> up.AddUpstreamRequest:
+def asked(
+    url: str, id: str, prefix: str, token_file: str, headers: Sequence[str], turns: int | None
+) -> up.AddUpstreamRequest:
     """The request that options mean. Raises typer.BadParameter."""
-    request = up.AddUpstreamRequest(url=url, id=id, prefix=prefix, turns=turns)
+    request = up.AddUpstreamRequest(url=url, id=id, prefix=prefix, turns=turns or 0)
     for header in headers:
         name, colon, value = header.partition(":")
         if not colon or not name.strip():
@@ -78,7 +80,7 @@ def _tell(out: Output, one: up.Upstream) -> None:
         out.line(f"  {'uses' if not index else 'also'} {interface}")
     for why in one.left_out:
         out.line(f"  left out: {why}")
-    if one.HasField("away"):
-        out.line(f"  away for {one.away.ToSeconds()} s: {one.trouble}")
+    if one.away:
+        out.line(f"  away for {one.away // 1000} s: {one.trouble}")
     elif one.trouble:
         out.line(f"  not reached just now: {one.trouble}")

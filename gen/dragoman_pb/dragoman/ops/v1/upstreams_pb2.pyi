@@ -25,13 +25,13 @@ class Upstream(_message.Message):
     url: str
     settings: bool
     credentials: bool
-    away: _duration_pb2.Duration
+    away: int
     trouble: str
     interfaces: _containers.RepeatedScalarFieldContainer[str]
     left_out: _containers.RepeatedScalarFieldContainer[str]
     running: int
     turns: int
-    def __init__(self, agent: _Optional[str] = ..., url: _Optional[str] = ..., settings: _Optional[bool] = ..., credentials: _Optional[bool] = ..., away: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., trouble: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., left_out: _Optional[_Iterable[str]] = ..., running: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
+    def __init__(self, agent: _Optional[str] = ..., url: _Optional[str] = ..., settings: _Optional[bool] = ..., credentials: _Optional[bool] = ..., away: _Optional[int] = ..., trouble: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., left_out: _Optional[_Iterable[str]] = ..., running: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
 
 class ListUpstreamsRequest(_message.Message):
     __slots__ = ()

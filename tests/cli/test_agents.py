@@ -1,0 +1,42 @@
+"""`agents list`, `agents add` and `agents remove` against a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.cli.server import Server
+
+
+def test_a_server_stands_in_front_of_itself_for_as_long_as_it_is_told(
+    dragoman: Run, playground: Server, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    added = dragoman("agents", "add", playground.http, "--id", "mirror", "--token-file", str(token), "--turns", "3")
+    assert added.code == 0, added
+    assert added.out.startswith(
+        f"added: mirror\n  upstream {playground.http} (added, with credentials): 0 of 3 turns\n"
+    )
+    assert f"  uses JSONRPC 1.0 at {playground.http}\n" in added.out
+    assert dragoman("send", "echo through a mirror", "--agent", "mirror").out == "through a mirror\n"
+    listed = dragoman("agents", "list").out
+    assert listed.startswith("playground  (root)  Playground: ")
+    assert "\nmirror  Playground: Does what" in listed
+    assert "secret" not in listed
+    lines = [json.loads(line) for line in dragoman("agents", "list", "--json").out.splitlines()]
+    assert [line.get("id", line.get("agent")) for line in lines] == ["playground", "mirror", "mirror"]
+    removed = dragoman("agents", "remove", "mirror")
+    assert removed.out == "removed: mirror; tasks that waited for it and ended as FAILED: 0\n"
+    assert "mirror" not in dragoman("agents", "list").out
+
+
+def test_what_cannot_be_added_is_told_and_nothing_is(dragoman: Run) -> None:
+    refused = dragoman("agents", "add", "http://10.0.0.1:8080")
+    assert (refused.code, "10.0.0.1" in refused.err) == (3, True), refused
+    wrong = dragoman("agents", "add", "http://x", "--header", "none")
+    assert (wrong.code, "NAME: TEXT" in wrong.err) == (2, True), wrong
+    missing = dragoman("agents", "add", "http://x", "--token-file", "nowhere")
+    assert (missing.code, "cannot be read" in missing.err) == (2, True), missing
+    assert dragoman("agents", "remove", "playground").code == 3
