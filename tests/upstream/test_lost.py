@@ -32,8 +32,9 @@ class Machine:
     def start(self, name: str, *arguments: str) -> Server:
         http, grpc = self._ports.setdefault(name, (free_port(), free_port()))
         store = f"sqlite:///{self._folder}/{name}.db"
-        at = {"http": f"127.0.0.1:{http}", "grpc": f"127.0.0.1:{grpc}"}
-        server = self._running[name] = start(*arguments, "--store", store, cwd=self._folder, **at)
+        words = (*arguments, "--store", store)
+        server = start(*words, cwd=self._folder, grpc=f"127.0.0.1:{grpc}", http=f"127.0.0.1:{http}")
+        self._running[name] = server
         return server
 
     def kill(self, name: str) -> None:
