@@ -60,6 +60,7 @@ class NatsServer:
 
     @property
     def pid(self) -> int:
+        """Of its process."""
         assert self._process is not None
         return self._process.pid
 
@@ -107,6 +108,17 @@ def grants(verb: str) -> list[str]:
 def nats() -> Iterator[NatsServer]:
     """The NATS of this run, which grants what a server needs and no more."""
     server = NatsServer(granted())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def nats_with_streams() -> Iterator[NatsServer]:
+    """One that has JetStream, which nobody here may use."""
+    server = NatsServer(f"{granted()}\njetstream {{ store_dir: streams }}\n")
     try:
         server.start()
         yield server

@@ -112,6 +112,14 @@ class TestTwoProcesses(OverNats):
             yield Apart(says, hears)
 
 
+class TestWithJetStream(TestTwoProcesses):
+    """The same where NATS can keep streams; nothing of ours goes into one."""
+
+    @pytest.fixture
+    def nats(self, nats_with_streams: NatsServer) -> NatsServer:
+        return nats_with_streams
+
+
 class Heard:
     """What a follower, a worker and whoever obeys were told, by one bus."""
 
