@@ -34,7 +34,7 @@ from dragoman.core.identity import Doorway
 from dragoman.foundation import StartError, check_role, open_bus, open_store, open_tls, trouble
 from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import load_agents
-from dragoman.observing import Numbers
+from dragoman.observing import Numbers, begin_tracing
 from dragoman.ports import Agent, Authenticator, Outbound, Store, Vault
 from dragoman.runtime import Auditing, Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.keyring import Keyring
@@ -139,6 +139,8 @@ async def open_app(
     async with AsyncExitStack() as stack:
         lock, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
+        tracing = await begin_tracing(stack, settings)
+        tracer = tracing.tracer if tracing else None
         try:
             vault = open_vault(settings.secrets_keys)
         except BadKeys as error:
@@ -190,6 +192,7 @@ async def open_app(
                     worker_wait=settings.worker_wait,
                     runs=settings.role != "server",
                     audit=Auditing(milliseconds, settings.audit, settings.retain_audit or 0),
+                    tracer=tracer,
                 )
             )
         except ValueError as error:
@@ -199,9 +202,9 @@ async def open_app(
         runtime.enlisting.reserve(agent.spec.id for agent in hosted.agents)
         hosted.tell(runtime.enlisting.changed)
         auditor = runtime.auditor
-        draining, tally = asyncio.Event(), Tally()
+        draining, tally = asyncio.Event(), Tally(tracer)
         refusals = Refusals(audit=auditor.refused if auditor else None)
-        numbers = Numbers(settings, runtime, tally, draining)
+        numbers = Numbers(settings, runtime, tally, draining, tracing)
         at_metrics = None
         if settings.metrics is not None:
             shown = metrics.serve(settings.metrics.host, settings.metrics.port, numbers.read)

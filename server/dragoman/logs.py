@@ -11,6 +11,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from dragoman.core.trace import CURRENT, id_of
+
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest came with `extra=`."""
 
@@ -56,7 +58,10 @@ def configure(form: Literal["text", "json"]) -> None:
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _PLAIN}
+    found = {name: value for name, value in vars(record).items() if name not in _PLAIN}
+    if context := CURRENT.get():  # of whoever writes the line, which is formatted at once
+        found.setdefault("trace", id_of(context))
+    return found
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:

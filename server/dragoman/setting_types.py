@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 from pydantic_settings import NoDecode
 
 from dragoman.core import executors, holders, isolation, issuers, quotas, upstreams
@@ -163,6 +163,33 @@ AbsoluteUrl = Annotated[str, AfterValidator(_absolute)]
 """Empty, or an address of the web without a slash at its end."""
 Target = Annotated[str, AfterValidator(_target)]
 """Empty, or HOST:PORT."""
+
+
+def collector(url: str) -> str:
+    """The URL of a collector. Raises ValueError."""
+    parts = urlsplit(url)
+    known = parts.scheme in ("http", "https", "grpc", "grpcs") and parts.hostname
+    if url and (not known or parts.query or parts.fragment):
+        raise ValueError(f'"{url}" is no collector; use http://HOST:4318, https://HOST/PATH or grpc://HOST:4317')
+    return url
+
+
+def headers_of(text: str) -> dict[str, str]:
+    """The headers that are written as NAME=VALUE,NAME=VALUE. Raises ValueError."""
+    found: dict[str, str] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, equals, value = item.partition("=")
+        if not (equals and name.strip()):
+            raise ValueError("is not NAME=VALUE,NAME=VALUE, such as Authorization=Bearer abc")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _headers(value: SecretStr) -> SecretStr:
+    headers_of(value.get_secret_value())
+    return value
+
+
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_agent_limits)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
@@ -176,5 +203,7 @@ AllowList = Annotated[tuple[Allowed, ...], NoDecode, BeforeValidator(_allowed)]
 Ports = Annotated[frozenset[int], NoDecode, BeforeValidator(_ports)]
 Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
 BindOrNot = Annotated[Address | None, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
+Collector = Annotated[str, AfterValidator(collector)]
+Headers = Annotated[SecretStr, AfterValidator(_headers)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -50,7 +50,9 @@ from dragoman.setting_types import (
     Bind,
     BindOrNot,
     ClientGrants,
+    Collector,
     Executors,
+    Headers,
     Issuers,
     Limit,
     Names,
@@ -193,6 +195,12 @@ class Settings(BaseSettings):
     inline_bytes: ByteSize = Field(default=ByteSize(16 * 1024 * 1024), ge=0)
     """Bytes of large parts (over 256 KiB) in one answer; further ones are given as links that expire."""
     log_format: Literal["text", "json"] = "text"
+    otlp: Collector = ""
+    """Who collects traces: `http://HOST:4318` or `grpc://HOST:4317`; empty: nothing is traced."""
+    otlp_headers: Headers = SecretStr("")
+    """What it is shown: NAME=VALUE, several with commas."""
+    trace_share: float = Field(default=1.0, ge=0, le=1)
+    """Of the traces that begin here: 0.1 is every tenth. Who names a trace says itself whether it is recorded."""
     message_bytes: ByteSize = Field(default=ByteSize(MESSAGE_BYTES), ge=1024)
     """Decoded size of the largest message accepted."""
     slots: int = Field(default=SLOTS, ge=1)

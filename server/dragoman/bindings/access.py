@@ -12,6 +12,8 @@ from google.protobuf.message import Message
 
 from dragoman.bindings.tally import OTHER, Tally
 from dragoman.core.identity import Caller
+from dragoman.core.trace import CURRENT
+from dragoman.ports.tracing import Span
 
 _LOG: Final = logging.getLogger("dragoman.access")
 
@@ -19,7 +21,9 @@ _LOG: Final = logging.getLogger("dragoman.access")
 class Access:
     """One request while it is served. Costs an attribute or two when nobody reads the log."""
 
-    __slots__ = ("_began", "_binding", "_request", "_tally", "agent", "dialect", "known", "method", "principal", "task")
+    __slots__ = (
+        "_began", "_binding", "_request", "_span", "_tally", "agent", "dialect", "known", "method", "principal", "task"
+    )  # fmt: skip
 
     def __init__(
         self, tally: Tally, binding: str, method: str, dialect: str, request: str = "", *, known: bool = True
@@ -35,7 +39,20 @@ class Access:
         self.agent = ""
         self.task = ""
         self.principal = ""
+        self._span: Span | None = None
         self._began = time.perf_counter()
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether anybody wants to know what trace it belongs to."""
+        return self._tally.tracer is not None
+
+    def trace(self, parent: str) -> None:
+        """Goes on with the trace that its caller names by a `traceparent`, or begins one. To be called in the asyncio
+        task that serves it, where `is_traced` holds."""
+        if self._tally.tracer is not None:
+            self._span = self._tally.tracer.begin(self.method, "server", parent, rpc_system=self._binding)
+            CURRENT.set(self._span.context)
 
     def about(self, caller: Caller, request: object) -> None:
         """Notes who asks, if that is known, and what about, as far as the request says."""
@@ -47,6 +64,8 @@ class Access:
         """Counts it, and writes the line."""
         seconds = time.perf_counter() - self._began
         self._tally.count(self._binding, self.method if self.known else OTHER, self.dialect, status, seconds)
+        if self._span is not None:
+            self._end(self._span, str(status))
         if not _LOG.isEnabledFor(logging.INFO):
             return
         fields = {
@@ -60,6 +79,23 @@ class Access:
             "ms": round(seconds * 1000, 1),
         }
         _LOG.info("request", extra={name: value for name, value in fields.items() if value != ""})
+
+    def _end(self, span: Span, status: str) -> None:
+        if self.known:
+            span.name = self.method
+        span.end(
+            f"answered with {status}" if status in _FAULTS or (len(status) == 3 and status[0] == "5") else "",
+            rpc_method=self.method if self.known else OTHER,
+            rpc_response_status=status,
+            dragoman_dialect=self.dialect,
+            dragoman_agent=self.agent,
+            dragoman_task=self.task,
+            dragoman_request=self._request,
+        )
+
+
+_FAULTS: Final = frozenset(("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "-32603"))
+"""Statuses that are the server's fault, and not the caller's."""
 
 
 def task_of(request: object) -> str:

@@ -45,6 +45,7 @@ from dragoman.bindings.tally import GRPC
 from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller
 from dragoman.core.shared import form
+from dragoman.core.trace import HEADER
 from dragoman.ports import Directory, SigningKeys, Switchboard
 from dragoman.runtime.call import Call
 from dragoman.runtime.explain import Explainer
@@ -248,6 +249,8 @@ class _Method:
         given: dict[str, list[str]] = {}
         for key, value in metadata:
             given.setdefault(key, []).append(value)
+        if access.is_traced:
+            access.trace(given.get(HEADER, [""])[0])
         public = row.op.shows_card and not self._options.private_pages
         identity = await callers.identify(metadata, self._options, context, public=public)
         versions.check(given.get("a2a-version", ()))

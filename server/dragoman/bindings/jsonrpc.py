@@ -24,6 +24,7 @@ from dragoman.bindings.tally import JSONRPC
 from dragoman.core.errors import ParseError, Unauthenticated
 from dragoman.core.identity import Identity
 from dragoman.core.log import Event
+from dragoman.core.trace import HEADER
 from dragoman.wire import jsonrpc, sse
 from dragoman.wire.dialects import Dialect
 
@@ -57,6 +58,8 @@ class JsonRpc:
         """Answers, whatever happens, but for a client that goes away."""
         access = Access(self._options.tally, JSONRPC, "JSON-RPC", "", request_id(request), known=False)
         call = jsonrpc.Request(None, "", None)
+        if access.is_traced:
+            access.trace(request.headers.get(HEADER, ""))
         try:
             peer = await peer_of(request, variables, self._cards, self._options)
             self._calls.ask(peer)

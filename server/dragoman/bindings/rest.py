@@ -29,6 +29,7 @@ from dragoman.core.errors import A2AError
 from dragoman.core.identity import Caller, Identity
 from dragoman.core.log import Event
 from dragoman.core.shared import Shared, form
+from dragoman.core.trace import HEADER
 from dragoman.runtime.call import Call
 from dragoman.runtime.service import TaskService
 from dragoman.wire import errors, flat_json, httprule, protojson
@@ -120,6 +121,8 @@ class Route:
         self, request: web.BaseRequest, variables: Mapping[str, str], access: Access, rust: bool
     ) -> web.StreamResponse:
         row, options = self.row, self._options
+        if access.is_traced:
+            access.trace(request.headers.get(HEADER, ""))
         public = row.op.shows_card and not options.private_pages
         identity = await callers.identify(request.headers.items(), options, request, public=public)
         named = versions.check(named_versions(request))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.core.counting import Family, Histogram, Sample
+from dragoman.ports.tracing import Tracer
 
 GRPC: Final = "grpc"
 REST: Final = "rest"
@@ -32,9 +33,10 @@ class Kind:
 
 
 class Tally:
-    """Counts requests."""
+    """Counts requests, and knows who traces them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self.tracer = tracer
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self._streams: list[tuple[str, Callable[[], int]]] = []
 

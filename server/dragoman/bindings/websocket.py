@@ -25,6 +25,7 @@ from dragoman.bindings.pages import request_id, told
 from dragoman.bindings.serving import HttpOptions
 from dragoman.bindings.tally import WEBSOCKET
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PermissionDenied, Unauthenticated, Unavailable
+from dragoman.core.trace import HEADER
 from dragoman.wire import jsonrpc, jsonscan
 from dragoman.wire.dialects import Dialect
 
@@ -118,6 +119,8 @@ class WebSocket:
     ) -> None:
         call = jsonrpc.Request(None, "", None)
         dialect = Dialect.V1
+        if access.is_traced:
+            access.trace(request.headers.get(HEADER, ""))
         try:
             value = jsonscan.loads(text.encode(errors="surrogatepass"), lossy_numbers=self._options.lossy_numbers)
             call = jsonrpc.Request(jsonrpc.id_of(value), "", None)

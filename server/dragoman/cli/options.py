@@ -50,6 +50,9 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
         ),
         Option("workers_only", "", "No agents but those that workers dial in with.", bool),
         Option("log_format", "text|json", "How log lines look, on stderr. [text]"),
+        Option("otlp", "URL", "Who collects traces: http://HOST:4318, grpc://HOST:4317. [nobody]"),
+        Option("otlp_headers", "NAME=VALUE,...", "What the collector is shown. [nothing]"),
+        Option("trace_share", "N", "Of the traces that begin here, from 0 to 1. [1]"),
         Option("config", "PATH", "Settings in TOML. [dragoman.toml, if there is one]", Path),
         Option(
             "insecure", "", "Allow addresses that other machines reach although nobody is asked who they are.", bool

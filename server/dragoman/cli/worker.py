@@ -105,6 +105,26 @@ def worker(
     log_format: Annotated[
         str, typer.Option("--log-format", metavar="text|json", help="How log lines look, on stderr.")
     ] = "text",
+    otlp: Annotated[
+        str,
+        typer.Option(
+            "--otlp",
+            envvar="DRAGOMAN_OTLP",
+            metavar="URL",
+            help="Who collects traces: http://HOST:4318, grpc://HOST:4317. [nobody]",
+            show_default=False,
+        ),
+    ] = "",
+    otlp_headers: Annotated[
+        str,
+        typer.Option(
+            "--otlp-headers",
+            envvar="DRAGOMAN_OTLP_HEADERS",
+            metavar="NAME=VALUE,...",
+            help="What the collector is shown. [nothing]",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Run the agents of APP in this process, for a server that they dial in to.
 
@@ -134,6 +154,7 @@ def worker(
     from dragoman.cli import working
     from dragoman.core import executors
     from dragoman.hosting import Hosting
+    from dragoman.setting_types import collector, headers_of
 
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
@@ -143,5 +164,12 @@ def worker(
         raise typer.BadParameter(f"--executor: {error}") from error
     if not app and not hosting.executors:
         raise typer.BadParameter("name an APP, or an --executor")
-    given = working.Given(app, hosting, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format)
+    try:
+        collector(otlp)
+        headers_of(otlp_headers)
+    except ValueError as error:
+        raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
+    given = working.Given(
+        app, hosting, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format, otlp, otlp_headers
+    )
     raise typer.Exit(working.run(given))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast
@@ -16,6 +17,9 @@ from dragoman.client.failure import ClientError
 from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
+from dragoman.ports.tracing import Tracer
+from dragoman.setting_types import headers_of
+from dragoman.tracing import open_tracing
 from dragoman.worker import Watchdog, Worker
 
 DONE: Final = 0
@@ -40,6 +44,8 @@ class Given:
     drain: float
     name: str
     log_format: str
+    otlp: str
+    otlp_headers: str
 
 
 class KeyUnusable(Exception):
@@ -64,6 +70,19 @@ def run(given: Given) -> int:
 
 async def _work(given: Given, agents: Sequence[Agent]) -> None:
     signals = Signals()
+    async with AsyncExitStack() as stack:
+        await _serve(given, agents, signals, await _tracer(stack, given))
+    log.info("stopped")
+
+
+async def _tracer(stack: AsyncExitStack, given: Given) -> Tracer | None:
+    if not given.otlp:
+        return None
+    tracing = open_tracing(given.otlp, headers_of(given.otlp_headers), 1.0, role="dragoman-worker")
+    return (await stack.enter_async_context(tracing)).tracer
+
+
+async def _serve(given: Given, agents: Sequence[Agent], signals: Signals, tracer: Tracer | None) -> None:
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
@@ -73,7 +92,7 @@ async def _work(given: Given, agents: Sequence[Agent]) -> None:
                 raise LoadError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
             worker = Worker(
                 every, given.server, key=lambda: _key(given.key_file), ca=given.tls_ca, cert=given.tls_cert,
-                name=given.name, turns=given.turns,
+                name=given.name, turns=given.turns, tracer=tracer,
             )  # fmt: skip
             working = asyncio.create_task(worker.run(), name="worker")
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +102,6 @@ async def _work(given: Given, agents: Sequence[Agent]) -> None:
     finally:
         stopping.cancel()
         watchdog.stop()
-    log.info("stopped")
 
 
 async def _drain(worker: Worker, limit: float, signals: Signals) -> None:

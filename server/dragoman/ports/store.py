@@ -174,6 +174,10 @@ class Store(Protocol):
         """The memory of a task and its messages with numbers after `after`."""
         ...
 
+    async def envelope(self, task: TaskRef, number: int) -> bytes:
+        """The request in which a message came, less the message; empty when there is no such message."""
+        ...
+
     async def page(self, query: Query) -> Page:
         """One page of visible tasks, newest status first, with the exact total of the filters."""
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,11 +20,14 @@ from dragoman.core.counting import Histogram
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.log import Cut, Event
 from dragoman.core.push import Attempt, Patience, Push, PushState, Settled, Verdict, asked_to_wait, reason
+from dragoman.core.trace import HEADER
 from dragoman.ports import Forbidden, Letters, NobodyThere, Outbound, Reply, Store, Unreachable
+from dragoman.ports.tracing import Tracer
 from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.ledger import Ledger
 from dragoman.runtime.past import Past, present
 from dragoman.runtime.resting import Rests
+from dragoman.runtime.tracing import context_of
 
 log = logging.getLogger("dragoman.push")
 
@@ -64,6 +67,7 @@ class Means:
     rests: Rests
     hold: float = HOLD
     calls: Calls = field(default_factory=Calls)
+    tracer: Tracer | None = None
 
 
 class Carrier:
@@ -81,6 +85,8 @@ class Carrier:
         self._scope: asyncio.Timeout | None = None
         self._doubted = False
         self._stopping = False
+        self._parent: str | None = None
+        """The trace of the task, once it was looked up."""
 
     def doubt(self) -> None:
         """The configuration may have changed: the claim is looked at before anything more is sent."""
@@ -163,7 +169,8 @@ class Carrier:
         """Posts an event, unless there is a reason why that would be in vain."""
         means, config = self._means, self.push.config
         began = means.clock()
-        reply, error = (None, why) if why else await self._answer(event)
+        answer = self._answer if means.tracer is None else self._traced
+        reply, error = (None, why) if why else await answer(event)
         ms = round((means.clock() - began) * 1000)
         status = reply.status if reply else 0
         attempt = Attempt(sequence=event.sequence, status=status, error=error[:ERROR_LENGTH], ms=ms)
@@ -183,11 +190,28 @@ class Carrier:
         self._means.calls.verdicts[verdict] += 1
         self._means.calls.seconds.add(ms / 1000)
 
-    async def _answer(self, event: Event) -> tuple[Reply | None, str]:
-        """What the receiver answers to an event, or why there is no answer."""
+    async def _traced(self, event: Event) -> tuple[Reply | None, str]:
+        """The same as `_answer`, as a span that the receiver is told of."""
+        push, tracer = self.push, self._means.tracer
+        assert tracer is not None
+        if self._parent is None:
+            self._parent = await context_of(self._means.store, push.task)
+        span = tracer.begin(
+            "push", "client", self._parent,
+            server_address=push.config.host, dragoman_agent=push.agent, dragoman_task=push.task_id,
+            dragoman_event=event.sequence, dragoman_attempt=push.tries + 1,
+        )  # fmt: skip
+        reply, error = await self._answer(event, {HEADER: span.context})
+        status = reply.status if reply else 0
+        span.end("" if 200 <= status < 300 else error or f"answered with {status}", http_response_status=status)
+        return reply, error
+
+    async def _answer(self, event: Event, more: Mapping[str, str] | None = None) -> tuple[Reply | None, str]:
+        """What the receiver answers to an event, or why there is no answer. `more`: headers beside the letter's."""
         try:
             letter = await self._means.letters.write(self.push, event)
-            reply = await self._means.outbound.post(self.push.config.url, letter.body, letter.headers)
+            headers = {**letter.headers, **more} if more else letter.headers
+            reply = await self._means.outbound.post(self.push.config.url, letter.body, headers)
         except NobodyThere as error:
             self._means.rests.in_vain(self.push.config.host, str(error))
             return None, str(error)

@@ -86,6 +86,8 @@ class Dispatch:
         self._coalesce = coalesce
         self.runs = runs
         self.places = Places(agents, patience)
+        self.drive: Callable[[Run], Coroutine[Any, Any, None]] = Run.drive
+        """What a run is driven by: itself, or by who traces it."""
         self._runs: dict[TaskRef, Run] = {}
         self.counts: dict[str, Runs] = {name: Runs() for name in agents}
         """By agent."""
@@ -237,7 +239,7 @@ class Dispatch:
         return run
 
     def _spawn(self, run: Run) -> asyncio.Task[None]:
-        task, began = self._keep(run.drive(), f"run {run.task_id}"), time.perf_counter()
+        task, began = self._keep(self.drive(run), f"run {run.task_id}"), time.perf_counter()
         task.add_done_callback(lambda _: self._ended(run, time.perf_counter() - began))
         return task
 

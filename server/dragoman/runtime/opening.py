@@ -17,6 +17,7 @@ from dragoman.core.push import PATIENCE, Patience
 from dragoman.core.quotas import Quotas
 from dragoman.core.retention import Rules
 from dragoman.ports import Agent, Bus, Letters, Outbound, Store
+from dragoman.ports.tracing import Tracer
 from dragoman.runtime.admission import Admission
 from dragoman.runtime.audited import AuditedService
 from dragoman.runtime.auditing import Auditor
@@ -38,6 +39,7 @@ from dragoman.runtime.retention import Retention
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
 from dragoman.runtime.tidying import keep_tidy
+from dragoman.runtime.tracing import Traced
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.runtime.vitals import Parts, Vitals
 from dragoman.runtime.waits import Waits
@@ -105,6 +107,7 @@ async def open_runtime(
     pushing: Pushing | None = None,
     quotas: Quotas | None = None,
     worker_wait: float = WORKER_WAIT,
+    tracer: Tracer | None = None,
     vacant: bool = False,
     runs: bool = True,
     audit: Auditing | None = None,
@@ -119,8 +122,9 @@ async def open_runtime(
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
     else the first. `retention` says how long tasks are kept, `isolation` who sees them, `doorway` whom we let in
     without credentials, `quotas` what callers may take up; `worker_wait`: seconds for which tasks wait for agents
-    elsewhere that are away. `vacant`: there need be no agent yet; the root agent is then the first that comes, unless
-    `root` names one. Without `runs` the turns of these agents are left to other processes on the store.
+    elsewhere that are away; `tracer` is told of runs and pushes. `vacant`: there need be no agent yet; the root agent
+    is then the first that comes, unless `root` names one. Without `runs` the turns of these agents are left to other
+    processes on the store.
 
     `audit` says what the audit log is told: nothing without it.
 
@@ -133,7 +137,7 @@ async def open_runtime(
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
     session = await store.open_session(lease, alone=alone)
     followers = Followers(store, bus)
-    courier = _courier(store, followers, session, pushing) if pushing else None
+    courier = _courier(store, followers, session, pushing, tracer) if pushing else None
     appends = Log(store, bus, courier.nudge if courier else None)
     specs = {name: agent.spec for name, agent in by_id.items()}
     reaper = Reaper(store, bus, appends, session, specs)
@@ -153,6 +157,8 @@ async def open_runtime(
         patience=worker_wait,
         runs=runs,
     )
+    if tracer is not None:
+        dispatch.drive = Traced(store, tracer).drive
     waits = Waits()
     canceling = Canceling(store, bus, appends, followers, dispatch, specs, waits)
     auditor = Auditor(store.audit, audit.clock, audit.level) if audit else None
@@ -225,7 +231,7 @@ async def open_runtime(
             await auditor.close()
 
 
-def _courier(store: Store, followers: Followers, session: int, pushing: Pushing) -> Courier:
+def _courier(store: Store, followers: Followers, session: int, pushing: Pushing, tracer: Tracer | None) -> Courier:
     means = Means(
         store=store,
         followers=followers,
@@ -239,6 +245,7 @@ def _courier(store: Store, followers: Followers, session: int, pushing: Pushing)
         turn=Turns(CALLS, CALLS_PER_HOST),
         rests=Rests(),
         hold=pushing.hold,
+        tracer=tracer,
     )
     return Courier(store, session, means, pushing.ready)
 

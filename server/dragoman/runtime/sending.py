@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
-from dragoman.core import limits, messages
+from dragoman.core import limits, messages, trace
 from dragoman.core.admission import Overrun
 from dragoman.core.card import AgentSpec
 from dragoman.core.errors import (
@@ -326,7 +326,10 @@ class Sending:
 
 
 def _inbound(caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> Inbound:
-    return Inbound(message.SerializeToString(), envelope.SerializeToString(), caller.identity.principal)
+    kept = envelope.SerializeToString()
+    if context := trace.CURRENT.get():
+        kept = trace.stamped(kept, context)
+    return Inbound(message.SerializeToString(), kept, caller.identity.principal)
 
 
 async def reply(sent: Sent) -> pb.Message | None:

@@ -42,6 +42,7 @@ class WorkerDesk:
         self.context_memory = start.context_state.encode()
         self.attempt = start.attempt
         self.previous_artifacts: Sequence[pb.Artifact] = tuple(start.previous_artifacts)
+        self.traceparent = start.traceparent
         self.stopping = False
         self.cancelled = False
         self.cancel_reason = ""

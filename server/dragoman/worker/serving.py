@@ -14,7 +14,9 @@ from typing import Final
 
 from dragoman.client.failure import ClientError
 from dragoman.client.trust import advice
+from dragoman.core import states, trace
 from dragoman.ports import Agent, Ending, ProcessLost
+from dragoman.ports.tracing import Tracer
 from dragoman.worker.card import registration
 from dragoman.worker.desk import WorkerDesk
 from dragoman.worker.frames import failed
@@ -63,10 +65,11 @@ class Worker:
         cert: Path | None = None,
         name: str = "",
         turns: int = TURNS,
+        tracer: Tracer | None = None,
     ) -> None:
         """`server` is HOST:PORT or grpcs://HOST:PORT, `key` gives what proves who the worker is, or nothing,
         each time that it dials. `turns`: how many of each
-        agent at the same time. `name`: for people, by default host and process."""
+        agent at the same time. `tracer` is told of turns. `name`: for people, by default host and process."""
         self._agents = {agent.spec.id: agent for agent in agents}
         self._server = server
         self._key = key
@@ -74,6 +77,7 @@ class Worker:
         self._cert = cert
         self._name = name or f"{socket.gethostname()}:{os.getpid()}"
         self._turns = turns
+        self._tracer = tracer
         self._line: Line | None = None
         self._frame_bytes = 0
         self._running: dict[str, _Running] = {}
@@ -195,7 +199,7 @@ class Worker:
 
     async def _turn(self, agent: Agent, desk: WorkerDesk, line: Line) -> None:
         try:
-            await desk.end(await self._run(agent, desk))
+            await desk.end(await (self._traced(agent, desk) if desk.traceparent else self._run(agent, desk)))
         except ProcessLost as lost:
             log.warning("a turn is given back: %s", str(lost) or "the process that ran it is gone",
                 extra={"task": desk.task_id, "agent": desk.agent})  # fmt: skip
@@ -220,6 +224,24 @@ class Worker:
             assert task is not None
             task.uncancel()
             return None
+
+    async def _traced(self, agent: Agent, desk: WorkerDesk) -> Ending | None:
+        """The same as a part of the trace that the server names, and as a span of it where somebody records those."""
+        if self._tracer is None:
+            trace.CURRENT.set(desk.traceparent)  # of this turn's own asyncio task
+            return await self._run(agent, desk)
+        span = self._tracer.begin(
+            f"turn {desk.agent}", "consumer", desk.traceparent,
+            dragoman_agent=desk.agent, dragoman_task=desk.task_id, dragoman_attempt=desk.attempt,
+        )  # fmt: skip
+        ending = None
+        try:
+            with self._tracer.within(span):
+                ending = await self._run(agent, desk)
+        finally:
+            failed = ending is not None and ending.status.state == states.FAILED
+            span.end("the turn failed" if failed else "")
+        return ending
 
     def _cancel(self, turn: _Running, reason: str) -> None:
         if not turn.desk.cancelled:

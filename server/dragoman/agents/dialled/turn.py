@@ -11,6 +11,7 @@ from dragoman.agents.dialled import events
 from dragoman.agents.values import NewId
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.log import Refused
+from dragoman.core.trace import CURRENT
 from dragoman.ports import BufferFull, Desk, Ending, ProcessLost, TurnOver
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -133,6 +134,7 @@ class RemoteTurn:
             context_state=desk.context_memory.decode(),
             attempt=desk.attempt,
             previous_artifacts=desk.previous_artifacts,
+            traceparent=CURRENT.get(),
         )
         if desk.asked is not None:
             start.asked.CopyFrom(desk.asked)

@@ -86,6 +86,10 @@ _MESSAGES: Final = f"""
 SELECT m.number, m.role, m.data, m.envelope, m.sender {_OWN} JOIN messages m ON m.owner = t.owner AND m.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number > $4 ORDER BY m.number
 """
+_ENVELOPE: Final = f"""
+SELECT m.envelope {_OWN} JOIN messages m ON m.owner = t.owner AND m.task = t.task
+WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number = $4
+"""
 _VERSIONS: Final = Statement(
     "SELECT t.task, t.last FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     " JOIN tasks t ON t.owner = o.owner AND t.task = r.task",
@@ -180,6 +184,11 @@ async def conversation(connection: Connection, ref: TaskRef, after: int) -> Conv
         for number, role, data, envelope, sender in await connection.fetch(_MESSAGES, *_place(ref), after)
     ]
     return Conversation(head_of(ref, row), messages, row[-1])
+
+
+async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:
+    found = await connection.fetchval(_ENVELOPE, *_place(ref), number)
+    return bytes(found or b"")
 
 
 async def context(connection: Connection, owner: Owner, agent: str, name: str) -> ContextState:

@@ -125,6 +125,9 @@ class PostgresStore:
     async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
         return await self.blobs.conversation(await self._database.snapshot(reads.conversation, task, after))
 
+    async def envelope(self, task: TaskRef, number: int) -> bytes:
+        return await self._database.look(reads.envelope, task, number)
+
     async def page(self, query: Query) -> Page:
         return await self.blobs.page(await self._database.snapshot(listing.page, query))
 

@@ -45,6 +45,7 @@ EVENTS: Final = "SELECT first, count, ends, data FROM log WHERE owner = ? AND ta
 MESSAGES: Final = """
 SELECT number, role, data, envelope, sender FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
 """
+ENVELOPE: Final = "SELECT envelope FROM messages WHERE owner = ? AND task = ? AND number = ?"
 ORPHANS: Final = """
 SELECT o.scope, o.principal, t.task, {columns}
 FROM tasks t JOIN owners o USING (owner)
@@ -180,6 +181,12 @@ def conversation(connection: sqlite3.Connection, ref: TaskRef, after: int) -> Co
         for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, ref.key, after))
     ]
     return Conversation(head_of(ref, row), messages, row[-1])
+
+
+def envelope(connection: sqlite3.Connection, ref: TaskRef, number: int) -> bytes:
+    owner = owner_number(connection, ref.owner)
+    row = connection.execute(ENVELOPE, (owner, ref.key, number)).fetchone()
+    return bytes(row[0]) if row else b""
 
 
 def page(connection: sqlite3.Connection, query: Query) -> Page:

@@ -146,6 +146,9 @@ class SqliteStore:
     async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
         return await self._read(self.blobs.conversation, task, after)
 
+    async def envelope(self, task: TaskRef, number: int) -> bytes:
+        return await self._read(reads.envelope, task, number)
+
     async def page(self, query: Query) -> Page:
         return await self._read(self.blobs.page, query)
 

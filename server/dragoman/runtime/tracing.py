@@ -1,0 +1,50 @@
+"""One trace for each task: its runs, whenever and wherever they are, go on with the trace of the message that made it.
+
+The trace context of a message is in its envelope, on disk with it. A run is a span under the first message's; one that
+answers a later message of another trace is linked to that.
+"""
+
+from __future__ import annotations
+
+from dragoman.core import states, trace
+from dragoman.core.log import TaskRef
+from dragoman.ports import Store
+from dragoman.ports.tracing import Tracer
+from dragoman.runtime.run import NO_MESSAGE, Run
+
+
+class Traced:
+    """Drives runs so that they are traced."""
+
+    def __init__(self, store: Store, tracer: Tracer) -> None:
+        self._store = store
+        self._tracer = tracer
+
+    async def drive(self, run: Run) -> None:
+        """The same as `run.drive()`, as a span."""
+        head = run.head
+        if run.message is not NO_MESSAGE:  # its first, of which nothing need be read
+            parent, link = trace.of(run.envelope.SerializeToString()), ""
+        else:
+            parent = await context_of(self._store, head.ref)
+            link = trace.of(await self._store.envelope(head.ref, head.inbox)) if head.inbox > 1 else ""
+        span = self._tracer.begin(
+            f"run {head.agent}",
+            "consumer",
+            parent,
+            link="" if trace.id_of(link) == trace.id_of(parent) else link,
+            dragoman_agent=head.agent,
+            dragoman_task=head.id,
+            dragoman_attempt=head.attempt,
+        )
+        try:
+            with self._tracer.within(span):
+                await run.drive()
+        finally:
+            state = states.name(run.head.state).removeprefix("TASK_STATE_")
+            span.end("the task failed" if run.head.state == states.FAILED else "", dragoman_state=state)
+
+
+async def context_of(store: Store, task: TaskRef) -> str:
+    """The trace context of the message that made a task; empty when it was not traced."""
+    return trace.of(await store.envelope(task, 1))

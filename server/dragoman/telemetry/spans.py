@@ -1,0 +1,144 @@
+"""Spans: made on the way of requests, so of little more than two looks at the clock and a place in a queue.
+
+A caller that names a trace (`traceparent`) says whether it is recorded; of traces that begin here, a share is, by its
+id, so that every server decides alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final
+
+from dragoman.core.trace import CURRENT, Context, parse
+from dragoman.entropy import ENTROPY
+from dragoman.ports.tracing import Kind, Span
+
+QUEUE: Final = 16_384
+"""Spans that wait to be sent; what is past that is dropped, and counted."""
+
+Attributes = dict[str, str | int]
+
+
+class Recorded:
+    """A span of a trace that is recorded."""
+
+    __slots__ = ("_recorder", "attributes", "began", "ended", "error", "id", "kind", "link", "name", "parent", "trace")
+
+    def __init__(
+        self, recorder: Recorder, name: str, kind: Kind, parent: Context, link: Context | None, attributes: Attributes
+    ) -> None:
+        """`parent` has no span for one that begins a trace."""
+        self._recorder = recorder
+        self.name = name
+        self.kind = kind
+        self.trace = parent.trace
+        self.parent = parent.span
+        self.id = ENTROPY.take()[:8]
+        self.link = link
+        self.attributes = attributes
+        self.error = ""
+        self.ended = 0
+        self.began = time.time_ns()
+
+    @property
+    def context(self) -> str:
+        """What is handed on."""
+        return f"00-{self.trace.hex()}-{self.id.hex()}-01"
+
+    def end(self, error: str = "", **attributes: str | int) -> None:
+        """It is over."""
+        if self.ended:
+            return
+        self.ended = time.time_ns()
+        self.error = error
+        if attributes:
+            self.attributes.update(attributes)
+        self._recorder.add(self)
+
+
+class Silent:
+    """A span of a trace that is not recorded: hands on whose it is, and that nobody wants it."""
+
+    __slots__ = ("context", "name")
+
+    def __init__(self, name: str, context: str) -> None:
+        self.name = name
+        self.context = context
+
+    def end(self, error: str = "", **attributes: str | int) -> None:
+        """Nothing."""
+
+
+class Recorder:
+    """Implements `dragoman.ports.tracing.Tracer`. `take` gives what was recorded."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        """`share`: of the traces that begin here, from 0 to 1."""
+        self._below = round(share * 2**64)
+        self._queue: deque[Recorded] = deque()
+        self._attach = _libraries()
+        self.recorded = 0
+        self.dropped = 0
+
+    def begin(self, name: str, kind: Kind, parent: str, *, link: str = "", **attributes: str | int) -> Span:
+        known = parse(parent) if parent else None
+        if known is None:
+            trace = ENTROPY.take()
+            known = Context(trace, b"", int.from_bytes(trace[8:]) < self._below)
+        if not known.recorded:
+            return Silent(name, str(known if known.span else known._replace(span=ENTROPY.take()[:8])))
+        return Recorded(self, name, kind, known, parse(link) if link else None, attributes)
+
+    @contextmanager
+    def _current(self, span: Span) -> Iterator[None]:
+        token = CURRENT.set(span.context)
+        try:
+            with self._attach(span.context):
+                yield
+        finally:
+            CURRENT.reset(token)
+
+    def within(self, span: Span) -> AbstractContextManager[None]:
+        return self._current(span)
+
+    def add(self, span: Recorded) -> None:
+        """A span is over."""
+        if len(self._queue) >= QUEUE:
+            self.dropped += 1
+        else:
+            self.recorded += 1
+            self._queue.append(span)
+
+    def take(self, most: int) -> list[Recorded]:
+        """Up to so many spans that are over, and that nobody was given yet. From any thread, but from one only."""
+        taken: list[Recorded] = []
+        while self._queue and len(taken) < most:
+            taken.append(self._queue.popleft())
+        return taken
+
+
+def _libraries() -> Callable[[str], AbstractContextManager[Any]]:
+    """How OpenTelemetry's own API is told which span is the present one: agents' libraries make children of that. Where
+    it is not installed, nobody is told."""
+    try:
+        import opentelemetry.context as context
+        import opentelemetry.trace as trace
+    except ImportError:
+        return lambda _: nullcontext()
+
+    @contextmanager
+    def attached(said: str) -> Iterator[None]:
+        known = parse(said)
+        assert known is not None
+        ids = int.from_bytes(known.trace), int.from_bytes(known.span)
+        here = trace.SpanContext(*ids, is_remote=True, trace_flags=trace.TraceFlags(known.recorded))
+        token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(here)))
+        try:
+            yield
+        finally:
+            context.detach(token)
+
+    return attached

@@ -1,0 +1,260 @@
+"""One trace for each task, from the caller through server, run and worker to the webhook, as a collector gets it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import grpc
+import pytest
+from opentelemetry import trace as otel
+from opentelemetry.proto.trace.v1 import trace_pb2 as tr
+from tests.telemetry.collector import Collector, collecting, of
+from tests.test_letters import hooked
+
+from dragoman import Turn, agent
+from dragoman.app import App, open_app
+from dragoman.client import Client
+from dragoman.core import trace
+from dragoman.core.trace import CURRENT
+from dragoman.logs import JsonLines
+from dragoman.settings import Settings
+from dragoman.tracing import open_tracing
+from dragoman.worker import Worker
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
+CALLER: Final = "b7ad6b7169203331"
+PARENT: Final = f"00-{TRACE}-{CALLER}-01"
+V1: Final = {"A2A-Version": "1.0"}
+
+Call = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+
+seen: dict[str, str] = {}
+"""What agents saw of the trace they are in."""
+
+
+@agent(default=True)
+async def echo(turn: Turn) -> str:
+    seen["echo"] = CURRENT.get()
+    record = logging.makeLogRecord({"msg": "a line of the agent"})
+    seen["log"] = JsonLines().format(record)
+    if turn.text == "ask":
+        turn.ask("which?")
+    return turn.text
+
+
+@agent
+def remote(turn: Turn) -> str:
+    seen["remote"] = CURRENT.get()  # in a thread, which has the context of its turn
+    seen["library"] = f"{otel.get_current_span().get_span_context().span_id:016x}"
+    return turn.text
+
+
+@asynccontextmanager
+async def serving(folder: Path, **said: Any) -> AsyncIterator[App]:
+    places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db"}
+    async with open_app(Settings.model_validate({**places, **said}), [echo]) as app:
+        yield app
+
+
+async def post(app: App, path: str, body: object, **headers: str) -> Any:
+    async with (
+        aiohttp.ClientSession(app.public_url) as session,
+        session.post(path, json=body, headers={**V1, **headers}) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+def sending(text: str, **configuration: object) -> dict[str, object]:
+    said = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {"message": said, "configuration": configuration}
+
+
+def only(spans: list[tr.Span]) -> tr.Span:
+    (one,) = spans
+    return one
+
+
+def accepting(collector: Collector) -> list[tr.Span]:
+    """The requests, as the server saw them."""
+    return [span for _, span in collector.spans if span.kind == tr.Span.SPAN_KIND_SERVER]
+
+
+async def test_one_trace_reaches_from_the_caller_through_the_worker_to_the_webhook(tmp_path: Path) -> None:
+    async with collecting() as collector, hooked() as hook:
+        async with (
+            serving(tmp_path, otlp=collector.http, otlp_headers="X-Key=secret") as app,
+            open_tracing(collector.grpc, {}, 1.0, role="dragoman-worker") as tracing,
+        ):
+            worker = Worker([remote], str(app.grpc), tracer=tracing.tracer)
+            working = asyncio.create_task(worker.run())
+            await worker.welcomed.wait()
+            asked = sending("hello", taskPushNotificationConfig={"url": hook.url})
+            answer = await post(app, "/remote/message:send", asked, traceparent=PARENT)
+            assert answer["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+            await hook.until(1)
+            await worker.drain(5)
+            await working
+        assert_one_trace(collector, answer["task"]["id"], [headers["traceparent"] for headers, _ in hook.got])
+        assert {headers.get("X-Key") for headers in collector.headers} == {"secret", None}
+
+
+def assert_one_trace(collector: Collector, task: str, letters: list[str]) -> None:
+    assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
+    accepted = only(accepting(collector))
+    run, turn = only(collector.named("run remote")), only(collector.named("turn remote"))
+    pushes = collector.named("push")
+    assert accepted.parent_span_id.hex() == CALLER
+    assert (accepted.name, of(accepted)["rpc.system"]) == ("POST /{tenant}/message:send", "rest")
+    assert run.parent_span_id == accepted.span_id
+    assert turn.parent_span_id == run.span_id
+    assert {push.parent_span_id for push in pushes} == {accepted.span_id}
+    assert {push.kind for push in pushes} == {tr.Span.SPAN_KIND_CLIENT}
+    # The receiver may go on with it: what it is shown is the span of the very call.
+    assert set(letters) == {f"00-{TRACE}-{push.span_id.hex()}-01" for push in pushes}
+    assert trace.parse(seen["remote"]) == (bytes.fromhex(TRACE), turn.span_id, True)
+    assert seen["library"] == turn.span_id.hex()
+    for span in (accepted, run, turn, *pushes):
+        assert of(span)["dragoman.agent"] == "remote"
+        assert of(span).get("dragoman.task", task) == task
+        assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.status.code == tr.Status.STATUS_CODE_UNSET
+    assert of(run)["dragoman.state"] == "COMPLETED"
+    assert of(accepted)["rpc.response.status"] == "200"
+    assert {of(push)["http.response.status"] for push in pushes} == {200}
+    by_process = {
+        service: {span.name for name, span in collector.spans if name == service} for service, _ in collector.spans
+    }
+    assert by_process["dragoman-worker"] == {"turn remote"}
+
+
+async def test_a_run_goes_on_with_the_trace_on_another_server_and_later(tmp_path: Path) -> None:
+    body = sending("hello", returnImmediately=True)
+    async with collecting() as collector:
+        async with serving(tmp_path, otlp=collector.http, worker_wait=600) as app:
+            worker = Worker([remote], str(app.grpc))
+            working = asyncio.create_task(worker.run())
+            await worker.welcomed.wait()
+            await worker.drain(5)
+            await working
+            waiting = await post(app, "/remote/message:send", body, traceparent=PARENT)
+            assert waiting["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
+        async with serving(tmp_path, otlp=collector.http) as app:
+            worker = Worker([remote], str(app.grpc))  # which records nothing, and is part of the trace all the same
+            working = asyncio.create_task(worker.run())
+            async with Client(str(app.grpc), agent="remote") as client:
+                async for event in client.subscribe(waiting["task"]["id"]):
+                    del event
+            await worker.drain(5)
+            await working
+        accepted = only([span for span in accepting(collector) if span.parent_span_id.hex() == CALLER])
+        run = only(collector.named("run remote"))
+        assert (run.trace_id.hex(), run.parent_span_id) == (TRACE, accepted.span_id)
+        assert trace.parse(seen["remote"]) == (bytes.fromhex(TRACE), run.span_id, True)
+
+
+async def test_every_binding_goes_on_with_its_callers_trace(tmp_path: Path) -> None:
+    async with collecting() as collector:
+        async with serving(tmp_path, otlp=collector.grpc) as app:
+            rpc = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": sending("rpc")}
+            await post(app, "/", rpc, traceparent=PARENT)
+            request = pb.SendMessageRequest(
+                message=pb.Message(message_id="g", role=pb.ROLE_USER, parts=[pb.Part(text="g")])
+            )
+            async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
+                call: Call = channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
+                await call(request.SerializeToString(), metadata=(("traceparent", PARENT),))
+            async with (
+                aiohttp.ClientSession() as session,
+                session.ws_connect(f"{app.public_url}/ws", headers={"traceparent": PARENT, **V1}) as socket,
+            ):
+                await socket.send_json(rpc)
+                await socket.receive_json()
+        accepted = accepting(collector)
+        assert sorted(str(of(span)["rpc.system"]) for span in accepted) == ["grpc", "jsonrpc", "websocket"]
+        assert {span.parent_span_id.hex() for span in accepted} == {CALLER}
+        runs = collector.named("run echo")
+        assert {run.parent_span_id for run in runs} == {span.span_id for span in accepted}
+        assert f'"trace": "{TRACE}"' in seen["log"]
+
+
+async def test_a_later_message_of_another_trace_is_linked_to_the_tasks_own(tmp_path: Path) -> None:
+    other = f"00-{'1' * 32}-{'2' * 16}-01"
+    async with collecting() as collector:
+        async with serving(tmp_path, otlp=collector.http) as app:
+            task = (await post(app, "/message:send", sending("ask"), traceparent=PARENT))["task"]
+            again = sending("this one")
+            again["message"]["taskId"] = task["id"]  # type: ignore[index]
+            await post(app, "/message:send", again, traceparent=other)
+        first, second = sorted(collector.named("run echo"), key=lambda span: span.start_time_unix_nano)
+        assert first.trace_id == second.trace_id == bytes.fromhex(TRACE)
+        assert not first.links
+        assert [link.trace_id.hex() for link in second.links] == ["1" * 32]
+
+
+@pytest.mark.parametrize(
+    ("share", "parent", "recorded"),
+    [(1.0, "", True), (0.0, "", False), (0.0, PARENT, True), (1.0, PARENT[:-2] + "00", False), (1.0, "nonsense", True)],
+)
+async def test_a_caller_says_whether_its_trace_is_recorded(
+    tmp_path: Path, share: float, parent: str, recorded: bool
+) -> None:
+    async with collecting() as collector:
+        async with serving(tmp_path, otlp=collector.http, trace_share=share) as app:
+            await post(app, "/message:send", sending("hello"), traceparent=parent)
+        assert bool(collector.spans) is recorded
+        if parent not in ("", "nonsense"):  # whoever is called next hears the same
+            assert seen["echo"].startswith(PARENT[:35])
+            assert seen["echo"].endswith("-01" if recorded else "-00")
+
+
+async def test_nothing_is_traced_or_kept_unless_somebody_collects(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app, Client(str(app.grpc)) as client:
+        await post(app, "/message:send", sending("hello"), traceparent=PARENT)
+        assert seen["echo"] == ""
+        (head,) = await app.runtime.upkeep._store.locate((await anext(aiter(client.list()))).id)
+        assert trace.of(await app.runtime.upkeep._store.envelope(head.ref, 1)) == ""
+
+
+async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.telemetry.otlp.AGAIN", (0.01, 0.02))
+    monkeypatch.setattr("dragoman.telemetry.otlp.EVERY", 0.01)
+    async with collecting() as collector:
+        collector.status = 503
+        async with open_tracing(collector.http, {}, 1.0) as tracing:
+            tracing.tracer.begin("one", "internal", "").end("it broke", dragoman_event=3)
+            async with asyncio.timeout(20):
+                await collector.asked.wait()
+                collector.status = 200
+                await collector.took.wait()
+        numbers = {family.name: family.samples[0].value for family in tracing.families()}
+        span = only(collector.named("one"))
+        assert (span.status.code, span.status.message) == (tr.Status.STATUS_CODE_ERROR, "it broke")
+        assert of(span) == {"dragoman.event": 3}
+        assert (numbers["spans"], numbers["spans_sent"], numbers["traces_up"]) == (1, 1, True)
+
+
+def test_only_what_is_a_traceparent_is_read() -> None:
+    assert str(trace.parse(PARENT)) == PARENT
+    assert trace.parse(f"cc-{TRACE}-{CALLER}-01-of-later") is not None
+    for wrong in (
+        "", "00", PARENT.upper(), PARENT + "-more", f"ff-{TRACE}-{CALLER}-01", f"00-{'0' * 32}-{CALLER}-01",
+        f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE[:-1]}-{CALLER}-01", PARENT + "\n",
+    ):  # fmt: skip
+        assert trace.parse(wrong) is None, wrong
+
+
+def test_an_envelope_keeps_what_it_was_and_says_its_trace() -> None:
+    envelope = pb.SendMessageRequest(configuration=pb.SendMessageConfiguration(accepted_output_modes=["text/plain"]))
+    kept = trace.stamped(envelope.SerializeToString(), PARENT)
+    read = pb.SendMessageRequest.FromString(kept)
+    assert read.configuration == envelope.configuration
+    assert trace.of(read.SerializeToString()) == trace.of(kept) == PARENT
+    assert trace.of(envelope.SerializeToString()) == trace.of(b"") == ""
