@@ -160,6 +160,23 @@ async def test_a_run_goes_on_with_the_trace_on_another_server_and_later(tmp_path
         assert trace.parse(seen["remote"]) == (bytes.fromhex(TRACE), run.span_id, True)
 
 
+async def test_an_agent_upstream_is_called_as_a_part_of_the_trace(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("behind", "front")]
+    for folder in folders:
+        folder.mkdir()
+    async with collecting() as collector:
+        async with serving(folders[0], otlp=collector.http) as behind:
+            asked = [{"url": behind.public_url, "id": "far"}]
+            async with serving(folders[1], otlp=collector.http, upstream=asked) as front:
+                answer = await post(front, "/far/message:send", sending("hello"), traceparent=PARENT)
+        assert answer["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        run = only(collector.named("run far"))
+        called = [span for span in accepting(collector) if span.parent_span_id == run.span_id]
+        assert called
+        assert only(collector.named("run echo")).parent_span_id == called[0].span_id
+        assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
+
+
 async def test_every_binding_goes_on_with_its_callers_trace(tmp_path: Path) -> None:
     async with collecting() as collector:
         async with serving(tmp_path, otlp=collector.grpc) as app:

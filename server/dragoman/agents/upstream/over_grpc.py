@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Refused, Stream
 from dragoman.core import targets
+from dragoman.core.trace import CURRENT, HEADER
 from dragoman.ports import Forbidden, Outlet, Unreachable
 from dragoman.wire import complaints, phrases
 from dragoman.wire.card_reading import Interface
@@ -87,7 +88,7 @@ class GrpcRoad:
 
     def _with(self, key: str, extensions: str) -> tuple[tuple[str, str], ...]:
         name = "a2a-extensions" if self.interface.dialect == "1.0" else "x-a2a-extensions"
-        given = ((name, extensions), ("idempotency-key", key))
+        given = ((name, extensions), ("idempotency-key", key), (HEADER, CURRENT.get()))
         return (*self._metadata, *((name, value) for name, value in given if value))
 
     @asynccontextmanager

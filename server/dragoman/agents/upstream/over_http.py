@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Refused, Stream
 from dragoman.core.errors import A2AError
+from dragoman.core.trace import CURRENT, HEADER
 from dragoman.ports import Forbidden, NobodyThere, Opened, Outlet, Unreachable
 from dragoman.wire import complaints, phrases, sse
 from dragoman.wire.card_reading import Interface
@@ -97,6 +98,8 @@ class HttpRoad:
         data = None if body is None else orjson.dumps(body)
         if data is not None:
             headers["Content-Type"] = "application/json"
+        if context := CURRENT.get():
+            headers[HEADER] = context
         try:
             async with self._outlet.open(method, url, headers, data, silence=silence) as answer:
                 if 300 <= answer.status < 400:
