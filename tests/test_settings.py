@@ -64,7 +64,7 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
         "push": "false",
         "agent_limits": "a.live-tasks=5",
     }
-    values |= {"otlp": "http://a.example:4318", "otlp_headers": "a=b", "trace_share": "0.5"}
+    values |= {"otlp": "http://a.example:4318", "otlp_headers": "a=b", "trace_share": "0.5", "budgets": "cost=5"}
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
     values |= {"executor": "a.b:C", "executor_retries": "3", "upstream": "https://a.example/b"}
     values |= {"tls_client_grants": "a=operator", "tls_client_principal": "uri"}

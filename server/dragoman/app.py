@@ -193,6 +193,7 @@ async def open_app(
                     runs=settings.role != "server",
                     audit=Auditing(milliseconds, settings.audit, settings.retain_audit or 0),
                     tracer=tracer,
+                    budgets=settings.budgets,
                 )
             )
         except ValueError as error:

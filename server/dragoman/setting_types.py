@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 from pydantic_settings import NoDecode
 
-from dragoman.core import executors, holders, isolation, issuers, quotas, upstreams
+from dragoman.core import executors, holders, isolation, issuers, quotas, upstreams, usage
 from dragoman.core.addresses import Allowed, parse_allowed
 from dragoman.core.ages import parse_age
 from dragoman.core.executors import Executor
@@ -21,6 +21,7 @@ from dragoman.core.issuers import Issuer
 from dragoman.core.retention import Rules, parse_ages
 from dragoman.core.targets import parse_port
 from dragoman.core.upstreams import Upstream
+from dragoman.core.usage import Budgets
 
 STORE_FORM: Final = "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"
 
@@ -190,6 +191,10 @@ def _headers(value: SecretStr) -> SecretStr:
     return value
 
 
+def _budgets(value: object) -> object:
+    return usage.parse(value) if isinstance(value, str | Mapping) else value
+
+
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_agent_limits)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
@@ -205,5 +210,6 @@ Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(s
 BindOrNot = Annotated[Address | None, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
 Collector = Annotated[str, AfterValidator(collector)]
 Headers = Annotated[SecretStr, AfterValidator(_headers)]
+BudgetsSaid = Annotated[Budgets, NoDecode, BeforeValidator(_budgets)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

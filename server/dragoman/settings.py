@@ -38,6 +38,7 @@ from dragoman.core.names import AGENT_ID
 from dragoman.core.push import Patience
 from dragoman.core.quotas import DEFAULTS, Quotas
 from dragoman.core.retention import NAMES, Rules
+from dragoman.core.usage import ANY
 from dragoman.runtime.dispatch import SLOTS, WORKER_WAIT
 from dragoman.setting_sources import PREFIX, SettingsError, explain, from_environment, read_file
 from dragoman.setting_types import (
@@ -49,6 +50,7 @@ from dragoman.setting_types import (
     AllowList,
     Bind,
     BindOrNot,
+    BudgetsSaid,
     ClientGrants,
     Collector,
     Executors,
@@ -236,6 +238,8 @@ class Settings(BaseSettings):
     """Streams, waiting sends and WebSocket connections of one principal."""
     agent_limits: AgentLimits = {}
     """`live_tasks` and `starts_per_minute` of some agents, as tables by id; or `desk.live-tasks=5`."""
+    budgets: BudgetsSaid = ANY
+    """What one task may use: `tokens=100000,cost=5`, of some agents `desk.cost=0.5`, or a table."""
     retain_completed: Age = None
     """How long tasks are kept after they have ended in this state: `30d`, `12h`, `90m`; 0 for ever."""
     retain_failed: Age = None

@@ -11,6 +11,7 @@ from dragoman.core import fold, states
 from dragoman.core.log import Append, ArtifactChange, Inbound, New, NewTask, StatusChange, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.plan import plan
+from dragoman.core.usage import Used
 from dragoman.ports import NOTHING, Agent, Ending, Notes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -61,6 +62,7 @@ class RecordingDesk:
         self.room = Room()
         self.put_something = asyncio.Event()
         self.flushes = 0
+        self.used: list[Used] = []
         self.refuses: Exception | None = None
         self.mail: asyncio.Queue[pb.Message] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -81,6 +83,9 @@ class RecordingDesk:
 
     async def flush(self) -> None:
         self.flushes += 1
+
+    def spend(self, used: Used) -> None:
+        self.used.append(used)
 
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:

@@ -18,6 +18,7 @@ from dragoman.app import open_app
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Appended
 from dragoman.foundation import StartError
+from dragoman.runtime import log as runtime_log
 from dragoman.runtime import run
 from dragoman.settings import Settings
 from dragoman.stores.sqlite import SqliteStore, checkpoint, open_store, schema
@@ -200,7 +201,7 @@ async def test_a_full_store_refuses_and_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_the_result_of_a_run_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "INSIST", (0.01, 0.02))
+    monkeypatch.setattr(runtime_log, "INSIST", (0.01, 0.02))
     store = open_store(tmp_path / "t.db")
 
     async def works(turn: Turn) -> str:

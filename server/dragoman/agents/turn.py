@@ -11,6 +11,7 @@ from dragoman.agents.incoming import Incoming
 from dragoman.agents.output import OUTPUT, Output
 from dragoman.core import states
 from dragoman.core.log import StatusChange
+from dragoman.core.usage import report
 from dragoman.ports import Desk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -192,6 +193,16 @@ class Turn(Incoming):
             return self._desk.flush()
         asyncio.run_coroutine_threadsafe(self._desk.flush(), self._loop).result()
         return _Done()
+
+    def usage(self, *, tokens: int = 0, cost: float = 0.0, key: str = "") -> None:
+        """Reports what the turn has used since the last report: tokens, and a cost in the operator's currency.
+
+        Reports add up over all turns and attempts of the task; what was spent by an attempt that died was spent. With
+        `key` a report counts once in the task, however often it is made: name the call that it is about, if a later
+        attempt may find that call's result and report it again. When the sum passes the task's budget, the turn is
+        asked to stop, and the task ends as FAILED (OVER_BUDGET) unless a result comes first.
+        """
+        self._desk.spend(report(tokens, cost, key))
 
     # Verbs that end the turn ------------------------------------------------------------------------------------
 

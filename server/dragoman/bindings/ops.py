@@ -17,6 +17,7 @@ from dragoman.bindings.serving import Options
 from dragoman.core import states
 from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound, Unauthenticated
 from dragoman.core.identity import NOBODY, OPERATOR
+from dragoman.core.usage import BILLION
 from dragoman.runtime.explain import Explainer, Explanation
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -118,4 +119,7 @@ def _explained(one: Explanation) -> ops.Explanation:
         next=one.next,
         pushes=map(config, one.pushes),
         worker=one.worker,
+        tokens=one.usage.tokens,
+        cost=one.usage.cost / BILLION,
+        trace_id=one.trace,
     )

@@ -32,6 +32,10 @@ async def explain(address: str, task_id: str, *, token: str, json: bool) -> int:
         out.line(f"held by      {_holder(one)}")
         if one.worker:
             out.line(f"worker       {one.worker}")
+        if one.tokens or one.cost:
+            out.line(f"used         {one.tokens:,} tokens, cost {one.cost:g}")
+        if one.trace_id:
+            out.line(f"trace        {one.trace_id}")
         for push in one.pushes:
             out.line(f"push         {_pushed(push)}")
         out.line(f"next         {one.next}")

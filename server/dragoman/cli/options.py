@@ -84,6 +84,7 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
         Option("requests_per_second", "N", "Requests of one. [1000]"),
         Option("open_streams", "N", "Streams and waiting calls of one. [2000]"),
         Option("agent_limits", "ID.LIMIT=N,...", "live-tasks and starts-per-minute of some agents."),
+        Option("budgets", "tokens=N,cost=N,...", "What one task may use; of some agents: ID.cost=N. [anything]"),
         Option("isolation", "owner|scope|context", "Who sees a task; by agent: owner,desk=scope. [owner]"),
     ),
     "Encryption (PEM)": (

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from dragoman.core.names import Owner
 from dragoman.core.quotas import Quota
+from dragoman.core.usage import Usage, Used
 from dragoman.core.webhook import PushConfig
 
 USER: Final = 1
@@ -334,6 +335,8 @@ class Append:
     """Refuses a message as OVER (core.admission.Overrun) when it would take its sender over these limits."""
     joins: Owner | None = None
     """Takes part in the task's conversation from now on."""
+    used: Used | None = None
+    """What the agent reports to have used."""
     push: PushConfig | None = None
     """Who else is to be told from this change on; refused as CROWDED when the task has too many such already."""
     blobs: Sequence[Blob] = ()
@@ -366,3 +369,5 @@ class Appended:
     """The turn did not end: unread messages wait, and the claim still holds."""
     claimed: bool = False
     """This append took the run for the session it named."""
+    usage: Usage | None = None
+    """With a report: all that the task has used by now."""

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from dragoman.core.card import AgentSpec
 from dragoman.core.log import ArtifactChange, StatusChange
 from dragoman.core.names import Owner
+from dragoman.core.usage import Used
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -152,6 +153,10 @@ class Desk(Protocol):
 
     async def flush(self) -> None:
         """Waits until everything put so far is on disk. Raises what made a commit fail."""
+        ...
+
+    def spend(self, used: Used) -> None:
+        """Counts what the agent reports to have used. Does not wait for the disk; safe from any thread."""
         ...
 
     def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:

@@ -14,6 +14,7 @@ from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
+from dragoman.core.usage import Usage
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.audit import AuditLog
 from dragoman.ports.cancels import Cancels
@@ -261,6 +262,10 @@ class Store(Protocol):
 
     async def receipts(self, limit: int = 100) -> list[Receipt]:
         """The last receipts, newest first."""
+        ...
+
+    async def usage(self, task: TaskRef) -> Usage:
+        """All that a task has used, as its agent reported."""
         ...
 
     async def census(self) -> Census:

@@ -1,4 +1,4 @@
-"""How long a turn may take, in all and without a word."""
+"""How long a turn may take, in all and without a word; and what else has a limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dragoman.core.card import AgentSpec
 from dragoman.core.log import StatusChange
-from dragoman.runtime.notices import IDLE, TIMED_OUT, Notice, notice
+from dragoman.runtime.notices import IDLE, OVER_BUDGET, TIMED_OUT, Notice, notice
 
 
 class Deadlines:
@@ -18,7 +18,7 @@ class Deadlines:
         self._late = late
         self._timers: list[asyncio.TimerHandle] = []
         self._heard = False
-        self._passed: tuple[Notice, float] = (TIMED_OUT, 0.0)
+        self._passed: tuple[Notice, float | str] = (TIMED_OUT, 0.0)
 
     def start(self) -> None:
         """Begins to count."""
@@ -36,10 +36,15 @@ class Deadlines:
         for timer in self._timers:
             timer.cancel()
 
+    def exceed(self, why: str) -> None:
+        """The task has used more than it may: that is a limit, too."""
+        self._passed = (OVER_BUDGET, why)
+        self._late()
+
     def end(self) -> StatusChange:
-        """How the turn ends that was late."""
+        """How the turn ends that passed a limit."""
         what, limit = self._passed
-        return notice(what, f"The limit is {limit:g} s.")
+        return notice(what, limit if isinstance(limit, str) else f"The limit is {limit:g} s.")
 
     def _watch(self) -> None:
         self._heard = False

@@ -19,6 +19,7 @@ from typing import Any, Final
 from dragoman.core.counting import Histogram
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Event, Head, Ready, Refused, TaskRef
+from dragoman.core.usage import ANY
 from dragoman.ports import Agent, Bus, Elsewhere, Job, Signal, Store, StoredMessage
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.hearing import Hearing
@@ -53,6 +54,9 @@ class Runs:
     ended: Counter[int] = field(default_factory=Counter)
     """By the state in which a run left its task."""
     seconds: Histogram = field(default_factory=Histogram)
+    tokens: int = 0
+    cost: int = 0
+    """What their agents reported; the cost in billionths."""
 
 
 class Dispatch:
@@ -88,6 +92,7 @@ class Dispatch:
         self.places = Places(agents, patience)
         self.drive: Callable[[Run], Coroutine[Any, Any, None]] = Run.drive
         """What a run is driven by: itself, or by who traces it."""
+        self.budgets = ANY
         self._runs: dict[TaskRef, Run] = {}
         self.counts: dict[str, Runs] = {name: Runs() for name in agents}
         """By agent."""
@@ -225,6 +230,8 @@ class Dispatch:
             strict=self._strict,
             coalesce=self._coalesce,
         )
+        if self.budgets:
+            run.budget = self.budgets.of(head.agent)
         self._runs[head.ref] = run
         self._counts_of(head.agent).begun += 1
         self.places.hold(head.agent)
@@ -259,6 +266,9 @@ class Dispatch:
         counts = self._counts_of(run.head.agent)
         counts.ended[run.head.state] += 1
         counts.seconds.add(seconds)
+        if run.spending is not None:
+            counts.tokens += run.spending.total.tokens - run.spending.before.tokens
+            counts.cost += run.spending.total.cost - run.spending.before.cost
         if self._runs.get(run.head.ref) is run:
             del self._runs[run.head.ref]
         self._rest()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from dragoman.core import states
+from dragoman.core import states, trace
 from dragoman.core.card import AgentSpec
 from dragoman.core.log import Head, TaskRef
 from dragoman.core.push import Push
+from dragoman.core.usage import NONE, Usage
 from dragoman.ports import Store
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers
@@ -31,6 +32,10 @@ class Explanation:
     """Who is told of it by push."""
     worker: str = ""
     """The process elsewhere that runs its turn, for people."""
+    usage: Usage = NONE
+    """What it has used, as its agent reported."""
+    trace: str = ""
+    """The id of its trace."""
 
 
 class Explainer:
@@ -59,7 +64,14 @@ class Explainer:
         """Every task that clients call so; none when there is none."""
         heads = await self._store.locate(task_id)
         sessions = await self._store.sessions() if heads else {}
-        return [self._one(head, sessions, await self._store.pushes.of(head.ref)) for head in heads]
+        return [
+            replace(
+                self._one(head, sessions, await self._store.pushes.of(head.ref)),
+                usage=await self._store.usage(head.ref),
+                trace=trace.id_of(trace.of(await self._store.envelope(head.ref, 1))),
+            )
+            for head in heads
+        ]
 
     def _one(self, head: Head, sessions: Mapping[int, int], pushes: Sequence[Push]) -> Explanation:
         run = self._dispatch.run_of(head.ref)

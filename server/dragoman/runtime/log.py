@@ -10,12 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
+from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Refused, TaskRef
 from dragoman.ports import Bus, Store
 
 log = logging.getLogger("dragoman.runtime")
+
+
+INSIST: Final = (0.5, 30.0)
+"""Seconds between two tries to write the end of a turn: at first, and at most."""
 
 
 class Log:
@@ -67,3 +73,19 @@ class Log:
 
         self._store.append(change).add_done_callback(committed)
         return answer
+
+    async def insist(
+        self, change: Append, then: Callable[[Appended | None], None], about: Callable[[], Mapping[str, str]]
+    ) -> Appended:
+        """Writes the end of a turn, as soon as the store can: the result is there, and a full disk may be emptied.
+
+        `about` gives fields for the line that says that it waits. Raises core.log.Refused.
+        """
+        wait = INSIST[0]
+        while True:
+            try:
+                return await self.append(change, then)
+            except Unavailable as error:
+                log.error("the end of a turn waits for the store: %s", error, extra=about())
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, INSIST[1])

@@ -31,6 +31,7 @@ OVERTAKEN: Final = Notice(states.CANCELED, "FENCED", "The agent did not stop in 
 
 TIMED_OUT: Final = Notice(states.FAILED, "TIMED_OUT", "The agent took longer than it may.")
 IDLE: Final = Notice(states.FAILED, "IDLE", "The agent said nothing for longer than it may.")
+OVER_BUDGET: Final = Notice(states.FAILED, "OVER_BUDGET", "The task has used more than it may.")
 OUTDATED: Final = Notice(
     states.FAILED, "CONTEXT_CHANGED", "Another task of this conversation changed its state while this one worked on it."
 )

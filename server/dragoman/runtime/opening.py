@@ -16,6 +16,7 @@ from dragoman.core.isolation import Isolation
 from dragoman.core.push import PATIENCE, Patience
 from dragoman.core.quotas import Quotas
 from dragoman.core.retention import Rules
+from dragoman.core.usage import ANY, Budgets
 from dragoman.ports import Agent, Bus, Letters, Outbound, Store
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.admission import Admission
@@ -108,6 +109,7 @@ async def open_runtime(
     quotas: Quotas | None = None,
     worker_wait: float = WORKER_WAIT,
     tracer: Tracer | None = None,
+    budgets: Budgets = ANY,
     vacant: bool = False,
     runs: bool = True,
     audit: Auditing | None = None,
@@ -122,9 +124,9 @@ async def open_runtime(
     `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
     else the first. `retention` says how long tasks are kept, `isolation` who sees them, `doorway` whom we let in
     without credentials, `quotas` what callers may take up; `worker_wait`: seconds for which tasks wait for agents
-    elsewhere that are away; `tracer` is told of runs and pushes. `vacant`: there need be no agent yet; the root agent
-    is then the first that comes, unless `root` names one. Without `runs` the turns of these agents are left to other
-    processes on the store.
+    elsewhere that are away; `tracer` is told of runs and pushes; `budgets`: what tasks may use. `vacant`: there need be
+    no agent yet; the root agent is then the first that comes, unless `root` names one. Without `runs` the turns of
+    these agents are left to other processes on the store.
 
     `audit` says what the audit log is told: nothing without it.
 
@@ -157,6 +159,7 @@ async def open_runtime(
         patience=worker_wait,
         runs=runs,
     )
+    dispatch.budgets = budgets
     if tracer is not None:
         dispatch.drive = Traced(store, tracer).drive
     waits = Waits()

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.core import states
-from dragoman.core.errors import Unavailable
 from dragoman.core.log import (
     CHANGED,
     USER,
@@ -29,6 +28,7 @@ from dragoman.core.log import (
     StatusChange,
 )
 from dragoman.core.names import Owner, id_of
+from dragoman.core.usage import NONE, Budget, Usage, Used
 from dragoman.ports import NOTHING, Agent, Conversation, Ending, Notes, ProcessLost, Store, StoredMessage, TurnOver
 from dragoman.runtime.batch import Batch, Change
 from dragoman.runtime.coalesce import OFF, Coalesce
@@ -37,6 +37,7 @@ from dragoman.runtime.log import Log
 from dragoman.runtime.notices import DRAINED, LOST, OUTDATED, OVERTAKEN, PROCESS_LOST, again, notice
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.shown import Shown
+from dragoman.runtime.spending import Spending, on_loop
 from dragoman.runtime.strict import strictly
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -53,9 +54,6 @@ FENCED_AFTER: Final = 10.0
 
 NO_MESSAGE: Final = pb.Message()
 """In the place of a message that has not been read yet."""
-
-INSIST: Final = (0.5, 30.0)
-"""Seconds between two tries to write the end of a turn: at first, and at most."""
 
 
 class Run:
@@ -80,6 +78,8 @@ class Run:
     _reason = ""
     _said_working = False
     _lost: ProcessLost | None = None
+    budget = Budget()
+    spending: Spending | None = None
 
     def __init__(
         self,
@@ -144,9 +144,9 @@ class Run:
             while await self._end(await self._turn()):
                 self.message = NO_MESSAGE
         except Refused as refused:
-            log.info("run stopped: %s", refused.reason, extra=self._fields)
+            log.info("run stopped: %s", refused.reason, extra=self._about())
         except Exception:
-            log.exception("a run could not be ended in the store", extra=self._fields)
+            log.exception("a run could not be ended in the store", extra=self._about())
         finally:
             for timer in self._timers:
                 timer.cancel()
@@ -228,6 +228,16 @@ class Run:
     async def flush(self) -> None:
         await self._batch.flush()
 
+    def spend(self, used: Used) -> None:
+        on_loop(self.over.get_loop(), self._spend, used)
+
+    def _spend(self, used: Used) -> None:
+        self.spending = self.spending or self._spending()
+        self.spending.add(used)
+
+    def _spending(self, before: Usage = NONE) -> Spending:
+        return Spending(self._log, self.head.ref, self._guard, self.budget, self._deadlines.exceed, before)
+
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:
             self._mail.clear()
@@ -267,6 +277,8 @@ class Run:
     async def _end(self, ending: Ending) -> bool:
         """Writes the end of the turn. True when unread messages keep the task going."""
         self._ending = True
+        if self.spending is not None:
+            await self.spending.settle()
         try:
             if ending.reply is not None and await self._reply(ending.reply):
                 return False
@@ -292,27 +304,17 @@ class Run:
         notes = notes.then(ending.notes)
         if self._strict:
             changes = strictly(changes, shown=self.head.state, said=self._state)
+        write = self._log.insist
         try:
-            appended = await self._insist(self._change(changes, notes, release=True))
+            appended = await write(self._change(changes, notes, release=True), self._written, self._about)
         except Refused as refused:
             if refused.reason != CHANGED:
                 raise
             # Another task of the conversation was faster; what this one would undo is not its to undo.
             lost = [*changes[:-1], notice(OUTDATED)]
-            appended = await self._insist(self._change(lost, Notes(notes.task), release=True))
+            appended = await write(self._change(lost, Notes(notes.task), release=True), self._written, self._about)
         self._ending = not appended.again
         return appended.again
-
-    async def _insist(self, change: Append) -> Appended:
-        """Writes the end of a turn, as soon as the store can: the result is there, and a full disk may be emptied."""
-        wait = INSIST[0]
-        while True:
-            try:
-                return await self._log.append(change, self._written)
-            except Unavailable as error:
-                log.error("the end of a turn waits for the store: %s", error, extra=self._fields)
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, INSIST[1])
 
     @property
     def _retries_left(self) -> bool:
@@ -354,6 +356,8 @@ class Run:
         context = None
         if notes.context is not None:
             context = self._context = ContextState(notes.context, self._context.version + 1)
+        if release and self.spending is not None:
+            changes = self.spending.shown(changes)
         return Append(
             task=self.head.ref,
             guard=self._guard,
@@ -394,7 +398,7 @@ class Run:
         end = notice(OVERTAKEN) if self._reason == "client" else self._last_words()
         self._reason = "fenced"
         change = Append(task=self.head.ref, guard=self._guard, events=[end], release=True)
-        log.warning("agent did not stop within %g s of a cancel; fenced", FENCED_AFTER, extra=self._fields)
+        log.warning("agent did not stop within %g s of a cancel; fenced", FENCED_AFTER, extra=self._about())
         self._log.append(change, self._written)
         self._batch.close(TurnOver("the task was canceled"))
 
@@ -424,6 +428,8 @@ class Run:
         if conversation is None or not unread:
             raise LookupError("a claimed task has no message to answer")
         self.memory = conversation.memory
+        if self.spending is None and (used := await self._store.usage(self.head.ref)):
+            self.spending = self._spending(used)
         said = {one.number: pb.Message.FromString(one.message) for one in conversation.messages}
         self.asked = said.get(conversation.head.asked)
         self._history = [message for number, message in said.items() if number < unread[0].number]
@@ -435,8 +441,7 @@ class Run:
     async def _unread(self) -> list[StoredMessage]:
         return _unread_of(await self._store.conversation(self.head.ref, self._taken), self._taken)
 
-    @property
-    def _fields(self) -> dict[str, str]:
+    def _about(self) -> dict[str, str]:
         return {"task": id_of(self.head.ref.key), "agent": self.head.agent, "scope": self.head.ref.owner.scope}
 
 

@@ -16,6 +16,7 @@ from dragoman.core import states
 from dragoman.core.census import Census
 from dragoman.core.counting import Family, Sample, counter, gauge, histogram
 from dragoman.core.push import Verdict
+from dragoman.core.usage import BILLION
 from dragoman.ports import Bus, Store
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers
@@ -139,6 +140,10 @@ def _runs(dispatch: Dispatch) -> Iterator[Family]:
         ("agent",),
         [Sample((agent,), runs.seconds) for agent, runs in counts],
     )
+    tokens = [Sample((agent,), runs.tokens) for agent, runs in counts]
+    yield Family("usage_tokens", "counter", "Tokens that agents reported.", ("agent",), tokens)
+    costs = [Sample((agent,), runs.cost / BILLION) for agent, runs in counts]
+    yield Family("usage_cost", "counter", "Costs that they reported.", ("agent",), costs)
     waited = [(agent, dispatch.places.absence(agent)) for agent, _ in counts]
     yield Family(
         "workers_absence_seconds",

@@ -1,13 +1,29 @@
-"""What every store says of how much there is in it."""
+"""What every store says of how much there is in it, and of what its tasks have used."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from dragoman.core import states
+from dragoman.core.erasing import Selection
+from dragoman.core.log import Refused
 from dragoman.core.push import PushState, Verdict
+from dragoman.core.usage import MOST, Usage, Used
 from dragoman.ports import Store
-from dragoman.testing.changes import AGENT, OWNER, SESSION, created, finished, new_ref
+from dragoman.testing.changes import (
+    AGENT,
+    OWNER,
+    SESSION,
+    by_runner,
+    cancel,
+    created,
+    finished,
+    new_ref,
+    running,
+    status,
+)
 from dragoman.testing.store_pushes import DAY, SECOND, claimed, of, tried, with_push
 from dragoman.testing.store_upkeep import ELSEWHERE
 from dragoman.testing.store_writes import Clock
@@ -75,3 +91,31 @@ class StoreCensus:
         assert store.commits.changes.count > before
         assert store.commits.seconds.count == store.commits.changes.count
         assert store.commits.failed == 0
+
+    async def test_what_a_task_uses_is_summed_and_a_key_counts_once(self, store: Store) -> None:
+        claimed, other = await running(store), await running(store)
+        assert await store.usage(claimed.head.ref) == Usage()
+        sums = [
+            (await store.append(replace(by_runner(claimed), used=used))).usage
+            for used in (Used(10, 5), Used(1, 0, "call"), Used(1, 0, "call"), Used(2, 7))
+        ]
+        assert sums == [Usage(10, 5), Usage(11, 5), Usage(11, 5), Usage(13, 12)]
+        assert await store.usage(claimed.head.ref) == Usage(13, 12)
+        assert await store.usage(other.head.ref) == Usage()
+        assert (await store.append(by_runner(claimed, status(states.WORKING)))).usage is None
+        for _ in range(3):  # what is beyond all counting stays what it is
+            most = (await store.append(replace(by_runner(other), used=Used(MOST, MOST, "")))).usage
+        assert most == Usage(MOST, MOST)
+
+    async def test_a_run_that_has_lost_its_task_reports_for_nothing(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(cancel(claimed.head.ref))
+        with pytest.raises(Refused):
+            await store.append(replace(by_runner(claimed), used=Used(1)))
+        assert await store.usage(claimed.head.ref) == Usage()
+
+    async def test_what_it_used_goes_with_the_task(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(replace(by_runner(claimed), used=Used(1)))
+        await store.erase(Selection(task=claimed.head.id))
+        assert await store.usage(claimed.head.ref) == Usage()

@@ -10,6 +10,7 @@ from typing import Any
 
 from dragoman.core.log import ArtifactChange, StatusChange
 from dragoman.core.names import DEFAULT_SCOPE, Owner
+from dragoman.core.usage import Used
 from dragoman.ports import NOTHING, Ending, Notes, TurnOver
 from dragoman.runtime.batch import Batch
 from dragoman.worker import frames
@@ -68,6 +69,9 @@ class WorkerDesk:
 
     async def flush(self) -> None:
         await self._batch.flush()
+
+    def spend(self, used: Used) -> None:
+        self._say(usage=wk.Usage(turn_id=self.turn, tokens=used.tokens, cost=used.cost, key=used.key))
 
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:

@@ -125,7 +125,7 @@ class Connection:
                 self._grant(frame.credit)
             case "drain":
                 self._drain()
-            case "events" | "message_wanted" | "cancel_refused" | "turn_end" as kind:
+            case "events" | "message_wanted" | "cancel_refused" | "usage" | "turn_end" as kind:
                 self._of_turn(getattr(frame, kind).turn_id, kind, frame)
             case "hello":
                 raise InvalidParams.field("hello", "was said already; it comes once, first")

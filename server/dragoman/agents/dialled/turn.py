@@ -12,6 +12,7 @@ from dragoman.agents.values import NewId
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.log import Refused
 from dragoman.core.trace import CURRENT
+from dragoman.core.usage import KEY_LENGTH, MOST, Used
 from dragoman.ports import BufferFull, Desk, Ending, ProcessLost, TurnOver
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -56,6 +57,8 @@ class RemoteTurn:
                     if not frame.cancel_refused.reason:
                         raise InvalidAgentResponse("cancel_refused.reason is required: clients read it")
                     self.desk.refuse_cancel(frame.cancel_refused.reason)
+                case "usage":
+                    self._spend(frame.usage)
                 case "turn_end":
                     self._end(frame.turn_end)
         except (TurnOver, Refused) as error:
@@ -90,6 +93,11 @@ class RemoteTurn:
             await self.desk.flush()
             self._committed = number
             self._send(wk.ConnectResponse(committed=wk.Committed(turn_id=self.id, number=number)))
+
+    def _spend(self, frame: wk.Usage) -> None:
+        if frame.tokens > MOST or frame.cost > MOST or len(frame.key) > KEY_LENGTH:
+            raise InvalidAgentResponse(f"usage: at most {MOST} tokens, {MOST} of cost, {KEY_LENGTH} characters of key")
+        self.desk.spend(Used(frame.tokens, frame.cost, frame.key))
 
     def _want_message(self) -> None:
         if self._pulling is None or self._pulling.done():

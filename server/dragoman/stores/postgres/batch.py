@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused
 from dragoman.core.names import Owner
 from dragoman.core.pace import Pace
 from dragoman.core.plan import Plan, plan
-from dragoman.stores.postgres import contexts, joining, keys, owners, pushes
+from dragoman.stores.postgres import contexts, joining, keys, owners, pushes, usage
 from dragoman.stores.postgres.folding import Growth
 from dragoman.stores.postgres.standing import Place, Tally, weighs
 from dragoman.stores.postgres.writing import Pending, discard
@@ -135,6 +136,8 @@ class Batch:
         if change.push is not None:
             await pushes.begin(connection, place, made, change.push, now)
         self._heads[place] = made.head
+        if change.used is not None:
+            return replace(made.outcome, usage=await usage.add(connection, place, change.used))
         return made.outcome
 
     async def _check_alias(self, owner: int, new: NewTask) -> None:
@@ -163,6 +166,7 @@ class Batch:
         await discard(self._connection, place)
         await joining.forget_task(self._connection, place)
         await pushes.forget(self._connection, place)
+        await usage.forget(self._connection, place)
         for name, used in self._keys.items():
             if used.task == change.task.key:
                 self._keys[name] = keys.replied(used, change.reply)

@@ -16,7 +16,7 @@ from asyncpg import Connection
 from dragoman.core.erasing import Counts, Receipt, Selection, digest
 from dragoman.core.log import Head, TaskRef
 from dragoman.core.names import Owner
-from dragoman.stores.postgres import apikeys, audit, blobs, joining, keys, pushes, standing
+from dragoman.stores.postgres import apikeys, audit, blobs, joining, keys, pushes, standing, usage
 from dragoman.stores.postgres.heads import COLUMNS, head_of
 from dragoman.stores.postgres.rows import Statement
 from dragoman.stores.postgres.selecting import owners
@@ -38,7 +38,7 @@ OWNED: Final[tuple[tuple[str, str], ...]] = (
 )
 """(table, where) for rows of a principal; the argument is its number. They go when all of a principal is erased."""
 
-RELEASES: Final = (keys.forget_task, joining.forget_task, blobs.release, pushes.forget)
+RELEASES: Final = (keys.forget_task, joining.forget_task, blobs.release, pushes.forget, usage.forget)
 """Called for each task with the connection and its place."""
 
 ROWS: Final = 512

@@ -25,8 +25,9 @@ from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.core.references import MARKER
 from dragoman.core.sizes import Sizes
+from dragoman.core.usage import Usage
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.postgres import blobs, census, joining, listing, processes, reads, sessions, waiting
+from dragoman.stores.postgres import blobs, census, joining, listing, processes, reads, sessions, usage, waiting
 from dragoman.stores.postgres.apikeys import PostgresApiKeys
 from dragoman.stores.postgres.aside import Aside
 from dragoman.stores.postgres.audit import PostgresAuditLog
@@ -198,6 +199,9 @@ class PostgresStore:
 
     async def resume_erasures(self) -> list[Receipt]:
         return await self._erasures.resume()
+
+    async def usage(self, task: TaskRef) -> Usage:
+        return await self._database.snapshot(usage.read, task)
 
     async def census(self) -> Census:
         return await self._database.snapshot(census.census, self._database.at)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from dragoman.core.log import EXISTS, Append, Appended, Head, NewTask, Refused, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.plan import ArtifactRow, Plan, plan
-from dragoman.stores.sqlite import contexts, joining, keys, pushes
+from dragoman.stores.sqlite import contexts, joining, keys, pushes, usage
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.folding import Growth
 from dragoman.stores.sqlite.rows import Pending, Statement
@@ -175,12 +176,15 @@ class Transaction:
             joining.forget_task(self._connection, owner, ref.key)
             release_blobs(self._connection, owner, ref.key)
             pushes.forget(self._connection, owner, ref.key)
+            usage.forget(self._connection, owner, ref.key)
             self._heads[owner, ref.key] = None
         else:
             self._write(owner, made)
             if made.head.pushed:
                 pushes.follow(self._connection, owner, made, now)
             self._heads[owner, ref.key] = made.head
+        if change.used is not None:
+            return replace(made.outcome, usage=usage.add(self._connection, owner, ref.key, change.used))
         return made.outcome
 
     def finish(self) -> None:

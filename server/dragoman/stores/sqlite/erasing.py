@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dragoman.core.erasing import Counts, Receipt, Selection, digest
 from dragoman.core.log import Head
-from dragoman.stores.sqlite import apikeys, audit, joining, keys, pushes
+from dragoman.stores.sqlite import apikeys, audit, joining, keys, pushes, usage
 from dragoman.stores.sqlite.apply import ADD_TOTAL, HEAD, head_of
 from dragoman.stores.sqlite.blobs import release_blobs
 from dragoman.stores.sqlite.reads import owner_number
@@ -44,6 +44,7 @@ RELEASES: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] 
     joining.forget_task,
     release_blobs,
     pushes.forget,
+    usage.forget,
 )
 """Called for each task with the connection, its owner's number and its key."""
 

@@ -20,8 +20,9 @@ from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskR
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.core.sizes import DEFAULT, Sizes
+from dragoman.core.usage import Usage
 from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.sqlite import backup, blobs, census, joining, reads, sessions, waiting
+from dragoman.stores.sqlite import backup, blobs, census, joining, reads, sessions, usage, waiting
 from dragoman.stores.sqlite.apikeys import SqliteApiKeys
 from dragoman.stores.sqlite.audit import SqliteAuditLog
 from dragoman.stores.sqlite.blobs import Files
@@ -208,6 +209,9 @@ class SqliteStore:
 
     async def resume_erasures(self) -> list[Receipt]:
         return await self._erasures.resume()
+
+    async def usage(self, task: TaskRef) -> Usage:
+        return await self._read(usage.read, task)
 
     async def census(self) -> Census:
         return await self._read(census.census, self._clock())

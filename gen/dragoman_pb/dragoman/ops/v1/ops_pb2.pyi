@@ -61,7 +61,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("task_id", "agent", "scope", "principal", "context_id", "state", "since", "dialect", "last_event", "queued_messages", "attempt", "attempts_allowed", "session", "session_expires", "here", "stopping", "subscribers", "ready", "free_slots", "next", "pushes", "worker")
+    __slots__ = ("task_id", "agent", "scope", "principal", "context_id", "state", "since", "dialect", "last_event", "queued_messages", "attempt", "attempts_allowed", "session", "session_expires", "here", "stopping", "subscribers", "ready", "free_slots", "next", "pushes", "worker", "tokens", "cost", "trace_id")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,9 @@ class Explanation(_message.Message):
     NEXT_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     agent: str
     scope: str
@@ -106,7 +109,10 @@ class Explanation(_message.Message):
     next: str
     pushes: _containers.RepeatedCompositeFieldContainer[_push_pb2.PushConfig]
     worker: str
-    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: _Optional[bool] = ..., stopping: _Optional[bool] = ..., subscribers: _Optional[int] = ..., ready: _Optional[bool] = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ...) -> None: ...
+    tokens: int
+    cost: float
+    trace_id: str
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: _Optional[bool] = ..., stopping: _Optional[bool] = ..., subscribers: _Optional[int] = ..., ready: _Optional[bool] = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ..., trace_id: _Optional[str] = ...) -> None: ...
 
 class Selection(_message.Message):
     __slots__ = ("task_id", "context_id", "principal", "older_than", "scope", "agent", "state")

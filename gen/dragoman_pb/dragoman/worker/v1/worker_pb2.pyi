@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("hello", "heartbeat", "credit", "events", "message_wanted", "cancel_refused", "turn_end", "drain")
+    __slots__ = ("hello", "heartbeat", "credit", "events", "message_wanted", "cancel_refused", "turn_end", "drain", "usage")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,7 @@ class ConnectRequest(_message.Message):
     CANCEL_REFUSED_FIELD_NUMBER: _ClassVar[int]
     TURN_END_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     credit: Credit
@@ -29,7 +30,8 @@ class ConnectRequest(_message.Message):
     cancel_refused: CancelRefused
     turn_end: TurnEnd
     drain: Drain
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., events: _Optional[_Union[Events, _Mapping]] = ..., message_wanted: _Optional[_Union[MessageWanted, _Mapping]] = ..., cancel_refused: _Optional[_Union[CancelRefused, _Mapping]] = ..., turn_end: _Optional[_Union[TurnEnd, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+    usage: Usage
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., events: _Optional[_Union[Events, _Mapping]] = ..., message_wanted: _Optional[_Union[MessageWanted, _Mapping]] = ..., cancel_refused: _Optional[_Union[CancelRefused, _Mapping]] = ..., turn_end: _Optional[_Union[TurnEnd, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
     __slots__ = ("welcome", "heartbeat", "turn_start", "committed", "message_arrived", "cancel", "stopping", "turn_over")
@@ -177,6 +179,18 @@ class Committed(_message.Message):
     turn_id: str
     number: int
     def __init__(self, turn_id: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ("turn_id", "tokens", "cost", "key")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    tokens: int
+    cost: int
+    key: str
+    def __init__(self, turn_id: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class MessageWanted(_message.Message):
     __slots__ = ("turn_id",)
