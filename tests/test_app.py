@@ -209,7 +209,11 @@ async def test_what_the_block_raises_comes_out_as_it_was_raised(opened: Open) ->
 
 
 def test_the_openapi_documents_are_found() -> None:
-    assert set(openapi_files()) == {"a2a/v1/a2a.swagger.json", "lf/a2a/v1/a2a.swagger.json"}
+    assert set(openapi_files()) == {
+        "a2a/v1/a2a.swagger.json",
+        "dragoman/ops/v1/ops.swagger.json",
+        "lf/a2a/v1/a2a.swagger.json",
+    }
 
 
 async def test_a_policy_of_an_agent_that_is_not_there_is_a_mistake(opened: Open) -> None:

@@ -21,6 +21,7 @@ from dragoman.agents.upstream.road import BOUNDS
 from dragoman.bindings import grpc, health, http, metrics
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.letters import PushLetters
+from dragoman.bindings.ops_rest import Operated
 from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.bindings.tally import Tally
@@ -332,7 +333,8 @@ async def open_app(
                 directory,
             ),
         )
-        at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http))
+        operated = Operated(runtime.explainer, runtime.upkeep, runtime.redelivery, switchboard)
+        at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http, operated))
         home = cards.url(None)  # also in the last words, when nothing listens any more
         listening.set()
         if lock is not None:

@@ -14,7 +14,7 @@ from dragoman.bindings import peers
 from dragoman.bindings.peers import Peer
 from dragoman.bindings.serving import Options
 from dragoman.core.errors import PermissionDenied, Unauthenticated
-from dragoman.core.identity import NOBODY, Caller, Identity
+from dragoman.core.identity import NOBODY, OPERATOR, Caller, Identity
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.runtime.service import TaskService
 
@@ -71,6 +71,22 @@ async def visitor(headers: Iterable[tuple[str, str]], options: Options, peer: Pe
         raise Unauthenticated(REQUIRED)
     if agent and not identity.may_call(DEFAULT_SCOPE, agent):
         raise PermissionDenied(f'these credentials do not reach agent "{agent}"')
+    return identity
+
+
+async def operator(headers: Iterable[tuple[str, str]], options: Options, peer: Peer) -> Identity:
+    """Which operator calls: where nobody is asked who they are, everyone is one.
+
+    Raises Unauthenticated for who has not shown who it is, PermissionDenied for who is no operator.
+    """
+    if options.authenticator is None:
+        return NOBODY
+    identity = await identify(headers, options, peer)
+    if not identity.known:
+        raise Unauthenticated("operations are for operators; show who you are")
+    if not identity.operates:
+        about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
+        raise PermissionDenied(f'operations need the grant "{OPERATOR}"', about=about)
     return identity
 
 

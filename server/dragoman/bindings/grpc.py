@@ -26,6 +26,7 @@ from dragoman.bindings import (
     grpc_port,
     methods,
     ops_calls,
+    ops_events,
     ops_keys,
     ops_push,
     ops_signing,
@@ -114,6 +115,7 @@ async def serve(
         server.add_generic_rpc_handlers((ops_push.handler(redelivery, operations.check_here, refuse),))
     if upkeep is not None:
         server.add_generic_rpc_handlers((ops_upkeep.handler(upkeep, operations.check_here, refuse, streams),))
+        server.add_generic_rpc_handlers((ops_events.handler(upkeep, operations.check_here, refuse),))
     if keyring is not None:
         server.add_generic_rpc_handlers((ops_keys.handler(keyring, operations.check_here, refuse),))
     if signing is not None:

@@ -7,7 +7,7 @@ the request line, because only it knows whether an encoded slash is part of an i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, lru_cache
 from typing import Final, cast
@@ -25,6 +25,7 @@ from dragoman.bindings import (
     http_port,
     metrics,
     openapi,
+    ops_rest,
     page,
     rest,
     versions,
@@ -34,6 +35,7 @@ from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.jsonrpc import JsonRpc
+from dragoman.bindings.ops_rest import Endpoint, Operated
 from dragoman.bindings.pages import Pages, request_id, tell
 from dragoman.bindings.rest import Route
 from dragoman.bindings.serving import Bound, HttpOptions
@@ -46,8 +48,6 @@ from dragoman.wire import httprule
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.routes import Candidate, Match, Refused, Routes
 
-Endpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
-
 _FIXED: Final = health.PATHS | {"/", "/agents", "/metrics", "/openapi.json", "/.well-known/agent-card.json"}
 """Pages that are counted by name."""
 _READ: Final = ("GET", "HEAD")
@@ -58,15 +58,17 @@ _SHORT: Final = 256
 
 
 @asynccontextmanager
-async def serve(service: TaskService, cards: Cards, options: HttpOptions) -> AsyncIterator[Bound]:
-    """Serves REST, cards, health, OpenAPI and the page over HTTP.
+async def serve(
+    service: TaskService, cards: Cards, options: HttpOptions, operated: Operated | None = None
+) -> AsyncIterator[Bound]:
+    """Serves REST, cards, health, OpenAPI, the page and operators' calls over HTTP.
 
     On the way out streams end at once, other requests after `options.grace` seconds. Raises OSError when the
     address cannot be had.
     """
     streams = Streams()
     options.tally.watch("http", lambda: streams.count)
-    site = _Site(service, cards, options, streams)
+    site = _Site(service, cards, options, streams, operated)
     looking = asyncio.create_task(streams.watch(options.authenticator), name="http-credentials")
     try:
         async with http_port.listen(site.handle, options) as bound:
@@ -94,7 +96,14 @@ def _rpc_tenant(path: str) -> str | None:
 class _Site:
     """Every path of one server."""
 
-    def __init__(self, service: TaskService, known: Cards, options: HttpOptions, streams: Streams) -> None:
+    def __init__(
+        self,
+        service: TaskService,
+        known: Cards,
+        options: HttpOptions,
+        streams: Streams,
+        operated: Operated | None,
+    ) -> None:
         self._cards = known
         self._options = options
         self._pages = Pages(options.cors)
@@ -105,6 +114,8 @@ class _Site:
         routes = list(rest.routes(service, known, options, streams))
         for rule, route in routes:
             self._routes.add(rule.http_method, rule.template, route)
+        for rule, operation in ops_rest.routes(operated, known, options):
+            self._routes.add(rule.http_method, rule.template, operation)
         self._known = lru_cache(_KNOWN)(self._match)
         push = service.push
         served = [openapi.Served(rule, route.row, route.dialect) for rule, route in routes]

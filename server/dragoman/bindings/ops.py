@@ -15,8 +15,7 @@ from dragoman.bindings.ops_calls import Context, Refuse
 from dragoman.bindings.pushes import config
 from dragoman.bindings.serving import Options
 from dragoman.core import states
-from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound, Unauthenticated
-from dragoman.core.identity import NOBODY, OPERATOR
+from dragoman.core.errors import InvalidParams, TaskNotFound, Unauthenticated
 from dragoman.core.usage import BILLION
 from dragoman.runtime.explain import Explainer, Explanation
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -30,13 +29,17 @@ class Operations:
         self._explainer = explainer
         self._options = options
 
-    def handler(self, refuse: Refuse) -> grpc.GenericRpcHandler:
-        """What grpc calls."""
-        unary: ops_calls.Unary = {
+    @property
+    def unary(self) -> ops_calls.Unary:
+        """Those of one answer."""
+        return {
             "ListAgents": (ops.ListAgentsRequest, self.list_agents),
             "Explain": (ops.ExplainRequest, self.explain),
         }
-        return ops_calls.handler(unary, self.check, refuse)
+
+    def handler(self, refuse: Refuse) -> grpc.GenericRpcHandler:
+        """What grpc calls."""
+        return ops_calls.handler(self.unary, self.check, refuse)
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Where every task of an id stands. Raises TaskNotFound."""
@@ -76,15 +79,8 @@ class Operations:
 
     async def check(self, context: Context) -> Acting:
         """Who calls. Raises Unauthenticated for who did not show who it is, PermissionDenied for who is no operator."""
-        if self._options.authenticator is None:
-            return Acting(NOBODY, context.peer(), self._options.auditor)
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-        identity = await callers.identify(metadata, self._options, context)
-        if not identity.known:
-            raise Unauthenticated("operations are for operators; show who you are")
-        if not identity.operates:
-            about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
-            raise PermissionDenied(f'operations need the grant "{OPERATOR}"', about=about)
+        identity = await callers.operator(metadata, self._options, context)
         return Acting(identity, context.peer(), self._options.auditor)
 
 

@@ -45,14 +45,18 @@ class PushOperations:
         return ops.RedeliverResponse(configs=[config(push) for push in begun])
 
 
-def handler(redelivery: Redelivery, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations."""
+def unary(redelivery: Redelivery) -> ops_calls.Unary:
+    """These operations, by the names of their methods."""
     operations = PushOperations(redelivery)
-    unary: ops_calls.Unary = {
+    return {
         "ListPushConfigs": (ops.ListPushConfigsRequest, operations.list_push_configs),
         "Redeliver": (ops.RedeliverRequest, operations.redeliver),
     }
-    return ops_calls.handler(unary, check, refuse)
+
+
+def handler(redelivery: Redelivery, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
+    """What grpc calls for these operations."""
+    return ops_calls.handler(unary(redelivery), check, refuse)
 
 
 def _selection(request: ops.ListPushConfigsRequest | ops.RedeliverRequest) -> Selection:

@@ -49,11 +49,15 @@ class WorkerOperations:
         return ops.ForgetAgentResponse(ended_tasks=await self._switchboard.forget(request.agent))
 
 
-def handler(switchboard: Switchboard, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations."""
+def unary(switchboard: Switchboard) -> ops_calls.Unary:
+    """These operations, by the names of their methods."""
     operations = WorkerOperations(switchboard)
-    unary: ops_calls.Unary = {
+    return {
         "ListWorkers": (ops.ListWorkersRequest, operations.list_workers),
         "ForgetAgent": (ops.ForgetAgentRequest, operations.forget_agent),
     }
-    return ops_calls.handler(unary, check, refuse)
+
+
+def handler(switchboard: Switchboard, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
+    """What grpc calls for these operations."""
+    return ops_calls.handler(unary(switchboard), check, refuse)

@@ -14,7 +14,7 @@ from typing import Final
 from dragoman.core.audit import Kept
 from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
 from dragoman.core.errors import InvalidParams, TaskNotFound
-from dragoman.core.log import Event, Head
+from dragoman.core.log import Cut, Event, Head
 from dragoman.ports import Bus, Copied, Signal, Store, StoredMessage
 from dragoman.runtime.auditing import Auditor
 from dragoman.runtime.follow import Followers
@@ -34,6 +34,16 @@ class Exported:
     event: Event | None = None
     message: StoredMessage | None = None
     delivery: Delivery | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Some events of a task: the task as it is, its first event that is still there, and the events."""
+
+    head: Head
+    task: bytes
+    oldest: int
+    events: list[Event]
 
 
 class Upkeep:
@@ -91,6 +101,20 @@ class Upkeep:
             if len(lot) < EVENTS:  # what is added meanwhile is for the next export
                 return
             after = lot[-1].number
+
+    async def log(self, selection: Selection, after: int, limit: int) -> Logged:
+        """Up to `limit` events of one task after event `after`. Raises TaskNotFound, and InvalidParams as `export`."""
+        heads = await self._of_one(selection)
+        snapshot = await self._store.read(heads[0].ref, history=0) if heads else None
+        if snapshot is None:
+            raise TaskNotFound
+        head = snapshot.head
+        oldest = await self._store.oldest(head.ref)
+        try:
+            events = await self._store.events(head.ref, max(after, oldest - 1), limit)
+        except Cut:  # in this moment: whoever asks again is told from where
+            events = []
+        return Logged(head, snapshot.task, oldest, events[:limit])
 
     def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
         """Copies the store to a folder that is not there yet, while it is in use."""

@@ -15,6 +15,7 @@ Functions call each other through the dictionary they live in, so recursive type
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Mapping, Set
 from typing import Any, cast
 
@@ -119,21 +120,21 @@ class Encoders:
         elif field.has_presence:
             if always:
                 raise TypeError(f"{field.full_name} tells absence from its default and cannot be forced")
-            return [f" if m.HasField({field.name!r}): {key} = {self._value(field, f'm.{field.name}')}"]
+            return [f" if m.HasField({field.name!r}): {key} = {self._value(field, _read(field))}"]
         else:
             read = self._value(field, "v")
         if always:
-            return [f" v = m.{field.name}", f" {key} = {read}"]
+            return [f" v = {_read(field)}", f" {key} = {read}"]
         if field.type == FieldDescriptor.TYPE_DOUBLE and not field.is_repeated:
             # -0.0 is not the default value.
-            return [f" v = m.{field.name}", f" if v or text(v) == '-0.0': {key} = {read}"]
-        return [f" if v := m.{field.name}: {key} = {read}"]
+            return [f" v = {_read(field)}", f" if v or text(v) == '-0.0': {key} = {read}"]
+        return [f" if v := {_read(field)}: {key} = {read}"]
 
     def _oneof(self, oneof: OneofDescriptor) -> list[str]:
         # One question for all members; most messages have the first ones set.
         lines = [f" which = m.WhichOneof({oneof.name!r})"]
         for number, field in enumerate(oneof.fields):
-            read = self._value(field, f"m.{field.name}")
+            read = self._value(field, _read(field))
             lines.append(f" {'elif' if number else 'if'} which == {field.name!r}: out[{field.json_name!r}] = {read}")
         return lines
 
@@ -175,6 +176,11 @@ class Encoders:
 def is_map(field: FieldDescriptor) -> bool:
     """Whether the field is a map, which a descriptor shows as a repeated entry message."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _read(field: FieldDescriptor) -> str:
+    """What gives the field's value; a word of Python's own is no name of an attribute there."""
+    return f"getattr(m, {field.name!r})" if keyword.iskeyword(field.name) else f"m.{field.name}"
 
 
 def _entry(field: FieldDescriptor, part: str) -> FieldDescriptor:

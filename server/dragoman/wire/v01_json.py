@@ -15,7 +15,7 @@ Which index an artifact has is known to whoever has seen the artifacts before it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from uuid import uuid4
 
@@ -253,8 +253,9 @@ def updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
 class Stream:
     """Writes the updates of one stream, and remembers the artifacts it has told of."""
 
-    def __init__(self) -> None:
-        self._indexes: dict[str, int] = {}
+    def __init__(self, told: Iterable[str] = ()) -> None:
+        """`told`: ids of the artifacts that it has told of already, in the order of their first updates."""
+        self._indexes: dict[str, int] = {id: index for index, id in enumerate(told)}
 
     def write(self, event: pb.StreamResponse, ends: bool) -> dict[str, Any]:
         """One update (see `updates`). None may be left out, or later artifacts get wrong places."""

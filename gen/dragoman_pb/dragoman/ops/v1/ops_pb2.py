@@ -22,17 +22,19 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from ....dragoman.ops.v1 import events_pb2 as dragoman_dot_ops_dot_v1_dot_events__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
 from ....dragoman.ops.v1 import signing_pb2 as dragoman_dot_ops_dot_v1_dot_signing__pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as dragoman_dot_ops_dot_v1_dot_upstreams__pb2
 from ....dragoman.ops.v1 import workers_pb2 as dragoman_dot_ops_dot_v1_dot_workers__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from ....lf.a2a.v1 import a2a_pb2 as lf_dot_a2a_dot_v1_dot_a2a__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ragoman/ops/v1/ops.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1a\x64ragoman/ops/v1/push.proto\x1a\x1d\x64ragoman/ops/v1/signing.proto\x1a\x1f\x64ragoman/ops/v1/upstreams.proto\x1a\x1d\x64ragoman/ops/v1/workers.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"\x13\n\x11ListAgentsRequest\"D\n\x12ListAgentsResponse\x12.\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x16.dragoman.ops.v1.AgentR\x06\x61gents\"\x8a\x02\n\x05\x41gent\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12 \n\x0b\x64\x65scription\x18\x03 \x01(\tR\x0b\x64\x65scription\x12\x18\n\x07version\x18\x04 \x01(\tR\x07version\x12\x12\n\x04root\x18\x05 \x01(\x08R\x04root\x12\x19\n\x08\x63\x61rd_url\x18\x06 \x01(\tR\x07\x63\x61rdUrl\x12\x1f\n\x0binput_modes\x18\x07 \x03(\tR\ninputModes\x12!\n\x0coutput_modes\x18\x08 \x03(\tR\x0boutputModes\x12.\n\x13threads_left_behind\x18\t \x01(\x03R\x11threadsLeftBehind\")\n\x0e\x45xplainRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\"E\n\x0f\x45xplainResponse\x12\x32\n\x05tasks\x18\x01 \x03(\x0b\x32\x1c.dragoman.ops.v1.ExplanationR\x05tasks\"\xd4\x05\n\x0b\x45xplanation\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x14\n\x05scope\x18\x03 \x01(\tR\x05scope\x12\x1c\n\tprincipal\x18\x04 \x01(\tR\tprincipal\x12\x1d\n\ncontext_id\x18\x05 \x01(\tR\tcontextId\x12\x14\n\x05state\x18\x06 \x01(\tR\x05state\x12\x14\n\x05since\x18\x07 \x01(\x03R\x05since\x12\x18\n\x07\x64ialect\x18\x08 \x01(\tR\x07\x64ialect\x12\x1d\n\nlast_event\x18\t \x01(\x03R\tlastEvent\x12\'\n\x0fqueued_messages\x18\n \x01(\x03R\x0equeuedMessages\x12\x18\n\x07\x61ttempt\x18\x0b \x01(\x03R\x07\x61ttempt\x12)\n\x10\x61ttempts_allowed\x18\x0c \x01(\x03R\x0f\x61ttemptsAllowed\x12\x18\n\x07session\x18\r \x01(\x03R\x07session\x12\'\n\x0fsession_expires\x18\x0e \x01(\x03R\x0esessionExpires\x12\x12\n\x04here\x18\x0f \x01(\x08R\x04here\x12\x1a\n\x08stopping\x18\x10 \x01(\x08R\x08stopping\x12 \n\x0bsubscribers\x18\x11 \x01(\x03R\x0bsubscribers\x12\x14\n\x05ready\x18\x12 \x01(\x08R\x05ready\x12\x1d\n\nfree_slots\x18\x13 \x01(\x03R\tfreeSlots\x12\x12\n\x04next\x18\x14 \x01(\tR\x04next\x12\x33\n\x06pushes\x18\x15 \x03(\x0b\x32\x1b.dragoman.ops.v1.PushConfigR\x06pushes\x12\x16\n\x06worker\x18\x16 \x01(\tR\x06worker\x12\x16\n\x06tokens\x18\x17 \x01(\x03R\x06tokens\x12\x12\n\x04\x63ost\x18\x18 \x01(\x01R\x04\x63ost\x12\x19\n\x08trace_id\x18\x19 \x01(\tR\x07traceId\"\xf3\x01\n\tSelection\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n\ncontext_id\x18\x02 \x01(\tR\tcontextId\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x38\n\nolder_than\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\tolderThan\x12\x14\n\x05scope\x18\x05 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x06 \x01(\tR\x05\x61gent\x12*\n\x05state\x18\x07 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\"a\n\x0cPurgeRequest\x12\x38\n\tselection\x18\x01 \x01(\x0b\x32\x1a.dragoman.ops.v1.SelectionR\tselection\x12\x17\n\x07\x64ry_run\x18\x02 \x01(\x08R\x06\x64ryRun\"\\\n\rPurgeResponse\x12\x32\n\x07receipt\x18\x01 \x01(\x0b\x32\x18.dragoman.ops.v1.ReceiptR\x07receipt\x12\x17\n\x07\x64ry_run\x18\x02 \x01(\x08R\x06\x64ryRun\"\xe9\x02\n\x07Receipt\x12\x16\n\x06number\x18\x01 \x01(\x03R\x06number\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n\tselection\x18\x03 \x01(\tR\tselection\x12\x30\n\x05\x62\x65gan\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x62\x65gan\x12\x30\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x65nded\x12\x14\n\x05tasks\x18\x06 \x01(\x03R\x05tasks\x12\x16\n\x06\x65vents\x18\x07 \x01(\x03R\x06\x65vents\x12\x1a\n\x08messages\x18\x08 \x01(\x03R\x08messages\x12\x1c\n\tartifacts\x18\t \x01(\x03R\tartifacts\x12\x16\n\x06\x63hunks\x18\n \x01(\x03R\x06\x63hunks\x12\x14\n\x05\x62ytes\x18\x0b \x01(\x03R\x05\x62ytes\x12\x16\n\x06\x64igest\x18\x0c \x01(\tR\x06\x64igest\"v\n\x11\x45xportTaskRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\"\xd6\x02\n\x12\x45xportTaskResponse\x12\x37\n\x06header\x18\x01 \x01(\x0b\x32\x1d.dragoman.ops.v1.ExportHeaderH\x00R\x06header\x12%\n\x04task\x18\x02 \x01(\x0b\x32\x0f.lf.a2a.v1.TaskH\x00R\x04task\x12\x36\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x1e.dragoman.ops.v1.ExportedEventH\x00R\x05\x65vent\x12<\n\x07message\x18\x04 \x01(\x0b\x32 .dragoman.ops.v1.ExportedMessageH\x00R\x07message\x12.\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x1a.dragoman.ops.v1.ExportEndH\x00R\x03\x65nd\x12\x31\n\x04push\x18\x06 \x01(\x0b\x32\x1b.dragoman.ops.v1.PushConfigH\x00R\x04pushB\x07\n\x05\x65ntry\"\xf9\x01\n\x0c\x45xportHeader\x12\x18\n\x07version\x18\x01 \x01(\rR\x07version\x12\x1a\n\x08\x64ragoman\x18\x02 \x01(\tR\x08\x64ragoman\x12\x36\n\x08\x65xported\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x08\x65xported\x12\x17\n\x07task_id\x18\x04 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x05 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x06 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x07 \x01(\tR\x05scope\x12\x18\n\x07\x64ialect\x18\x08 \x01(\tR\x07\x64ialect\"\x8c\x01\n\rExportedEvent\x12\x1a\n\x08sequence\x18\x01 \x01(\rR\x08sequence\x12.\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time\x12/\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x19.lf.a2a.v1.StreamResponseR\x05\x65vent\"\xc0\x01\n\x0f\x45xportedMessage\x12\x16\n\x06number\x18\x01 \x01(\rR\x06number\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\x12\x32\n\x15\x61\x63\x63\x65pted_output_modes\x18\x04 \x03(\tR\x13\x61\x63\x63\x65ptedOutputModes\"W\n\tExportEnd\x12\x16\n\x06\x65vents\x18\x01 \x01(\rR\x06\x65vents\x12\x1a\n\x08messages\x18\x02 \x01(\rR\x08messages\x12\x16\n\x06pushes\x18\x03 \x01(\rR\x06pushes\"1\n\rBackupRequest\x12 \n\x0b\x64\x65stination\x18\x01 \x01(\tR\x0b\x64\x65stination\"[\n\x0e\x42\x61\x63kupResponse\x12\x14\n\x05\x62ytes\x18\x01 \x01(\x03R\x05\x62ytes\x12\x1f\n\x0btotal_bytes\x18\x02 \x01(\x03R\ntotalBytes\x12\x12\n\x04\x64one\x18\x03 \x01(\x08R\x04\x64one\"\xb2\x03\n\x06\x41piKey\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x16\n\x06grants\x18\x04 \x03(\tR\x06grants\x12\x34\n\x07\x63reated\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x63reated\x12\x34\n\x07\x65xpires\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x65xpires\x12\x37\n\tlast_used\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x08lastUsed\x12\x34\n\x07rotated\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07rotated\x12=\n\x0c\x66ormer_until\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x66ormerUntil\x12\x34\n\x07revoked\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07revoked\"\x93\x01\n\x10\x43reateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x16\n\x06grants\x18\x03 \x03(\tR\x06grants\x12\x35\n\x08lifetime\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08lifetime\"W\n\x11\x43reateKeyResponse\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x17.dragoman.ops.v1.ApiKeyR\x03key\x12\x17\n\x04text\x18\x02 \x01(\tB\x03\x80\x01\x01R\x04text\"#\n\x0fListKeysRequest\x12\x10\n\x03\x61ll\x18\x01 \x01(\x08R\x03\x61ll\"?\n\x10ListKeysResponse\x12+\n\x04keys\x18\x01 \x03(\x0b\x32\x17.dragoman.ops.v1.ApiKeyR\x04keys\"\x8a\x01\n\x10RotateKeyRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12/\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05grace\x12\x35\n\x08lifetime\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08lifetime\"W\n\x11RotateKeyResponse\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x17.dragoman.ops.v1.ApiKeyR\x03key\x12\x17\n\x04text\x18\x02 \x01(\tB\x03\x80\x01\x01R\x04text\"\"\n\x10RevokeKeyRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\">\n\x11RevokeKeyResponse\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x17.dragoman.ops.v1.ApiKeyR\x03key\"*\n\x12\x45xportAuditRequest\x12\x14\n\x05\x61\x66ter\x18\x01 \x01(\x03R\x05\x61\x66ter\"+\n\x13\x45xportAuditResponse\x12\x14\n\x05lines\x18\x01 \x03(\tR\x05lines2\x91\x0e\n\nOpsService\x12U\n\nListAgents\x12\".dragoman.ops.v1.ListAgentsRequest\x1a#.dragoman.ops.v1.ListAgentsResponse\x12L\n\x07\x45xplain\x12\x1f.dragoman.ops.v1.ExplainRequest\x1a .dragoman.ops.v1.ExplainResponse\x12\x46\n\x05Purge\x12\x1d.dragoman.ops.v1.PurgeRequest\x1a\x1e.dragoman.ops.v1.PurgeResponse\x12W\n\nExportTask\x12\".dragoman.ops.v1.ExportTaskRequest\x1a#.dragoman.ops.v1.ExportTaskResponse0\x01\x12K\n\x06\x42\x61\x63kup\x12\x1e.dragoman.ops.v1.BackupRequest\x1a\x1f.dragoman.ops.v1.BackupResponse0\x01\x12Z\n\x0b\x45xportAudit\x12#.dragoman.ops.v1.ExportAuditRequest\x1a$.dragoman.ops.v1.ExportAuditResponse0\x01\x12R\n\tCreateKey\x12!.dragoman.ops.v1.CreateKeyRequest\x1a\".dragoman.ops.v1.CreateKeyResponse\x12O\n\x08ListKeys\x12 .dragoman.ops.v1.ListKeysRequest\x1a!.dragoman.ops.v1.ListKeysResponse\x12R\n\tRotateKey\x12!.dragoman.ops.v1.RotateKeyRequest\x1a\".dragoman.ops.v1.RotateKeyResponse\x12R\n\tRevokeKey\x12!.dragoman.ops.v1.RevokeKeyRequest\x1a\".dragoman.ops.v1.RevokeKeyResponse\x12\x64\n\x0fListPushConfigs\x12\'.dragoman.ops.v1.ListPushConfigsRequest\x1a(.dragoman.ops.v1.ListPushConfigsResponse\x12R\n\tRedeliver\x12!.dragoman.ops.v1.RedeliverRequest\x1a\".dragoman.ops.v1.RedeliverResponse\x12X\n\x0bListWorkers\x12#.dragoman.ops.v1.ListWorkersRequest\x1a$.dragoman.ops.v1.ListWorkersResponse\x12X\n\x0b\x46orgetAgent\x12#.dragoman.ops.v1.ForgetAgentRequest\x1a$.dragoman.ops.v1.ForgetAgentResponse\x12^\n\rListUpstreams\x12%.dragoman.ops.v1.ListUpstreamsRequest\x1a&.dragoman.ops.v1.ListUpstreamsResponse\x12X\n\x0b\x41\x64\x64Upstream\x12#.dragoman.ops.v1.AddUpstreamRequest\x1a$.dragoman.ops.v1.AddUpstreamResponse\x12\x61\n\x0eRemoveUpstream\x12&.dragoman.ops.v1.RemoveUpstreamRequest\x1a\'.dragoman.ops.v1.RemoveUpstreamResponse\x12\x64\n\x0fListSigningKeys\x12\'.dragoman.ops.v1.ListSigningKeysRequest\x1a(.dragoman.ops.v1.ListSigningKeysResponse\x12g\n\x10RotateSigningKey\x12(.dragoman.ops.v1.RotateSigningKeyRequest\x1a).dragoman.ops.v1.RotateSigningKeyResponse\x12m\n\x12WithdrawSigningKey\x12*.dragoman.ops.v1.WithdrawSigningKeyRequest\x1a+.dragoman.ops.v1.WithdrawSigningKeyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ragoman/ops/v1/ops.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1c\x64ragoman/ops/v1/events.proto\x1a\x1a\x64ragoman/ops/v1/push.proto\x1a\x1d\x64ragoman/ops/v1/signing.proto\x1a\x1f\x64ragoman/ops/v1/upstreams.proto\x1a\x1d\x64ragoman/ops/v1/workers.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"\x13\n\x11ListAgentsRequest\"D\n\x12ListAgentsResponse\x12.\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x16.dragoman.ops.v1.AgentR\x06\x61gents\"\x8a\x02\n\x05\x41gent\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12 \n\x0b\x64\x65scription\x18\x03 \x01(\tR\x0b\x64\x65scription\x12\x18\n\x07version\x18\x04 \x01(\tR\x07version\x12\x12\n\x04root\x18\x05 \x01(\x08R\x04root\x12\x19\n\x08\x63\x61rd_url\x18\x06 \x01(\tR\x07\x63\x61rdUrl\x12\x1f\n\x0binput_modes\x18\x07 \x03(\tR\ninputModes\x12!\n\x0coutput_modes\x18\x08 \x03(\tR\x0boutputModes\x12.\n\x13threads_left_behind\x18\t \x01(\x03R\x11threadsLeftBehind\")\n\x0e\x45xplainRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\"E\n\x0f\x45xplainResponse\x12\x32\n\x05tasks\x18\x01 \x03(\x0b\x32\x1c.dragoman.ops.v1.ExplanationR\x05tasks\"\xd4\x05\n\x0b\x45xplanation\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x14\n\x05scope\x18\x03 \x01(\tR\x05scope\x12\x1c\n\tprincipal\x18\x04 \x01(\tR\tprincipal\x12\x1d\n\ncontext_id\x18\x05 \x01(\tR\tcontextId\x12\x14\n\x05state\x18\x06 \x01(\tR\x05state\x12\x14\n\x05since\x18\x07 \x01(\x03R\x05since\x12\x18\n\x07\x64ialect\x18\x08 \x01(\tR\x07\x64ialect\x12\x1d\n\nlast_event\x18\t \x01(\x03R\tlastEvent\x12\'\n\x0fqueued_messages\x18\n \x01(\x03R\x0equeuedMessages\x12\x18\n\x07\x61ttempt\x18\x0b \x01(\x03R\x07\x61ttempt\x12)\n\x10\x61ttempts_allowed\x18\x0c \x01(\x03R\x0f\x61ttemptsAllowed\x12\x18\n\x07session\x18\r \x01(\x03R\x07session\x12\'\n\x0fsession_expires\x18\x0e \x01(\x03R\x0esessionExpires\x12\x12\n\x04here\x18\x0f \x01(\x08R\x04here\x12\x1a\n\x08stopping\x18\x10 \x01(\x08R\x08stopping\x12 \n\x0bsubscribers\x18\x11 \x01(\x03R\x0bsubscribers\x12\x14\n\x05ready\x18\x12 \x01(\x08R\x05ready\x12\x1d\n\nfree_slots\x18\x13 \x01(\x03R\tfreeSlots\x12\x12\n\x04next\x18\x14 \x01(\tR\x04next\x12\x33\n\x06pushes\x18\x15 \x03(\x0b\x32\x1b.dragoman.ops.v1.PushConfigR\x06pushes\x12\x16\n\x06worker\x18\x16 \x01(\tR\x06worker\x12\x16\n\x06tokens\x18\x17 \x01(\x03R\x06tokens\x12\x12\n\x04\x63ost\x18\x18 \x01(\x01R\x04\x63ost\x12\x19\n\x08trace_id\x18\x19 \x01(\tR\x07traceId\"\xf3\x01\n\tSelection\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n\ncontext_id\x18\x02 \x01(\tR\tcontextId\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x38\n\nolder_than\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\tolderThan\x12\x14\n\x05scope\x18\x05 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x06 \x01(\tR\x05\x61gent\x12*\n\x05state\x18\x07 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\"a\n\x0cPurgeRequest\x12\x38\n\tselection\x18\x01 \x01(\x0b\x32\x1a.dragoman.ops.v1.SelectionR\tselection\x12\x17\n\x07\x64ry_run\x18\x02 \x01(\x08R\x06\x64ryRun\"\\\n\rPurgeResponse\x12\x32\n\x07receipt\x18\x01 \x01(\x0b\x32\x18.dragoman.ops.v1.ReceiptR\x07receipt\x12\x17\n\x07\x64ry_run\x18\x02 \x01(\x08R\x06\x64ryRun\"\xe9\x02\n\x07Receipt\x12\x16\n\x06number\x18\x01 \x01(\x03R\x06number\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n\tselection\x18\x03 \x01(\tR\tselection\x12\x30\n\x05\x62\x65gan\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x62\x65gan\x12\x30\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x65nded\x12\x14\n\x05tasks\x18\x06 \x01(\x03R\x05tasks\x12\x16\n\x06\x65vents\x18\x07 \x01(\x03R\x06\x65vents\x12\x1a\n\x08messages\x18\x08 \x01(\x03R\x08messages\x12\x1c\n\tartifacts\x18\t \x01(\x03R\tartifacts\x12\x16\n\x06\x63hunks\x18\n \x01(\x03R\x06\x63hunks\x12\x14\n\x05\x62ytes\x18\x0b \x01(\x03R\x05\x62ytes\x12\x16\n\x06\x64igest\x18\x0c \x01(\tR\x06\x64igest\"v\n\x11\x45xportTaskRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\"\xd6\x02\n\x12\x45xportTaskResponse\x12\x37\n\x06header\x18\x01 \x01(\x0b\x32\x1d.dragoman.ops.v1.ExportHeaderH\x00R\x06header\x12%\n\x04task\x18\x02 \x01(\x0b\x32\x0f.lf.a2a.v1.TaskH\x00R\x04task\x12\x36\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x1e.dragoman.ops.v1.ExportedEventH\x00R\x05\x65vent\x12<\n\x07message\x18\x04 \x01(\x0b\x32 .dragoman.ops.v1.ExportedMessageH\x00R\x07message\x12.\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x1a.dragoman.ops.v1.ExportEndH\x00R\x03\x65nd\x12\x31\n\x04push\x18\x06 \x01(\x0b\x32\x1b.dragoman.ops.v1.PushConfigH\x00R\x04pushB\x07\n\x05\x65ntry\"\xf9\x01\n\x0c\x45xportHeader\x12\x18\n\x07version\x18\x01 \x01(\rR\x07version\x12\x1a\n\x08\x64ragoman\x18\x02 \x01(\tR\x08\x64ragoman\x12\x36\n\x08\x65xported\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x08\x65xported\x12\x17\n\x07task_id\x18\x04 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x05 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x06 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x07 \x01(\tR\x05scope\x12\x18\n\x07\x64ialect\x18\x08 \x01(\tR\x07\x64ialect\"\x8c\x01\n\rExportedEvent\x12\x1a\n\x08sequence\x18\x01 \x01(\rR\x08sequence\x12.\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time\x12/\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x19.lf.a2a.v1.StreamResponseR\x05\x65vent\"\xc0\x01\n\x0f\x45xportedMessage\x12\x16\n\x06number\x18\x01 \x01(\rR\x06number\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\x12\x32\n\x15\x61\x63\x63\x65pted_output_modes\x18\x04 \x03(\tR\x13\x61\x63\x63\x65ptedOutputModes\"W\n\tExportEnd\x12\x16\n\x06\x65vents\x18\x01 \x01(\rR\x06\x65vents\x12\x1a\n\x08messages\x18\x02 \x01(\rR\x08messages\x12\x16\n\x06pushes\x18\x03 \x01(\rR\x06pushes\"1\n\rBackupRequest\x12 \n\x0b\x64\x65stination\x18\x01 \x01(\tR\x0b\x64\x65stination\"[\n\x0e\x42\x61\x63kupResponse\x12\x14\n\x05\x62ytes\x18\x01 \x01(\x03R\x05\x62ytes\x12\x1f\n\x0btotal_bytes\x18\x02 \x01(\x03R\ntotalBytes\x12\x12\n\x04\x64one\x18\x03 \x01(\x08R\x04\x64one\"\xb2\x03\n\x06\x41piKey\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x16\n\x06grants\x18\x04 \x03(\tR\x06grants\x12\x34\n\x07\x63reated\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x63reated\x12\x34\n\x07\x65xpires\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x65xpires\x12\x37\n\tlast_used\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x08lastUsed\x12\x34\n\x07rotated\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07rotated\x12=\n\x0c\x66ormer_until\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x66ormerUntil\x12\x34\n\x07revoked\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07revoked\"\x93\x01\n\x10\x43reateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x16\n\x06grants\x18\x03 \x03(\tR\x06grants\x12\x35\n\x08lifetime\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08lifetime\"W\n\x11\x43reateKeyResponse\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x17.dragoman.ops.v1.ApiKeyR\x03key\x12\x17\n\x04text\x18\x02 \x01(\tB\x03\x80\x01\x01R\x04text\"#\n\x0fListKeysRequest\x12\x10\n\x03\x61ll\x18\x01 \x01(\x08R\x03\x61ll\"?\n\x10ListKeysResponse\x12+\n\x04keys\x18\x01 \x03(\x0b\x32\x17.dragoman.ops.v1.ApiKeyR\x04keys\"\x8a\x01\n\x10RotateKeyRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12/\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05grace\x12\x35\n\x08lifetime\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08lifetime\"W\n\x11RotateKeyResponse\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x17.dragoman.ops.v1.ApiKeyR\x03key\x12\x17\n\x04text\x18\x02 \x01(\tB\x03\x80\x01\x01R\x04text\"\"\n\x10RevokeKeyRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\">\n\x11RevokeKeyResponse\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x17.dragoman.ops.v1.ApiKeyR\x03key\"*\n\x12\x45xportAuditRequest\x12\x14\n\x05\x61\x66ter\x18\x01 \x01(\x03R\x05\x61\x66ter\"+\n\x13\x45xportAuditResponse\x12\x14\n\x05lines\x18\x01 \x03(\tR\x05lines2\xf1\x10\n\nOpsService\x12q\n\nListAgents\x12\".dragoman.ops.v1.ListAgentsRequest\x1a#.dragoman.ops.v1.ListAgentsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/operations/agents\x12y\n\x07\x45xplain\x12\x1f.dragoman.ops.v1.ExplainRequest\x1a .dragoman.ops.v1.ExplainResponse\"+\x82\xd3\xe4\x93\x02%\x12#/operations/tasks/{task_id}:explain\x12\x46\n\x05Purge\x12\x1d.dragoman.ops.v1.PurgeRequest\x1a\x1e.dragoman.ops.v1.PurgeResponse\x12W\n\nExportTask\x12\".dragoman.ops.v1.ExportTaskRequest\x1a#.dragoman.ops.v1.ExportTaskResponse0\x01\x12K\n\x06\x42\x61\x63kup\x12\x1e.dragoman.ops.v1.BackupRequest\x1a\x1f.dragoman.ops.v1.BackupResponse0\x01\x12Z\n\x0b\x45xportAudit\x12#.dragoman.ops.v1.ExportAuditRequest\x1a$.dragoman.ops.v1.ExportAuditResponse0\x01\x12R\n\tCreateKey\x12!.dragoman.ops.v1.CreateKeyRequest\x1a\".dragoman.ops.v1.CreateKeyResponse\x12O\n\x08ListKeys\x12 .dragoman.ops.v1.ListKeysRequest\x1a!.dragoman.ops.v1.ListKeysResponse\x12R\n\tRotateKey\x12!.dragoman.ops.v1.RotateKeyRequest\x1a\".dragoman.ops.v1.RotateKeyResponse\x12R\n\tRevokeKey\x12!.dragoman.ops.v1.RevokeKeyRequest\x1a\".dragoman.ops.v1.RevokeKeyResponse\x12\xa6\x01\n\x0fListPushConfigs\x12\'.dragoman.ops.v1.ListPushConfigsRequest\x1a(.dragoman.ops.v1.ListPushConfigsResponse\"@\x82\xd3\xe4\x93\x02:\x12\x12/operations/pushesZ$\x12\"/operations/tasks/{task_id}/pushes\x12\x81\x01\n\nListEvents\x12\".dragoman.ops.v1.ListEventsRequest\x1a#.dragoman.ops.v1.ListEventsResponse\"*\x82\xd3\xe4\x93\x02$\x12\"/operations/tasks/{task_id}/events\x12\x84\x01\n\tRedeliver\x12!.dragoman.ops.v1.RedeliverRequest\x1a\".dragoman.ops.v1.RedeliverResponse\"0\x82\xd3\xe4\x93\x02*\"%/operations/tasks/{task_id}:redeliver:\x01*\x12u\n\x0bListWorkers\x12#.dragoman.ops.v1.ListWorkersRequest\x1a$.dragoman.ops.v1.ListWorkersResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/operations/workers\x12X\n\x0b\x46orgetAgent\x12#.dragoman.ops.v1.ForgetAgentRequest\x1a$.dragoman.ops.v1.ForgetAgentResponse\x12^\n\rListUpstreams\x12%.dragoman.ops.v1.ListUpstreamsRequest\x1a&.dragoman.ops.v1.ListUpstreamsResponse\x12X\n\x0b\x41\x64\x64Upstream\x12#.dragoman.ops.v1.AddUpstreamRequest\x1a$.dragoman.ops.v1.AddUpstreamResponse\x12\x61\n\x0eRemoveUpstream\x12&.dragoman.ops.v1.RemoveUpstreamRequest\x1a\'.dragoman.ops.v1.RemoveUpstreamResponse\x12\x64\n\x0fListSigningKeys\x12\'.dragoman.ops.v1.ListSigningKeysRequest\x1a(.dragoman.ops.v1.ListSigningKeysResponse\x12g\n\x10RotateSigningKey\x12(.dragoman.ops.v1.RotateSigningKeyRequest\x1a).dragoman.ops.v1.RotateSigningKeyResponse\x12m\n\x12WithdrawSigningKey\x12*.dragoman.ops.v1.WithdrawSigningKeyRequest\x1a+.dragoman.ops.v1.WithdrawSigningKeyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,64 +45,76 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEKEYRESPONSE'].fields_by_name['text']._serialized_options = b'\200\001\001'
   _globals['_ROTATEKEYRESPONSE'].fields_by_name['text']._loaded_options = None
   _globals['_ROTATEKEYRESPONSE'].fields_by_name['text']._serialized_options = b'\200\001\001'
-  _globals['_LISTAGENTSREQUEST']._serialized_start=285
-  _globals['_LISTAGENTSREQUEST']._serialized_end=304
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=306
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=374
-  _globals['_AGENT']._serialized_start=377
-  _globals['_AGENT']._serialized_end=643
-  _globals['_EXPLAINREQUEST']._serialized_start=645
-  _globals['_EXPLAINREQUEST']._serialized_end=686
-  _globals['_EXPLAINRESPONSE']._serialized_start=688
-  _globals['_EXPLAINRESPONSE']._serialized_end=757
-  _globals['_EXPLANATION']._serialized_start=760
-  _globals['_EXPLANATION']._serialized_end=1484
-  _globals['_SELECTION']._serialized_start=1487
-  _globals['_SELECTION']._serialized_end=1730
-  _globals['_PURGEREQUEST']._serialized_start=1732
-  _globals['_PURGEREQUEST']._serialized_end=1829
-  _globals['_PURGERESPONSE']._serialized_start=1831
-  _globals['_PURGERESPONSE']._serialized_end=1923
-  _globals['_RECEIPT']._serialized_start=1926
-  _globals['_RECEIPT']._serialized_end=2287
-  _globals['_EXPORTTASKREQUEST']._serialized_start=2289
-  _globals['_EXPORTTASKREQUEST']._serialized_end=2407
-  _globals['_EXPORTTASKRESPONSE']._serialized_start=2410
-  _globals['_EXPORTTASKRESPONSE']._serialized_end=2752
-  _globals['_EXPORTHEADER']._serialized_start=2755
-  _globals['_EXPORTHEADER']._serialized_end=3004
-  _globals['_EXPORTEDEVENT']._serialized_start=3007
-  _globals['_EXPORTEDEVENT']._serialized_end=3147
-  _globals['_EXPORTEDMESSAGE']._serialized_start=3150
-  _globals['_EXPORTEDMESSAGE']._serialized_end=3342
-  _globals['_EXPORTEND']._serialized_start=3344
-  _globals['_EXPORTEND']._serialized_end=3431
-  _globals['_BACKUPREQUEST']._serialized_start=3433
-  _globals['_BACKUPREQUEST']._serialized_end=3482
-  _globals['_BACKUPRESPONSE']._serialized_start=3484
-  _globals['_BACKUPRESPONSE']._serialized_end=3575
-  _globals['_APIKEY']._serialized_start=3578
-  _globals['_APIKEY']._serialized_end=4012
-  _globals['_CREATEKEYREQUEST']._serialized_start=4015
-  _globals['_CREATEKEYREQUEST']._serialized_end=4162
-  _globals['_CREATEKEYRESPONSE']._serialized_start=4164
-  _globals['_CREATEKEYRESPONSE']._serialized_end=4251
-  _globals['_LISTKEYSREQUEST']._serialized_start=4253
-  _globals['_LISTKEYSREQUEST']._serialized_end=4288
-  _globals['_LISTKEYSRESPONSE']._serialized_start=4290
-  _globals['_LISTKEYSRESPONSE']._serialized_end=4353
-  _globals['_ROTATEKEYREQUEST']._serialized_start=4356
-  _globals['_ROTATEKEYREQUEST']._serialized_end=4494
-  _globals['_ROTATEKEYRESPONSE']._serialized_start=4496
-  _globals['_ROTATEKEYRESPONSE']._serialized_end=4583
-  _globals['_REVOKEKEYREQUEST']._serialized_start=4585
-  _globals['_REVOKEKEYREQUEST']._serialized_end=4619
-  _globals['_REVOKEKEYRESPONSE']._serialized_start=4621
-  _globals['_REVOKEKEYRESPONSE']._serialized_end=4683
-  _globals['_EXPORTAUDITREQUEST']._serialized_start=4685
-  _globals['_EXPORTAUDITREQUEST']._serialized_end=4727
-  _globals['_EXPORTAUDITRESPONSE']._serialized_start=4729
-  _globals['_EXPORTAUDITRESPONSE']._serialized_end=4772
-  _globals['_OPSSERVICE']._serialized_start=4775
-  _globals['_OPSSERVICE']._serialized_end=6584
+  _globals['_OPSSERVICE'].methods_by_name['ListAgents']._loaded_options = None
+  _globals['_OPSSERVICE'].methods_by_name['ListAgents']._serialized_options = b'\202\323\344\223\002\024\022\022/operations/agents'
+  _globals['_OPSSERVICE'].methods_by_name['Explain']._loaded_options = None
+  _globals['_OPSSERVICE'].methods_by_name['Explain']._serialized_options = b'\202\323\344\223\002%\022#/operations/tasks/{task_id}:explain'
+  _globals['_OPSSERVICE'].methods_by_name['ListPushConfigs']._loaded_options = None
+  _globals['_OPSSERVICE'].methods_by_name['ListPushConfigs']._serialized_options = b'\202\323\344\223\002:\022\022/operations/pushesZ$\022\"/operations/tasks/{task_id}/pushes'
+  _globals['_OPSSERVICE'].methods_by_name['ListEvents']._loaded_options = None
+  _globals['_OPSSERVICE'].methods_by_name['ListEvents']._serialized_options = b'\202\323\344\223\002$\022\"/operations/tasks/{task_id}/events'
+  _globals['_OPSSERVICE'].methods_by_name['Redeliver']._loaded_options = None
+  _globals['_OPSSERVICE'].methods_by_name['Redeliver']._serialized_options = b'\202\323\344\223\002*\"%/operations/tasks/{task_id}:redeliver:\001*'
+  _globals['_OPSSERVICE'].methods_by_name['ListWorkers']._loaded_options = None
+  _globals['_OPSSERVICE'].methods_by_name['ListWorkers']._serialized_options = b'\202\323\344\223\002\025\022\023/operations/workers'
+  _globals['_LISTAGENTSREQUEST']._serialized_start=345
+  _globals['_LISTAGENTSREQUEST']._serialized_end=364
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=366
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=434
+  _globals['_AGENT']._serialized_start=437
+  _globals['_AGENT']._serialized_end=703
+  _globals['_EXPLAINREQUEST']._serialized_start=705
+  _globals['_EXPLAINREQUEST']._serialized_end=746
+  _globals['_EXPLAINRESPONSE']._serialized_start=748
+  _globals['_EXPLAINRESPONSE']._serialized_end=817
+  _globals['_EXPLANATION']._serialized_start=820
+  _globals['_EXPLANATION']._serialized_end=1544
+  _globals['_SELECTION']._serialized_start=1547
+  _globals['_SELECTION']._serialized_end=1790
+  _globals['_PURGEREQUEST']._serialized_start=1792
+  _globals['_PURGEREQUEST']._serialized_end=1889
+  _globals['_PURGERESPONSE']._serialized_start=1891
+  _globals['_PURGERESPONSE']._serialized_end=1983
+  _globals['_RECEIPT']._serialized_start=1986
+  _globals['_RECEIPT']._serialized_end=2347
+  _globals['_EXPORTTASKREQUEST']._serialized_start=2349
+  _globals['_EXPORTTASKREQUEST']._serialized_end=2467
+  _globals['_EXPORTTASKRESPONSE']._serialized_start=2470
+  _globals['_EXPORTTASKRESPONSE']._serialized_end=2812
+  _globals['_EXPORTHEADER']._serialized_start=2815
+  _globals['_EXPORTHEADER']._serialized_end=3064
+  _globals['_EXPORTEDEVENT']._serialized_start=3067
+  _globals['_EXPORTEDEVENT']._serialized_end=3207
+  _globals['_EXPORTEDMESSAGE']._serialized_start=3210
+  _globals['_EXPORTEDMESSAGE']._serialized_end=3402
+  _globals['_EXPORTEND']._serialized_start=3404
+  _globals['_EXPORTEND']._serialized_end=3491
+  _globals['_BACKUPREQUEST']._serialized_start=3493
+  _globals['_BACKUPREQUEST']._serialized_end=3542
+  _globals['_BACKUPRESPONSE']._serialized_start=3544
+  _globals['_BACKUPRESPONSE']._serialized_end=3635
+  _globals['_APIKEY']._serialized_start=3638
+  _globals['_APIKEY']._serialized_end=4072
+  _globals['_CREATEKEYREQUEST']._serialized_start=4075
+  _globals['_CREATEKEYREQUEST']._serialized_end=4222
+  _globals['_CREATEKEYRESPONSE']._serialized_start=4224
+  _globals['_CREATEKEYRESPONSE']._serialized_end=4311
+  _globals['_LISTKEYSREQUEST']._serialized_start=4313
+  _globals['_LISTKEYSREQUEST']._serialized_end=4348
+  _globals['_LISTKEYSRESPONSE']._serialized_start=4350
+  _globals['_LISTKEYSRESPONSE']._serialized_end=4413
+  _globals['_ROTATEKEYREQUEST']._serialized_start=4416
+  _globals['_ROTATEKEYREQUEST']._serialized_end=4554
+  _globals['_ROTATEKEYRESPONSE']._serialized_start=4556
+  _globals['_ROTATEKEYRESPONSE']._serialized_end=4643
+  _globals['_REVOKEKEYREQUEST']._serialized_start=4645
+  _globals['_REVOKEKEYREQUEST']._serialized_end=4679
+  _globals['_REVOKEKEYRESPONSE']._serialized_start=4681
+  _globals['_REVOKEKEYRESPONSE']._serialized_end=4743
+  _globals['_EXPORTAUDITREQUEST']._serialized_start=4745
+  _globals['_EXPORTAUDITREQUEST']._serialized_end=4787
+  _globals['_EXPORTAUDITRESPONSE']._serialized_start=4789
+  _globals['_EXPORTAUDITRESPONSE']._serialized_end=4832
+  _globals['_OPSSERVICE']._serialized_start=4835
+  _globals['_OPSSERVICE']._serialized_end=6996
 # @@protoc_insertion_point(module_scope)

@@ -1,9 +1,11 @@
 import datetime
 
+from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
+from google.api import annotations_pb2 as _annotations_pb2
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2

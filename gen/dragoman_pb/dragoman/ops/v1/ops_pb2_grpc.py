@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from ....dragoman.ops.v1 import events_pb2 as dragoman_dot_ops_dot_v1_dot_events__pb2
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
 from ....dragoman.ops.v1 import signing_pb2 as dragoman_dot_ops_dot_v1_dot_signing__pb2
@@ -32,6 +33,8 @@ if _version_not_supported:
 class OpsServiceStub:
     """Operations for those who run the server. Callers need the scope `operator`; on a server without
     authentication, which only loopback reaches, everyone has it.
+
+    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
     """
 
     def __init__(self, channel):
@@ -95,6 +98,11 @@ class OpsServiceStub:
                 request_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsResponse.FromString,
                 _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListEvents',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsResponse.FromString,
+                _registered_method=True)
         self.Redeliver = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/Redeliver',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.SerializeToString,
@@ -145,6 +153,8 @@ class OpsServiceStub:
 class OpsServiceServicer:
     """Operations for those who run the server. Callers need the scope `operator`; on a server without
     authentication, which only loopback reaches, everyone has it.
+
+    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
     """
 
     def ListAgents(self, request, context):
@@ -228,6 +238,14 @@ class OpsServiceServicer:
     def ListPushConfigs(self, request, context):
         """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
         there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvents(self, request, context):
+        """Shows events of one task in the words of every generation of clients. Answers NOT_FOUND when there is no such task,
+        INVALID_ARGUMENT when the id is that of several tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -362,6 +380,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsResponse.SerializeToString,
             ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsResponse.SerializeToString,
+            ),
             'Redeliver': grpc.unary_unary_rpc_method_handler(
                     servicer.Redeliver,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.FromString,
@@ -418,6 +441,8 @@ def add_OpsServiceServicer_to_server(servicer, server):
 class OpsService:
     """Operations for those who run the server. Callers need the scope `operator`; on a server without
     authentication, which only loopback reaches, everyone has it.
+
+    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
     """
 
     @staticmethod
@@ -707,6 +732,33 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/ListPushConfigs',
             dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_push__pb2.ListPushConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListEvents',
+            dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,6 +4,7 @@ isort:skip_file
 What an operator asks a Dragoman server about itself. Nothing of it is part of A2A."""
 
 from collections import abc as _abc
+from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
@@ -33,6 +34,8 @@ GRPC_VERSION: str
 class OpsServiceStub:
     """Operations for those who run the server. Callers need the scope `operator`; on a server without
     authentication, which only loopback reaches, everyone has it.
+
+    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
     """
 
     @_typing.overload
@@ -76,6 +79,10 @@ class OpsServiceStub:
     """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
     there.
     """
+    ListEvents: _grpc.UnaryUnaryMultiCallable[_events_pb2.ListEventsRequest, _events_pb2.ListEventsResponse]
+    """Shows events of one task in the words of every generation of clients. Answers NOT_FOUND when there is no such task,
+    INVALID_ARGUMENT when the id is that of several tasks.
+    """
     Redeliver: _grpc.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]
     """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
     NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
@@ -113,6 +120,8 @@ class OpsServiceStub:
 class OpsServiceAsyncStub(OpsServiceStub):
     """Operations for those who run the server. Callers need the scope `operator`; on a server without
     authentication, which only loopback reaches, everyone has it.
+
+    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -153,6 +162,10 @@ class OpsServiceAsyncStub(OpsServiceStub):
     """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
     there.
     """
+    ListEvents: _aio.UnaryUnaryMultiCallable[_events_pb2.ListEventsRequest, _events_pb2.ListEventsResponse]  # type: ignore[assignment]
+    """Shows events of one task in the words of every generation of clients. Answers NOT_FOUND when there is no such task,
+    INVALID_ARGUMENT when the id is that of several tasks.
+    """
     Redeliver: _aio.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]  # type: ignore[assignment]
     """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
     NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
@@ -189,6 +202,8 @@ class OpsServiceAsyncStub(OpsServiceStub):
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Operations for those who run the server. Callers need the scope `operator`; on a server without
     authentication, which only loopback reaches, everyone has it.
+
+    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
     """
 
     @_abc_1.abstractmethod
@@ -292,6 +307,16 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_push_pb2.ListPushConfigsResponse, _abc.Awaitable[_push_pb2.ListPushConfigsResponse]]:
         """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
         there.
+        """
+
+    @_abc_1.abstractmethod
+    def ListEvents(
+        self,
+        request: _events_pb2.ListEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_events_pb2.ListEventsResponse, _abc.Awaitable[_events_pb2.ListEventsResponse]]:
+        """Shows events of one task in the words of every generation of clients. Answers NOT_FOUND when there is no such task,
+        INVALID_ARGUMENT when the id is that of several tasks.
         """
 
     @_abc_1.abstractmethod
