@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     public_agents: Names = ()
     """Agents that may be called without credentials where others ask for them; `*` for all."""
     private_pages: bool = False
-    """Cards, /agents, /docs, /openapi.json and the page at / are for callers with credentials, too."""
+    """Cards, /agents, /docs, /openapi.json and the list at / are for callers with credentials, too."""
     http: Bind = Address("127.0.0.1", 8080)
     grpc: Bind = Address("127.0.0.1", 50051)
     metrics: BindOrNot = None

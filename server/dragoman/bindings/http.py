@@ -20,6 +20,7 @@ from dragoman.bindings import (
     callers,
     cards,
     connections,
+    console,
     docs,
     health,
     http_port,
@@ -48,7 +49,7 @@ from dragoman.wire import httprule
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.routes import Candidate, Match, Refused, Routes
 
-_FIXED: Final = health.PATHS | {"/", "/agents", "/metrics", "/openapi.json", "/.well-known/agent-card.json"}
+_FIXED: Final = health.PATHS | {"/", "/agents", "/console", "/metrics", "/openapi.json", "/.well-known/agent-card.json"}
 """Pages that are counted by name."""
 _READ: Final = ("GET", "HEAD")
 
@@ -61,7 +62,7 @@ _SHORT: Final = 256
 async def serve(
     service: TaskService, cards: Cards, options: HttpOptions, operated: Operated | None = None
 ) -> AsyncIterator[Bound]:
-    """Serves REST, cards, health, OpenAPI, the page and operators' calls over HTTP.
+    """Serves REST, cards, health, OpenAPI, the console and operators' calls over HTTP.
 
     On the way out streams end at once, other requests after `options.grace` seconds. Raises OSError when the
     address cannot be had.
@@ -146,6 +147,8 @@ class _Site:
             (metrics.PATH, self._metrics),
             ("/openapi.json", self._openapi_document),
             ("/openapi/{file=**}", self._openapi_file),
+            ("/console", self._console),
+            ("/console/{file=**}", self._console),
             ("/docs", self._docs),
             ("/docs/{file}", self._docs_file),
             ("/blobs/{hash}", self._blob),
@@ -208,9 +211,9 @@ class _Site:
     async def _root(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         if request.method not in _READ:
             raise MethodNotAllowed(request.method, (*_READ, "POST"))
-        await self._admit(request)
         if page.is_for(request):
-            return page.respond()
+            return console.lead()
+        await self._admit(request)
         return page.index(self._cards, cards.origin(request, self._cards))
 
     async def _card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
@@ -256,6 +259,10 @@ class _Site:
         base = self._cards.url(cards.origin(request, self._cards))
         described = {**self._openapi(), "servers": [{"url": base}]}
         return web.Response(body=orjson.dumps(described), headers={"Content-Type": rest.JSON})
+
+    async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        """For everybody: it holds nothing, and a browser shows no credentials before it has a page to ask for them."""
+        return console.respond(request, variables.get("file"))
 
     async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._admit(request)

@@ -1,15 +1,13 @@
-"""What stands at `/`: a page to talk to an agent for a browser, the addresses of the cards for everyone else.
+"""What pages have in common: for whom they are, and what holds them to this server (CSP Level 3 §2.3).
 
-The page is one file without anything from elsewhere, and its own policy holds it to that (CSP Level 3 §2.3).
+And what stands at `/` for everyone but browsers: the addresses of the cards.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from typing import Final
 
 from aiohttp import web
@@ -25,12 +23,6 @@ def is_for(request: web.BaseRequest) -> bool:
     return "text/html" in request.headers.get("Accept", "")
 
 
-def respond() -> web.Response:
-    """The page."""
-    text, policy = _page()
-    return web.Response(body=text, headers={**headers(policy), "Vary": "Accept"})
-
-
 def headers(policy: str) -> dict[str, str]:
     """The headers of a page under a policy."""
     return {
@@ -38,6 +30,7 @@ def headers(policy: str) -> dict[str, str]:
         "Content-Security-Policy": policy,
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
         "Cache-Control": "no-cache",
     }
 
@@ -57,13 +50,6 @@ def index(cards: Cards, origin: Origin | None) -> web.Response:
     ]
     answer = {"server": "dragoman", "agents": agents, "openapi": f"{base}/openapi.json"}
     return web.json_response(answer, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
-
-
-@cache
-def _page() -> tuple[bytes, str]:
-    """The page and its policy."""
-    text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return text.encode(), policy(text)
 
 
 def policy(text: str, *, scripts: str = "", styles: str = "", images: str = "data:") -> str:

@@ -1,0 +1,32 @@
+// Builds the console into the Python package.  The same sources give the same bytes: what is built is committed, and
+// `make console-check` compares.  An argument names another folder to build into.
+import { build } from "esbuild";
+import { copyFile, mkdir } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const out = process.argv[2] ?? join(here, "..", "server", "dragoman", "console");
+
+await mkdir(out, { recursive: true });
+await build({
+  absWorkingDir: here,
+  entryPoints: [
+    { in: "src/main.tsx", out: "console" },
+    { in: "src/console.css", out: "console" },
+  ],
+  outdir: out,
+  bundle: true,
+  minify: true,
+  format: "iife",
+  target: ["chrome123", "firefox120", "safari17.5"],
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  banner: {
+    js: "/* With Preact, (c) 2015 Jason Miller, and its signals, (c) 2022 Preact Team; both under the MIT License. */",
+  },
+  legalComments: "none",
+  charset: "utf8",
+  logLevel: "warning",
+});
+await copyFile(join(here, "src", "index.html"), join(out, "index.html"));

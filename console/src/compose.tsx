@@ -1,0 +1,170 @@
+// The form that sends: a new task, an answer to a task that waits, a word to one that works.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { agents } from "./catalogue";
+import { Parts } from "./parts";
+import { Problem } from "./pieces";
+import { go, route } from "./route";
+import { bytes } from "./say";
+import { Failure } from "./server";
+import { fresh, send } from "./sending";
+import { isTerminal, isWaiting, type Message } from "./wire";
+
+interface Spoken {
+  agent: string;
+  task?: { id: string; context: string; state: string };
+}
+
+export function Compose({ agent, task }: Spoken) {
+  const text = useSignal(task ? "" : (route.value.query.get("text") ?? ""));
+  const asData = useSignal(false);
+  const files = useSignal<readonly File[]>([]);
+  const sending = useSignal(false);
+  const error = useSignal<unknown>(undefined);
+  const reply = useSignal<Message | undefined>(undefined);
+  const key = useRef(fresh());
+  const chooser = useRef<HTMLInputElement>(null);
+  const over = task ? isTerminal(task.state) : true;
+  const waiting = task ? isWaiting(task.state) : false;
+  const word = waiting ? "Answer" : "Send";
+  const name = task ? (over ? "A new task in the same context" : waiting ? "Answer" : "A message to the running task") : "Message";
+
+  // What is to be sent is another thing now than what an earlier key was for.
+  useEffect(() => {
+    key.current = fresh();
+  }, [text.value, asData.value, files.value]);
+
+  const add = (more: FileList | null | undefined) => {
+    if (more?.length) files.value = [...files.value, ...more];
+  };
+
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    if (sending.value || (!text.value.trim() && files.value.length === 0)) return;
+    sending.value = true;
+    error.value = undefined;
+    reply.value = undefined;
+    try {
+      const draft = { agent, text: text.value, asData: asData.value, files: files.value };
+      const sent = await send({ ...draft, taskId: over ? "" : (task?.id ?? ""), contextId: task?.context ?? "" }, key.current);
+      text.value = "";
+      files.value = [];
+      key.current = fresh();
+      if (sent.task && sent.task.id !== task?.id) go(["tasks", agent, sent.task.id]);
+      reply.value = sent.message;
+    } catch (failed) {
+      error.value = failed instanceof SyntaxError ? new Failure(0, `This is no JSON: ${failed.message}`) : failed;
+    }
+    sending.value = false;
+  };
+
+  const typed = (event: KeyboardEvent) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) {
+      event.preventDefault();
+      (event.currentTarget as HTMLTextAreaElement).form?.requestSubmit();
+    }
+  };
+
+  return (
+    <form
+      class="compose"
+      aria-label={name}
+      onSubmit={(event) => void submit(event)}
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        add(event.dataTransfer?.files);
+      }}
+    >
+      {reply.value && (
+        <section class="reply" aria-label="Reply" role="status">
+          <p class="who">agent, without a task</p>
+          <Parts parts={reply.value.parts} />
+        </section>
+      )}
+      <Problem error={error.value} />
+      {files.value.length > 0 && (
+        <ul class="files" aria-label="Files to send">
+          {files.value.map((file, index) => (
+            <li key={index}>
+              {file.name} <span class="faint">{bytes(file.size)}</span>{" "}
+              <button
+                type="button"
+                class="plain"
+                aria-label={`Leave out ${file.name}`}
+                onClick={() => (files.value = files.value.filter((_, other) => other !== index))}
+              >
+                ×
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <textarea
+        id="message"
+        rows={task ? 2 : 4}
+        aria-label={name}
+        placeholder={`${name}  (Ctrl+Enter sends)`}
+        value={text.value}
+        onInput={(event) => (text.value = event.currentTarget.value)}
+        onKeyDown={typed}
+      />
+      <div class="buttons">
+        <button type="submit" class="primary" disabled={sending.value}>
+          {sending.value ? "Sending" : word}
+        </button>
+        <button type="button" onClick={() => chooser.current?.click()}>
+          Add files
+        </button>
+        <input
+          ref={chooser}
+          type="file"
+          multiple
+          hidden
+          aria-label="Files"
+          onChange={(event) => {
+            add(event.currentTarget.files);
+            event.currentTarget.value = "";
+          }}
+        />
+        <label>
+          <input type="checkbox" checked={asData.value} onChange={(event) => (asData.value = event.currentTarget.checked)} /> JSON data
+        </label>
+      </div>
+    </form>
+  );
+}
+
+/** A new task: the form, and whom it is for. */
+export function New() {
+  const known = agents.value ?? [];
+  const asked = route.value.query.get("agent");
+  const agent = known.find((one) => one.id === asked) ?? known.find((one) => one.root) ?? known[0];
+  if (!agent) return <p class="empty">No agent is served here yet.</p>;
+  const choose = (id: string) => go(["new"], { agent: id });
+  return (
+    <article class="new" aria-label="New task">
+      <header class="head">
+        <a class="back" href="#/tasks">
+          ‹ Tasks
+        </a>
+        <h2>New task</h2>
+        <label>
+          Agent{" "}
+          <select value={agent.id} onChange={(event) => choose(event.currentTarget.value)}>
+            {known.map((one) => (
+              <option key={one.id} value={one.id}>
+                {one.name}
+              </option>
+            ))}
+          </select>
+        </label>
+      </header>
+      <p class="about">
+        {agent.description} <a href={`#/agents/${agent.id}`}>Its card</a>
+      </p>
+      <Compose key={`${agent.id} ${route.value.query.get("text") ?? ""}`} agent={agent.id} />
+    </article>
+  );
+}

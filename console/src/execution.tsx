@@ -1,0 +1,82 @@
+// Why is it stuck, who holds it, what happens next: what operators are told of a task, and its attempts.
+
+import { useAsked } from "./asking";
+import type { Fold } from "./fold";
+import { explained } from "./looking";
+import { Ago, Facts, Problem } from "./pieces";
+import { clock, now, lasting } from "./say";
+import { isTerminal, type Explanation } from "./wire";
+
+const EVERY = 2_000;
+
+export function Execution({ id, agent, fold }: { id: string; agent: string; fold: Fold }) {
+  const { value, error } = useAsked(async (stop) => ({ tasks: await explained(id, stop) }), EVERY, [id]);
+  const found = value?.tasks?.filter((one) => one.agent === agent) ?? [];
+  return (
+    <div class="execution">
+      <Problem error={error} />
+      {value && !value.tasks && <p class="empty">Only operators are told how a task is run: its session, its attempts, what happens next.</p>}
+      {found.map((one, index) => (
+        <Explained key={index} one={one} />
+      ))}
+      <Attempts fold={fold} />
+    </div>
+  );
+}
+
+function Explained({ one }: { one: Explanation }) {
+  const over = isTerminal(one.state);
+  const expires = Number(one.sessionExpires ?? 0);
+  return (
+    <section aria-label="Explanation">
+      <p class="next">{one.next}</p>
+      <Facts
+        of={[
+          ["in this state for", <Ago time={Number(one.since ?? 0)} />],
+          ["attempt", `${one.attempt ?? 1} of ${one.attemptsAllowed ?? 1}`],
+          ["session", one.session && `${one.session}${one.here ? ", this server" : ""}`],
+          ["session ends", expires ? `in ${lasting(expires - now.value)}, unless it is renewed` : undefined],
+          ["worker", one.worker],
+          ["waits for a worker", one.ready ? "yes" : undefined],
+          ["asked to stop", one.stopping ? "yes" : undefined],
+          ["unread messages", over ? undefined : (one.queuedMessages ?? "0")],
+          ["readers here", one.subscribers ?? "0"],
+          ["free slots here", one.freeSlots ?? "0"],
+          ["last event", one.lastEvent],
+          ["made in", one.dialect && `A2A ${one.dialect}`],
+          ["principal", one.principal],
+          ["scope", one.scope],
+        ]}
+      />
+    </section>
+  );
+}
+
+/** Attempts after the first begin with a status that says so. */
+function Attempts({ fold }: { fold: Fold }) {
+  const begun = fold.lines.filter((line) => line.attempt);
+  if (begun.length === 0) return null;
+  return (
+    <section aria-label="Attempts">
+      <h3>Attempts begun again</h3>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Attempt</th>
+            <th scope="col">Event</th>
+            <th scope="col">At</th>
+          </tr>
+        </thead>
+        <tbody>
+          {begun.map((line) => (
+            <tr key={line.first}>
+              <td>{line.attempt}</td>
+              <td>{line.first}</td>
+              <td>{clock(line.time)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}

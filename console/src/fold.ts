@@ -1,0 +1,131 @@
+// A task from its events: the lines of its timeline, and its artifacts as they are now.
+
+import { isTerminal, isWaiting, type Artifact, type Message, type Part, type State, type StreamResponse, type Task } from "./wire";
+
+/** One line of a timeline. Chunks of an artifact that follow each other are one line. */
+export interface Line {
+  kind: "created" | "status" | "artifact" | "user" | "gap";
+  first: number;
+  last: number;
+  time?: string;
+  state?: State;
+  message?: Message;
+  artifact?: Artifact;
+  /** It takes the place of what the artifact held before. */
+  replaces?: boolean;
+  complete?: boolean;
+  attempt?: number;
+}
+
+export class Fold {
+  lines: Line[] = [];
+  artifacts = new Map<string, Artifact>();
+  state: State = "TASK_STATE_UNSPECIFIED";
+  since = "";
+  context = "";
+  last = 0;
+  /** Set when the user may have said something that no event shows. */
+  unheard = false;
+  private said = new Set<string>();
+
+  /** Takes an event; says whether the task has ended with it. */
+  take(event: StreamResponse, sequence: number): boolean {
+    if (sequence && sequence <= this.last) return isTerminal(this.state);
+    this.last = sequence || this.last;
+    if (event.task) this.begin(event.task, sequence);
+    if (event.statusUpdate) {
+      const { status, metadata } = event.statusUpdate;
+      // A message is accepted by a status that says nothing itself.
+      if (!status.message && (isWaiting(this.state) || status.state === this.state)) this.unheard = true;
+      const attempt = typeof metadata?.["attempt"] === "number" ? metadata["attempt"] : undefined;
+      this.lines.push({
+        kind: "status",
+        first: sequence,
+        last: sequence,
+        time: status.timestamp,
+        state: status.state,
+        message: status.message,
+        attempt,
+      });
+      this.state = status.state;
+      this.since = status.timestamp ?? this.since;
+    }
+    if (event.artifactUpdate) this.grow(event.artifactUpdate.artifact, sequence, event.artifactUpdate);
+    return isTerminal(this.state);
+  }
+
+  /** Puts what the user said where it belongs: behind what the agent had said before it. */
+  hear(history: readonly Message[]): void {
+    this.unheard = false;
+    let after = "";
+    for (const message of history) {
+      if (message.role === "ROLE_USER" && !this.said.has(message.messageId)) {
+        this.said.add(message.messageId);
+        const line: Line = { kind: "user", first: this.last, last: this.last, message };
+        const before = after ? this.lines.findIndex((one) => one.message?.messageId === after) : -1;
+        const at = before < 0 ? Math.min(1, this.lines.length) : before + 1;
+        const anchor = this.lines[at - 1];
+        line.first = line.last = anchor?.last ?? 0;
+        this.lines.splice(at, 0, line);
+      }
+      after = message.messageId;
+    }
+  }
+
+  private begin(task: Task, sequence: number): void {
+    this.context = task.contextId;
+    this.state = task.status.state;
+    this.since = task.status.timestamp ?? "";
+    const gap = "urn:dragoman:resume:v1" in (task.metadata ?? {}) && sequence > 1;
+    this.lines.push({
+      kind: gap ? "gap" : "created",
+      first: sequence,
+      last: sequence,
+      time: task.status.timestamp,
+      state: task.status.state,
+    });
+    this.hear(task.history ?? []);
+    if (task.status.message) {
+      this.lines.push({ kind: "status", first: sequence, last: sequence, state: this.state, message: task.status.message });
+    }
+    if (gap) this.artifacts.clear();
+    for (const artifact of task.artifacts ?? []) this.grow(artifact, sequence, {});
+  }
+
+  private grow(chunk: Artifact, sequence: number, said: { append?: boolean; lastChunk?: boolean }): void {
+    const known = this.artifacts.get(chunk.artifactId);
+    if (!known || !said.append) {
+      this.artifacts.set(chunk.artifactId, { ...chunk, parts: joined([], chunk.parts ?? []) });
+    } else {
+      joined((known.parts ??= []), chunk.parts ?? []);
+    }
+    const before = this.lines.at(-1);
+    if (said.append && before?.kind === "artifact" && before.artifact?.artifactId === chunk.artifactId) {
+      joined((before.artifact.parts ??= []), chunk.parts ?? []);
+      before.last = sequence;
+      before.complete = said.lastChunk;
+      return;
+    }
+    this.lines.push({
+      kind: "artifact",
+      first: sequence,
+      last: sequence,
+      artifact: { ...chunk, name: chunk.name ?? known?.name, parts: joined([], chunk.parts ?? []) },
+      replaces: known !== undefined && !said.append,
+      complete: said.lastChunk,
+    });
+  }
+}
+
+/** Adds parts to others, chunks of text to the text before them: for reading, a stream is one text. */
+function joined(parts: Part[], more: readonly Part[]): Part[] {
+  for (const part of more) {
+    const before = parts.at(-1);
+    if (part.text !== undefined && before?.text !== undefined && part.mediaType === before.mediaType) {
+      before.text += part.text;
+    } else {
+      parts.push({ ...part });
+    }
+  }
+  return parts;
+}

@@ -1,0 +1,111 @@
+// The task that is shown, kept up to date by its events.
+
+import { signal, type Signal } from "@preact/signals";
+import { Fold } from "./fold";
+import { news } from "./listing";
+import { call, Failure, segment } from "./server";
+import { follow, type Link } from "./stream";
+import type { Card, Message, Task } from "./wire";
+
+const POLLS = 2_000;
+const HISTORY = 200;
+
+export class Followed {
+  fold = new Fold();
+  /** Counts up when there is something new to draw. */
+  readonly tick = signal(0);
+  readonly link: Signal<Link> = signal("connecting");
+  readonly error: Signal<unknown> = signal(undefined);
+  private drawing = 0;
+  private telling: ReturnType<typeof setTimeout> | undefined;
+  private readonly ends: (() => void)[] = [];
+
+  constructor(
+    readonly agent: string,
+    readonly id: string,
+  ) {}
+
+  start(): void {
+    const stop = follow({
+      agent: this.agent,
+      id: this.id,
+      link: this.link,
+      take: (event, sequence) => {
+        const before = this.fold.state;
+        const over = this.fold.take(event, sequence);
+        if (this.fold.state !== before) this.tell();
+        if (this.fold.unheard) void this.hear();
+        this.draw();
+        return over;
+      },
+      fail: (error) => void this.refused(error),
+    });
+    this.ends.push(stop);
+  }
+
+  stop(): void {
+    cancelAnimationFrame(this.drawing);
+    for (const end of this.ends) end();
+  }
+
+  /** Many events may come between two frames of the screen. */
+  private draw(): void {
+    if (this.drawing) return;
+    this.drawing = requestAnimationFrame(() => {
+      this.drawing = 0;
+      this.tick.value++;
+    });
+  }
+
+  /** A task that is read from its beginning changes its state many times at once. */
+  private tell(): void {
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => news.value++, 50);
+  }
+
+  /** What the user said is in the task's history, and in no event. */
+  private async hear(): Promise<void> {
+    this.fold.unheard = false;
+    try {
+      const task = await call<Task>(`${this.path}?historyLength=${HISTORY}`);
+      const known: Message[] = task.history ?? [];
+      this.fold.hear(known);
+      this.draw();
+    } catch {
+      // the next event asks again, or the stream tells what is wrong
+    }
+  }
+
+  /** Agents that do not stream, as their card says, are asked from time to time. */
+  private async refused(error: unknown): Promise<void> {
+    if (!(error instanceof Failure && error.reason === "UNSUPPORTED_OPERATION")) {
+      this.error.value = error;
+      return;
+    }
+    const card = await call<Card>(`${segment(this.agent)}/.well-known/agent-card.json`).catch(() => undefined);
+    if (card?.capabilities?.streaming) {
+      this.error.value = error;
+      return;
+    }
+    const look = async () => {
+      try {
+        const task = await call<Task>(`${this.path}?historyLength=${HISTORY}`);
+        const fold = new Fold();
+        const over = fold.take({ task }, 0);
+        this.fold = fold;
+        this.link.value = over ? "ended" : "live";
+        this.draw();
+        if (over) clearInterval(timer);
+      } catch (failed) {
+        this.error.value = failed;
+      }
+    };
+    const timer = setInterval(() => void look(), POLLS);
+    this.ends.push(() => clearInterval(timer));
+    await look();
+  }
+
+  private get path(): string {
+    return `${segment(this.agent)}/tasks/${segment(this.id)}`;
+  }
+}

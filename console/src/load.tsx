@@ -1,0 +1,125 @@
+// How busy the server is and how fast it answers, from its `/metrics`, for as long as the page is open.
+
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { Chart } from "./chart";
+import { most, quantile, rate, read, sum, type Fits, type Numbers } from "./numbers";
+import { Problem } from "./pieces";
+import { lasting } from "./say";
+import { ask, Failure } from "./server";
+
+const EVERY = 2_000;
+const KEPT = 150;
+
+interface Look {
+  at: number;
+  numbers: Numbers;
+}
+
+const looks = signal<readonly Look[]>([]);
+const problem = signal<unknown>(undefined);
+let looking = false;
+
+async function look(): Promise<void> {
+  try {
+    const text = await (await ask("metrics", { headers: { Accept: "text/plain" } })).text();
+    looks.value = [...looks.value.slice(1 - KEPT), { at: Date.now(), numbers: read(text) }];
+    problem.value = undefined;
+  } catch (error) {
+    problem.value = error;
+  }
+}
+
+export function Load() {
+  useEffect(() => {
+    if (looking) return;
+    looking = true; // and goes on while other views are shown, so that the lines have no holes
+    void look();
+    setInterval(() => {
+      if (!document.hidden) void look();
+    }, EVERY);
+  }, []);
+  const failed = problem.value;
+  const refused = failed instanceof Failure && [401, 403].includes(failed.status);
+  const absent = failed instanceof Failure && failed.status === 404;
+  return (
+    <section class="load" aria-label="Load">
+      {refused && <p class="empty">Only operators are shown how the server is.</p>}
+      {absent && <p class="empty">This server shows its numbers elsewhere.</p>}
+      {!refused && !absent && <Problem error={failed} />}
+      {looks.value.length > 0 && <Charts looks={looks.value} />}
+    </section>
+  );
+}
+
+const WAITING = ["submitted", "working", "input_required", "auth_required"];
+
+/** Streams last as long as they are read, which says nothing of the server. */
+const answered: Fits = ({ method }) => !/stream|subscri/i.test(method ?? "");
+
+function stateOf(labels: Record<string, string>): string {
+  return (labels["state"] ?? "").toLowerCase().replace("task_state_", "");
+}
+
+function Charts({ looks }: { looks: readonly Look[] }) {
+  const from = lasting((KEPT - 1) * EVERY);
+  const now = looks.map((one) => one.numbers);
+  const pairs = looks.slice(1).map((after, index) => ({ before: looks[index] as Look, after }));
+  const each = (value: (before: Numbers, after: Numbers, seconds: number) => number | undefined) =>
+    pairs.map(({ before, after }) => value(before.numbers, after.numbers, (after.at - before.at) / 1000));
+  const shown = { from: `${from} ago`, most: KEPT };
+  const spread = (name: string, fits?: Fits) => [
+    { name: "half within", values: each((before, after) => quantile(before, after, 0.5, name, fits)) },
+    { name: "95 % within", values: each((before, after) => quantile(before, after, 0.95, name, fits)) },
+  ];
+  return (
+    <div class="charts">
+      <Chart
+        {...shown}
+        title="Tasks that have not ended"
+        unit={whole}
+        series={WAITING.map((state) => ({
+          name: state.replace("_", " "),
+          values: now.map((numbers) => sum(numbers, "dragoman_tasks", (labels) => stateOf(labels) === state)),
+        }))}
+      />
+      <Chart
+        {...shown}
+        title="Requests"
+        unit={perSecond}
+        series={["rest", "jsonrpc", "grpc", "websocket"].map((binding) => ({
+          name: binding,
+          values: each((before, after, seconds) =>
+            rate(before, after, seconds, "dragoman_requests_total", (labels) => labels["binding"] === binding),
+          ),
+        }))}
+      />
+      <Chart {...shown} title="Time to answer" unit={duration} series={spread("dragoman_request_duration_seconds", answered)} />
+      <Chart {...shown} title="Time of turns" unit={duration} series={spread("dragoman_run_duration_seconds")} />
+      <Chart
+        {...shown}
+        title="Turns"
+        unit={perSecond}
+        series={[
+          { name: "begun", values: each((before, after, seconds) => rate(before, after, seconds, "dragoman_runs_begun_total")) },
+          { name: "ended", values: each((before, after, seconds) => rate(before, after, seconds, "dragoman_runs_ended_total")) },
+        ]}
+      />
+      <Chart
+        {...shown}
+        title="Waiting for a turn: the longest"
+        unit={duration}
+        series={[{ name: "waits for", values: now.map((numbers) => most(numbers, "dragoman_queue_age_seconds")) }]}
+      />
+    </div>
+  );
+}
+
+const whole = (value: number) => (value < 10 ? String(Math.round(value * 10) / 10) : String(Math.round(value)));
+const perSecond = (value: number) => `${whole(value)}/s`;
+
+function duration(seconds: number): string {
+  if (seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`;
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  return seconds < 60 ? `${seconds.toFixed(1)} s` : lasting(seconds * 1000);
+}

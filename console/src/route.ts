@@ -1,0 +1,52 @@
+// What the console shows, as its address says it: `#/tasks/AGENT/ID?tab=wire`. So every view can be linked to, and the
+// browser's own back and forward work.
+
+import { computed, signal } from "@preact/signals";
+
+export interface Route {
+  path: string[];
+  query: URLSearchParams;
+}
+
+function read(): Route {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  return { path: (path ?? "").split("/").filter(Boolean).map(decode), query: new URLSearchParams(query ?? "") };
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+export const route = signal(read());
+export const place = computed(() => route.value.path[0] ?? "tasks");
+
+addEventListener("hashchange", () => {
+  route.value = read();
+});
+
+export function href(path: readonly string[], query: Record<string, string> = {}): string {
+  const given = Object.entries(query).filter(([, value]) => value);
+  const text = new URLSearchParams(given).toString();
+  return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+}
+
+export function go(path: readonly string[], query: Record<string, string> = {}): void {
+  location.hash = href(path, query);
+}
+
+/** Changes parts of the query without a step in the browser's history. */
+export function refine(changes: Record<string, string>): void {
+  const all = { ...Object.fromEntries(route.value.query), ...changes };
+  history.replaceState(null, "", href(route.value.path, all));
+  route.value = read();
+}
+
+/** The task that is shown, if one is. */
+export const chosen = computed(() => {
+  const [first, agent, id] = route.value.path;
+  return first === "tasks" && agent && id ? { agent, id } : null;
+});

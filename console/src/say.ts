@@ -1,0 +1,49 @@
+// Times, sizes and ids as people read them.
+
+import { signal } from "@preact/signals";
+
+/** Now, in milliseconds, to the second: what says "3 s ago" reads it. */
+export const now = signal(Date.now());
+setInterval(() => (now.value = Date.now()), 1000);
+
+const two = (value: number, digits = 2) => String(value).padStart(digits, "0");
+
+/** The time of day, to the millisecond, where the reader is. */
+export function clock(time: string | number | undefined): string {
+  if (!time) return "";
+  const at = new Date(time);
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)}`;
+}
+
+export function full(time: string | number | undefined): string {
+  return time ? new Date(time).toISOString() : "";
+}
+
+/** How long ago: `12 s`, `3 min`, `2 h`, `5 d`. */
+export function ago(time: string | number | undefined): string {
+  if (!time) return "";
+  return lasting(now.value - new Date(time).getTime());
+}
+
+export function lasting(milliseconds: number): string {
+  const seconds = Math.max(0, milliseconds / 1000);
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 48 * 3600) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} d`;
+}
+
+export function bytes(count: number): string {
+  if (count < 1024) return `${count} B`;
+  if (count < 1024 * 1024) return `${(count / 1024).toFixed(1)} KiB`;
+  return `${(count / 1024 / 1024).toFixed(1)} MiB`;
+}
+
+/** The end of a long id, which is what differs: ids made in the same second begin alike. */
+export function short(id: string): string {
+  return id.length > 13 ? `…${id.slice(-12)}` : id;
+}
+
+export function plural(count: number, word: string): string {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,63 @@
+// A message from what a user typed and chose, and the call that brings it to an agent.
+
+import { call, segment } from "./server";
+import type { Json, Message, Part, Task } from "./wire";
+
+export interface Draft {
+  agent: string;
+  text: string;
+  /** The text is JSON, and meant as data. */
+  asData: boolean;
+  files: readonly File[];
+  taskId: string;
+  contextId: string;
+}
+
+export type Sent = { task: Task; message?: undefined } | { message: Message; task?: undefined };
+
+/** Sends a draft under an idempotency key: who sends it again under the same key runs nothing twice. */
+export async function send(draft: Draft, key: string): Promise<Sent> {
+  const message = {
+    messageId: key,
+    role: "ROLE_USER",
+    parts: await parts(draft),
+    ...(draft.taskId && { taskId: draft.taskId }),
+    ...(draft.contextId && { contextId: draft.contextId }),
+  };
+  return call<Sent>(`${segment(draft.agent)}/message:send`, {
+    body: { message, configuration: { returnImmediately: true } },
+    headers: { "Idempotency-Key": key },
+  });
+}
+
+async function parts({ text, asData, files }: Draft): Promise<Part[]> {
+  const made: Part[] = [];
+  if (asData && text.trim()) made.push({ data: JSON.parse(text) as Json });
+  else if (text.trim()) made.push({ text });
+  for (const file of files) {
+    made.push({
+      raw: await base64(file),
+      filename: file.name,
+      mediaType: file.type || "application/octet-stream",
+    });
+  }
+  return made;
+}
+
+function base64(file: File): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => {
+      const url = String(reader.result);
+      resolve(url.slice(url.indexOf(",") + 1));
+    };
+    reader.onerror = () => reject(new Error(`${file.name} cannot be read.`));
+    reader.readAsDataURL(file);
+  });
+}
+
+/** A key that nobody else makes. `crypto.randomUUID` is only there for safe origins. */
+export function fresh(): string {
+  const random = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,106 @@
+// Keys for those who would rather not reach for the mouse. They can be turned off, because who speaks to a computer, or
+// presses keys by accident, would set them off (WCAG 2.1.4).
+
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { chosen, go, place, refine } from "./route";
+import { kept } from "./tasks";
+
+const KEY = "dragoman.shortcuts";
+
+export const helping = signal(false);
+const on = signal(localStorage.getItem(KEY) !== "off");
+
+const TABS = ["timeline", "result", "execution", "pushes", "wire"];
+
+const KEYS: readonly (readonly [string, string])[] = [
+  ["/", "find a task"],
+  ["n", "new task, or write to the one that is shown"],
+  ["j  k", "the next task of the list, the one before"],
+  ["1 … 5", "views of the task"],
+  ["t  a  l", "tasks, agents, load"],
+  ["Esc", "back to the list"],
+  ["Ctrl+Enter", "send"],
+  ["?", "this"],
+];
+
+function step(by: number): void {
+  const links = [...document.querySelectorAll<HTMLAnchorElement>(".list a.row")];
+  const here = links.findIndex((link) => link.closest("[aria-current]"));
+  const to = links[Math.min(Math.max(here + by, 0), links.length - 1)];
+  if (to) {
+    to.focus();
+    to.click();
+  }
+}
+
+function press(event: KeyboardEvent): void {
+  const target = event.target as HTMLElement;
+  const typing = target.matches("input, textarea, select");
+  if (event.key === "Escape" && chosen.value && !document.querySelector("dialog[open]")) {
+    if (typing) target.blur();
+    else go(["tasks"], kept());
+    return;
+  }
+  if (!on.value || typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const tab = TABS[Number(event.key) - 1];
+  const actions: Record<string, () => void> = {
+    "/": () => {
+      if (place.value !== "tasks" && place.value !== "new") go(["tasks"]);
+      requestAnimationFrame(() => document.getElementById("find")?.focus());
+    },
+    n: () => {
+      if (!chosen.value) go(["new"]);
+      requestAnimationFrame(() => document.getElementById("message")?.focus());
+    },
+    j: () => step(1),
+    k: () => step(-1),
+    t: () => go(["tasks"]),
+    a: () => go(["agents"]),
+    l: () => go(["load"]),
+    "?": () => (helping.value = true),
+  };
+  const action = tab && chosen.value ? () => refine({ tab, event: "" }) : actions[event.key];
+  if (action) {
+    event.preventDefault();
+    action();
+  }
+}
+
+export function listen(): void {
+  addEventListener("keydown", press);
+}
+
+export function Help() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    if (helping.value) dialog.current?.showModal();
+  }, [helping.value]);
+  const turn = (wanted: boolean) => {
+    on.value = wanted;
+    localStorage.setItem(KEY, wanted ? "on" : "off");
+  };
+  return (
+    <dialog ref={dialog} aria-labelledby="keys-title" onClose={() => (helping.value = false)}>
+      <h2 id="keys-title">Keyboard shortcuts</h2>
+      <dl class="keys">
+        {KEYS.map(([key, what]) => (
+          <div key={key}>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+      <label>
+        <input type="checkbox" checked={on.value} onChange={(event) => turn(event.currentTarget.checked)} /> Shortcuts of one key
+      </label>
+      <div class="buttons">
+        <button type="button" onClick={() => dialog.current?.close()}>
+          Close
+        </button>
+      </div>
+    </dialog>
+  );
+}

@@ -1,0 +1,135 @@
+// Server-sent events over fetch (an EventSource cannot carry credentials), and following a task: it is taken up after the
+// last event seen whenever the connection is lost, until the task has ended.
+
+import type { Signal } from "@preact/signals";
+import { ask, Failure, segment } from "./server";
+import type { StreamResponse } from "./wire";
+
+interface Frame {
+  id: string;
+  event: string;
+  data: string;
+}
+
+const FIRST_WAIT = 250;
+const LONGEST_WAIT = 5_000;
+const SILENCE = 45_000; // the server gives a sign of life every 15 s, unless its operator said otherwise
+
+export type Link = "connecting" | "live" | "lost" | "ended" | "failed";
+
+async function* frames(body: ReadableStream<Uint8Array>, heard: () => void): AsyncGenerator<Frame> {
+  const reader = body.pipeThrough(new TextDecoderStream() as unknown as ReadableWritablePair<string, Uint8Array>).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      heard();
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop() ?? "";
+      for (const block of blocks) {
+        const frame: Frame = { id: "", event: "", data: "" };
+        for (const line of block.split("\n")) {
+          const colon = line.indexOf(": ");
+          const name = line.slice(0, colon);
+          if (name === "data" || name === "id" || name === "event") frame[name] += line.slice(colon + 2);
+        }
+        if (frame.data) yield frame;
+      }
+    }
+  } finally {
+    void reader.cancel().catch(() => undefined);
+  }
+}
+
+export interface Followed {
+  agent: string;
+  id: string;
+  /** Takes an event with its number; says whether the task has ended with it. */
+  take: (event: StreamResponse, sequence: number) => boolean;
+  link: Signal<Link>;
+  /** Takes what cannot be tried again. */
+  fail: (error: unknown) => void;
+}
+
+/** Follows a task from its first event. Gives what stops it. */
+export function follow({ agent, id, take, link, fail }: Followed): () => void {
+  const stop = new AbortController();
+  let cursor = "0";
+  let wait = FIRST_WAIT;
+
+  async function once(): Promise<boolean> {
+    const attempt = new AbortController();
+    const abort = () => attempt.abort();
+    stop.signal.addEventListener("abort", abort);
+    addEventListener("offline", abort);
+    let watch = setTimeout(abort, SILENCE);
+    const heard = () => {
+      clearTimeout(watch);
+      watch = setTimeout(abort, SILENCE);
+    };
+    try {
+      const response = await ask(`${segment(agent)}/tasks/${segment(id)}:subscribe`, {
+        headers: { Accept: "text/event-stream", "Last-Event-ID": cursor },
+        signal: attempt.signal,
+      });
+      link.value = "live";
+      let over = false;
+      for await (const frame of frames(response.body as ReadableStream<Uint8Array>, heard)) {
+        wait = FIRST_WAIT;
+        const said = JSON.parse(frame.data);
+        if (frame.event === "error") throw new Failure(said.error?.code ?? 500, said.error?.message ?? "The stream broke.");
+        const sequence = Number(frame.id.slice(frame.id.lastIndexOf(".") + 1));
+        over = take(said, sequence);
+        cursor = frame.id || cursor;
+      }
+      return over;
+    } finally {
+      clearTimeout(watch);
+      stop.signal.removeEventListener("abort", abort);
+      removeEventListener("offline", abort);
+    }
+  }
+
+  async function on(): Promise<void> {
+    link.value = "connecting";
+    while (!stop.signal.aborted) {
+      try {
+        if (await once()) {
+          link.value = "ended";
+          return;
+        }
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        const refused = error instanceof Failure && error.status >= 400 && error.status < 500 && error.status !== 429;
+        if (refused) {
+          link.value = "failed";
+          fail(error);
+          return;
+        }
+      }
+      if (stop.signal.aborted) return;
+      link.value = "lost";
+      await pause(wait, stop.signal);
+      wait = Math.min(wait * 2, LONGEST_WAIT);
+    }
+  }
+
+  void on();
+  return () => stop.abort();
+}
+
+/** Waits so many milliseconds, or until the network is said to be back, or until nobody waits any more. */
+function pause(milliseconds: number, stop: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      removeEventListener("online", end);
+      stop.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, milliseconds);
+    addEventListener("online", end);
+    stop.addEventListener("abort", end);
+  });
+}

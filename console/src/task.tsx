@@ -1,0 +1,114 @@
+// One task: what it is, what can be done with it, and its views.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { Compose } from "./compose";
+import { Execution } from "./execution";
+import { Followed } from "./followed";
+import { made } from "./listing";
+import { named } from "./catalogue";
+import { Ago, Copy, Facts, Problem, State, Tabs } from "./pieces";
+import { Pushes } from "./pushes";
+import { href, refine, route } from "./route";
+import { call, Failure, segment } from "./server";
+import { kept } from "./tasks";
+import { Results, Timeline } from "./timeline";
+import { isTerminal, type Task as A2ATask } from "./wire";
+import { WireView } from "./wire_view";
+
+const LINKS = {
+  connecting: "connecting",
+  live: "live",
+  lost: "connection lost, trying again",
+  ended: "",
+  failed: "",
+} as const;
+
+export function Task({ agent, id }: { agent: string; id: string }) {
+  const followed = useMemo(() => new Followed(agent, id), [agent, id]);
+  useEffect(() => {
+    followed.start();
+    return () => followed.stop();
+  }, [followed]);
+  void followed.tick.value;
+  const { fold, link } = followed;
+  const known = fold.lines.length > 0;
+  const failed = followed.error.value;
+  const hidden = failed instanceof Failure && failed.status === 404;
+  const at = route.value.query.get("tab") ?? (hidden ? "execution" : "timeline");
+  const show = (tab: string) => refine({ tab, event: "" });
+  const tabs = [
+    { id: "timeline", name: "Timeline", count: fold.last || undefined },
+    { id: "result", name: "Artifacts", count: fold.artifacts.size || undefined },
+    { id: "execution", name: "Execution" },
+    { id: "pushes", name: "Pushes" },
+    { id: "wire", name: "Wire" },
+  ];
+  return (
+    <article class="task" aria-label={`Task ${id}`}>
+      <header class="head">
+        <a class="back" href={href(["tasks"], kept())}>
+          ‹ Tasks
+        </a>
+        <h2>
+          {known && <State state={fold.state} />}
+          <Copy value={id} name="the task id" />
+        </h2>
+        <Cancel agent={agent} id={id} state={fold.state} known={known} />
+      </header>
+      <Facts
+        of={[
+          ["agent", <a href={href(["agents", agent])}>{named(agent)}</a>],
+          ["context", fold.context && <a href={href(["tasks"], { context: fold.context })}>{fold.context}</a>],
+          ["made", made(id) ? <Ago time={made(id)} after=" ago" /> : undefined],
+          ["changed", fold.since && <Ago time={fold.since} after=" ago" />],
+        ]}
+      />
+      {hidden ? (
+        <p class="problem" role="alert">
+          None of your tasks has this id. What operators are told of it is below.
+        </p>
+      ) : (
+        <Problem error={failed} />
+      )}
+      <div class="bar">
+        <Tabs tabs={tabs} at={at} label="Views of the task" choose={show} />
+        <span class="link" data-link={link.value} role="status">
+          {LINKS[link.value]}
+        </span>
+      </div>
+      <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${at}`} tabIndex={0}>
+        {at === "timeline" && <Timeline fold={fold} />}
+        {at === "result" && <Results fold={fold} />}
+        {at === "execution" && <Execution id={id} agent={agent} fold={fold} />}
+        {at === "pushes" && <Pushes id={id} agent={agent} />}
+        {at === "wire" && <WireView id={id} agent={agent} last={fold.last} />}
+      </div>
+      {known && <Compose key={`${agent}/${id}`} agent={agent} task={{ id, context: fold.context, state: fold.state }} />}
+    </article>
+  );
+}
+
+function Cancel({ agent, id, state, known }: { agent: string; id: string; state: string; known: boolean }) {
+  const asked = useSignal(false);
+  const error = useSignal<unknown>(undefined);
+  if (!known || isTerminal(state)) return null;
+  const cancel = async () => {
+    asked.value = true;
+    error.value = undefined;
+    try {
+      await call<A2ATask>(`${segment(agent)}/tasks/${segment(id)}:cancel`, { method: "POST" });
+    } catch (failed) {
+      error.value = failed;
+    }
+    asked.value = false;
+  };
+  return (
+    <div class="actions">
+      <Problem error={error.value} />
+      <button type="button" class="danger" disabled={asked.value} onClick={() => void cancel()}>
+        {asked.value ? "Canceling" : "Cancel task"}
+      </button>
+    </div>
+  );
+}

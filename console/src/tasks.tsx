@@ -1,0 +1,161 @@
+// The list of tasks, as it changes; filtered by state, agent, conversation and id.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { useAsked } from "./asking";
+import { agents, named } from "./catalogue";
+import { list, made, news, type Row } from "./listing";
+import { lookUp } from "./looking";
+import { Ago, Problem, State } from "./pieces";
+import { chosen, go, href, place, refine, route } from "./route";
+import { plural, short } from "./say";
+import { words } from "./server";
+import { shown, STATES } from "./wire";
+
+const EVERY = 2_000;
+const STEP = 50;
+
+export function Tasks() {
+  const count = useSignal(STEP);
+  const problem = useSignal("");
+  const body = useRef<HTMLTableSectionElement>(null);
+  const query = route.value.query;
+  const filters = { agent: query.get("agent") ?? "", state: query.get("state") ?? "", context: query.get("context") ?? "" };
+  const text = query.get("id") ?? "";
+  const ids = (agents.value ?? []).map((agent) => agent.id);
+  const about = [ids.join(), filters.agent, filters.state, filters.context, count.value];
+  const { value, error, again } = useAsked((stop) => list(ids, filters, count.value, stop), EVERY, about);
+  useEffect(() => {
+    if (news.value) again();
+  }, [news.value]);
+  const rows = (value?.rows ?? []).filter((row) => row.task.id.toLowerCase().includes(text.toLowerCase()));
+
+  const open = async () => {
+    problem.value = "";
+    const only = rows.length === 1 ? rows[0] : undefined;
+    try {
+      const agent = only?.agent ?? (await lookUp(text.trim(), ids));
+      if (agent) go(["tasks", agent, only?.task.id ?? text.trim()], kept());
+      else problem.value = `No task ${text} that you may see.`;
+    } catch (failed) {
+      problem.value = words(failed);
+    }
+  };
+
+  const step = (event: KeyboardEvent) => {
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    const links = [...(body.current?.querySelectorAll<HTMLElement>("a.row") ?? [])];
+    const to = links[links.indexOf(document.activeElement as HTMLElement) + (event.key === "ArrowDown" ? 1 : -1)];
+    if (to) {
+      event.preventDefault();
+      to.focus();
+    }
+  };
+
+  return (
+    <section class="list" aria-label="Tasks">
+      <form class="filters" role="search" aria-label="Filter tasks" onSubmit={(event) => event.preventDefault()}>
+        <input
+          id="find"
+          type="search"
+          placeholder="Task id  ( / )"
+          aria-label="Task id, or a part of it; Enter opens it"
+          value={text}
+          onInput={(event) => refine({ id: event.currentTarget.value })}
+          onKeyDown={(event) => event.key === "Enter" && void open()}
+        />
+        <select aria-label="State" value={filters.state} onChange={(event) => refine({ state: event.currentTarget.value })}>
+          <option value="">any state</option>
+          {STATES.map((state) => (
+            <option key={state} value={state}>
+              {shown(state)}
+            </option>
+          ))}
+        </select>
+        <select aria-label="Agent" value={filters.agent} onChange={(event) => refine({ agent: event.currentTarget.value })}>
+          <option value="">any agent</option>
+          {agents.value?.map((agent) => (
+            <option key={agent.id} value={agent.id}>
+              {agent.name}
+            </option>
+          ))}
+        </select>
+        <input
+          type="search"
+          placeholder="Context id"
+          aria-label="Context id"
+          value={filters.context}
+          onInput={(event) => refine({ context: event.currentTarget.value.trim() })}
+        />
+      </form>
+      <Problem error={problem.value || error} />
+      <div class="scroll" onKeyDown={step}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">State</th>
+              <th scope="col">Task</th>
+              <th scope="col" class="agent">
+                Agent
+              </th>
+              <th scope="col" class="age">
+                Made
+              </th>
+              <th scope="col" class="age">
+                Changed
+              </th>
+            </tr>
+          </thead>
+          <tbody ref={body}>
+            {rows.map((row) => (
+              <Line key={`${row.agent}/${row.task.id}`} row={row} />
+            ))}
+          </tbody>
+        </table>
+        {value && rows.length === 0 && (
+          <p class="empty">{text || filters.state || filters.context || filters.agent ? "No task fits." : "No tasks yet."}</p>
+        )}
+        {value?.more && (
+          <p class="empty">
+            <button type="button" onClick={() => (count.value += STEP)}>
+              Show {STEP} more
+            </button>
+          </p>
+        )}
+      </div>
+      <footer aria-live="polite">
+        {value && (text ? `${rows.length} of the ${plural(value.rows.length, "task")} here fit` : plural(value.total, "task"))}
+      </footer>
+    </section>
+  );
+}
+
+/** The filters, to go along to the next view. */
+export function kept(): Record<string, string> {
+  const query = route.value.query;
+  const names = place.value === "tasks" ? ["agent", "state", "context", "id"] : [];
+  return Object.fromEntries(names.map((name) => [name, query.get(name) ?? ""]));
+}
+
+function Line({ row: { agent, task } }: { row: Row }) {
+  const here = chosen.value?.id === task.id && chosen.value.agent === agent;
+  return (
+    <tr aria-current={here ? "true" : undefined}>
+      <td>
+        <State state={task.status.state} />
+      </td>
+      <td>
+        <a class="row" href={href(["tasks", agent, task.id], kept())} title={task.id}>
+          <code>{short(task.id)}</code>
+        </a>
+      </td>
+      <td class="agent">{named(agent)}</td>
+      <td class="age">
+        <Ago time={made(task.id)} />
+      </td>
+      <td class="age">
+        <Ago time={task.status.timestamp} />
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,189 @@
+// The messages of A2A 1.0 and of dragoman.ops.v1 in JSON, as far as the console reads them.
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+export interface Part {
+  text?: string;
+  raw?: string; // base64
+  url?: string;
+  data?: Json;
+  mediaType?: string;
+  filename?: string;
+}
+
+export interface Message {
+  messageId: string;
+  role: "ROLE_USER" | "ROLE_AGENT";
+  parts: Part[];
+  taskId?: string;
+  contextId?: string;
+}
+
+export interface Artifact {
+  artifactId: string;
+  name?: string;
+  description?: string;
+  parts?: Part[];
+}
+
+export interface Status {
+  state: State;
+  message?: Message;
+  timestamp?: string;
+}
+
+export interface Task {
+  id: string;
+  contextId: string;
+  status: Status;
+  history?: Message[];
+  artifacts?: Artifact[];
+  metadata?: { [key: string]: Json };
+}
+
+export interface StatusUpdate {
+  taskId: string;
+  status: Status;
+  metadata?: { [key: string]: Json };
+}
+
+export interface ArtifactUpdate {
+  taskId: string;
+  artifact: Artifact;
+  append?: boolean;
+  lastChunk?: boolean;
+}
+
+export interface StreamResponse {
+  task?: Task;
+  message?: Message;
+  statusUpdate?: StatusUpdate;
+  artifactUpdate?: ArtifactUpdate;
+}
+
+export type State = `TASK_STATE_${Uppercase<string>}`;
+
+export const STATES = [
+  "SUBMITTED",
+  "WORKING",
+  "INPUT_REQUIRED",
+  "AUTH_REQUIRED",
+  "COMPLETED",
+  "FAILED",
+  "CANCELED",
+  "REJECTED",
+] as const;
+
+/** A state as people read it: `input required`. */
+export function shown(state: string): string {
+  return state.replace("TASK_STATE_", "").replace("_", " ").toLowerCase();
+}
+
+export function isTerminal(state: string): boolean {
+  return /(COMPLETED|FAILED|CANCELED|REJECTED)$/.test(state);
+}
+
+/** Whether a task waits for its caller. */
+export function isWaiting(state: string): boolean {
+  return /(INPUT|AUTH)_REQUIRED$/.test(state);
+}
+
+export interface Agent {
+  id: string;
+  name: string;
+  description: string;
+  root: boolean;
+  card: string;
+}
+
+export interface Skill {
+  id: string;
+  name: string;
+  description: string;
+  tags?: string[];
+  examples?: string[];
+}
+
+export interface Card {
+  name: string;
+  description: string;
+  version: string;
+  documentationUrl?: string;
+  provider?: { organization: string; url: string };
+  capabilities?: { streaming?: boolean; pushNotifications?: boolean; extensions?: { uri: string; description?: string }[] };
+  defaultInputModes?: string[];
+  defaultOutputModes?: string[];
+  skills?: Skill[];
+  supportedInterfaces?: { url: string; protocolBinding: string; protocolVersion?: string; tenant?: string }[];
+}
+
+// dragoman.ops.v1: what is absent is zero, empty or false; numbers of 64 bits are texts.
+
+export interface Explanation {
+  taskId: string;
+  agent: string;
+  scope: string;
+  principal: string;
+  contextId: string;
+  state: string;
+  since?: string;
+  dialect?: string;
+  lastEvent?: string;
+  queuedMessages?: string;
+  attempt?: string;
+  attemptsAllowed?: string;
+  session?: string;
+  sessionExpires?: string;
+  here?: boolean;
+  stopping?: boolean;
+  subscribers?: string;
+  ready?: boolean;
+  freeSlots?: string;
+  next?: string;
+  worker?: string;
+}
+
+export interface PushAttempt {
+  sequence: number;
+  time: string;
+  status?: number;
+  error?: string;
+  milliseconds?: number;
+}
+
+export interface PushConfig {
+  taskId: string;
+  agent: string;
+  principal: string;
+  scope: string;
+  id: string;
+  url: string;
+  dialect: string;
+  state: string;
+  why?: string;
+  created: string;
+  delivered?: number;
+  last?: number;
+  failures?: number;
+  failingSince?: string;
+  nextTry?: string;
+  delivering?: boolean;
+  tries?: number;
+  attempts?: PushAttempt[];
+}
+
+export interface EventOnTheWire {
+  sequence: number;
+  time?: string;
+  v1Json: string;
+  v03Json: string;
+  v01Json: string[];
+  text: string;
+}
+
+export interface WorkerAgent {
+  agent: string;
+  principal: string;
+  seen: string;
+  workers?: { name: string; peer: string; free?: number; running?: number; draining?: boolean }[];
+}

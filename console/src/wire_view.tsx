@@ -1,0 +1,87 @@
+// One event as each generation of clients is told of it.
+
+import { useAsked } from "./asking";
+import { Copy, Problem } from "./pieces";
+import { refine, route } from "./route";
+import { bytes } from "./say";
+import { call, Failure, segment } from "./server";
+import type { EventOnTheWire } from "./wire";
+
+interface Listed {
+  events?: EventOnTheWire[];
+  oldest?: number;
+  last?: number;
+}
+
+const FORMS = [
+  { id: "v1", name: "1.0 JSON" },
+  { id: "v03", name: "0.3 JSON" },
+  { id: "v01", name: "0.1 JSON" },
+  { id: "text", name: "protobuf text" },
+];
+
+export function WireView({ id, agent, last }: { id: string; agent: string; last: number }) {
+  const query = route.value.query;
+  const at = Number(query.get("event")) || 1;
+  const form = query.get("form") ?? "v1";
+  const { value, error } = useAsked(
+    async (signal) => {
+      const asked = new URLSearchParams({ agent, after: String(at - 1), limit: "1" });
+      return call<Listed>(`operations/tasks/${segment(id)}/events?${asked}`, { signal });
+    },
+    0,
+    [id, agent, at],
+  );
+  const event = value?.events?.[0];
+  const newest = Math.max(last, value?.last ?? 0);
+  const step = (to: number) => refine({ event: String(Math.min(Math.max(to, 1), Math.max(newest, 1))) });
+  if (error instanceof Failure && (error.status === 401 || error.status === 403)) {
+    return <p class="empty">Only operators are shown events in the words of every version.</p>;
+  }
+  return (
+    <div class="wire">
+      <div class="steps">
+        <button type="button" onClick={() => step(at - 1)} disabled={at <= 1} aria-label="The event before">
+          ‹
+        </button>
+        <label>
+          Event{" "}
+          <input type="number" min={1} max={newest} value={at} onChange={(change) => step(Number(change.currentTarget.value))} /> of {newest}
+        </label>
+        <button type="button" onClick={() => step(at + 1)} disabled={at >= newest} aria-label="The next event">
+          ›
+        </button>
+        <div class="forms" role="radiogroup" aria-label="Form">
+          {FORMS.map((one) => (
+            <label key={one.id}>
+              <input type="radio" name="form" checked={one.id === form} onChange={() => refine({ form: one.id })} /> {one.name}
+            </label>
+          ))}
+        </div>
+      </div>
+      <Problem error={error} />
+      {event && event.sequence !== at && <p class="faint">Event {at} is not kept any more; this is event {event.sequence}.</p>}
+      {event && texts(event, form).map((text, index) => <Form key={index} text={text} />)}
+    </div>
+  );
+}
+
+function texts(event: EventOnTheWire, form: string): string[] {
+  if (form === "v03") return [event.v03Json];
+  if (form === "v01") return event.v01Json;
+  return [form === "text" ? event.text : event.v1Json];
+}
+
+function Form({ text }: { text: string }) {
+  const size = new TextEncoder().encode(text).length;
+  return (
+    <section aria-label="The event">
+      <p class="faint">
+        <Copy value={text} name="the event">
+          {bytes(size)}
+        </Copy>
+      </p>
+      <pre class="data">{text.startsWith("{") ? JSON.stringify(JSON.parse(text), null, 2) : text}</pre>
+    </section>
+  );
+}
