@@ -48,7 +48,7 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 
 # ---------------------------------------------------------------- tests
 
-# What takes long: whole matrices on real servers, processes that are killed, what needs Node. `make test` leaves them to
+# What takes long: whole matrices on real servers, processes that are killed, what needs Node or a browser. `make test` leaves them to
 # `make long`, to stay well under three minutes.
 LONG = \
 	tests/cli/test_documented_certificates.py \
@@ -60,6 +60,7 @@ LONG = \
 	tests/cli/test_signing.py \
 	tests/cli/test_upkeep.py \
 	tests/cli/test_worker.py \
+	tests/console \
 	tests/dialects/test_pairs.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
@@ -121,9 +122,32 @@ bench-smoke: $(ENV) ## the benchmarks' short form: does everything answer, and r
 profile: $(ENV) ## where the microseconds of one send go (ARGS="--binding jsonrpc --callers 64")
 	@python -m bench.profile $(ARGS)
 
+# ---------------------------------------------------------------- console
+
+NODE_MODULES := console/node_modules/.made
+
+$(NODE_MODULES): console/package.json console/package-lock.json
+	@command -v npm >/dev/null || { echo "make: the console is built with Node.js 20 or newer; there is no npm here" >&2; exit 1; }
+	@cd console && npm ci --silent --no-audit --no-fund && touch node_modules/.made
+
+console: $(NODE_MODULES) ## build the console from console/ into the package, where it is committed
+	@cd console && npm run --silent check && npm run --silent build
+
+console-check: ## is the committed console what console/ builds? Where there is no Node nobody can tell
+	@if command -v npm >/dev/null; then tools/check_console.sh; else echo "console-check: not compared (no npm)"; fi
+
+chromium:
+	@python -m tests.console.chromium
+
+browser: $(ENV) chromium ## the console in a headless Chromium, against the real server (CHROMIUM=/path/to/one)
+	@python -m pytest -n 0 tests/console $(ARGS)
+
+screenshots: $(ENV) chromium ## take the console's pictures for docs/ and the README
+	@python -m tests.console.screenshots
+
 # ---------------------------------------------------------------- checks
 
-check: format-check lint types layers proto-check ## everything short of running the tests
+check: format-check lint types layers proto-check console-check ## everything short of running the tests
 
 format: $(ENV) ## rewrite Python and proto sources in the house format
 	@ruff format . && ruff check --fix-only --quiet . && buf format proto -w
@@ -192,5 +216,5 @@ openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (S
 		"put one (grpc-gateway 2.20) at $@, gen/openapi stays as committed" >&2; exit 1; }
 
 clean: ## remove everything that make made
-	rm -rf .venv .tools .foreign .bench .fuzz third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .tools .foreign .bench .fuzz console/node_modules third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ if ! "$uv" sync --quiet --frozen --no-install-project --python "$python"; then
   mkdir -p .tools
   "$uv" export --quiet --frozen --no-emit-project --no-header -o .tools/requirements.txt
   "$python" -m venv --clear .venv
-  .venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r .tools/requirements.txt
+  .venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps -r .tools/requirements.txt
 fi
 # hatchling is in the lock as well, so that this last step needs no network.
 "$uv" pip install --quiet --offline --python .venv --no-deps --no-build-isolation --editable .

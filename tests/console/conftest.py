@@ -1,0 +1,18 @@
+"""One browser for all tests here; each has a page and a server of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.console import browser as chromium
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a running browser can be spoken to."""
+    program = chromium.find()
+    if not program:
+        pytest.skip("no Chromium here; `make browser` says how to get one")
+    with chromium.launched(program, tmp_path_factory.mktemp("profile")) as address:
+        yield address

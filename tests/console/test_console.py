@@ -1,0 +1,294 @@
+"""The console in a browser, against the real server: what a user does, and sees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+from pydantic import SecretStr
+from tests.console.served import PNG, staged
+
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+TIMELINE = (
+    "[...document.querySelectorAll('.timeline > li')]"
+    ".map(line => [line.dataset.kind, line.querySelector('.what').innerText])"
+)
+
+
+def said(lines: list[list[str]]) -> list[tuple[str, str]]:
+    """The lines of a timeline as a test writes them down: kind, and text in one line."""
+    return [(kind, " ".join(text.split())) for kind, text in lines]
+
+
+async def test_a_file_is_sent_and_the_answer_is_watched_while_it_comes(browser: str, tmp_path: Path) -> None:
+    table = tmp_path / "colors.csv"
+    table.write_text("red;green\nblue;\n")
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await page.see("No tasks yet")
+        await page.type("#message", "count them")
+        await page.attach("input[type=file]", [table])
+        await page.see("colors.csv 16 B", ".files")
+        await page.click(".compose button", "Send")
+        await page.see("read colors.csv: 16 bytes", ".timeline")
+        stage.conductor.say("one, ")
+        await page.see("one,", ".timeline")
+        assert await page.text(".head .state") == "working"
+        await page.see("live", ".bar")
+        stage.conductor.say("two, ", "three")
+        await page.see("one, two, three", ".timeline")
+        await page.until("document.querySelector('.list .state').innerText === 'working'")
+        stage.conductor.say(None)
+        await page.see("completed", ".head")
+        await page.until("document.querySelector('.list .state').innerText === 'completed'")
+        lines = said(await page.run(TIMELINE))
+        assert lines[:2] == [("created", "submitted"), ("user", "user count them colors.csv text/csv, 16 B")]
+        assert lines[-2:] == [("artifact", "artifact output 3 chunks one, two, three"), ("status", "completed")]
+        given = await page.run(
+            "fetch(document.querySelector('[data-kind=user] a[download]').href).then(file => file.text())"
+            ".catch(error => String(error))"
+        )
+        # The policy lets no script read it, so the link is all that the page can do with it.
+        assert "Failed to fetch" in given
+        assert await page.run("document.querySelector('[data-kind=user] a[download]').download") == "colors.csv"
+        page.errors.clear()
+
+
+async def test_a_question_is_answered_and_every_kind_of_part_is_shown(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.send("paint", "curious")
+        await page.see("Which color?", ".timeline")
+        await page.see("input required", ".head")
+        await page.type("#message", "red")
+        await page.click(".compose button", "Answer")
+        await page.see("completed", ".head")
+        expected = [
+            ("created", "submitted"),
+            ("user", "user paint"),
+            ("status", "input required Which color?"),
+            ("user", "user red"),
+        ]
+        await page.see("You said red.", ".timeline")
+        for _ in ("as it came", "and as it is read again"):
+            await page.until("document.querySelectorAll('.timeline > [data-kind=user]').length === 2")
+            lines = [line for line in said(await page.run(TIMELINE)) if line != ("status", "working")]
+            assert lines[:4] == expected
+            assert lines[-1] == ("status", "completed")
+            await page.reload()
+        await page.click("[data-tab=result]")
+        await page.until("document.querySelector('.results img')?.naturalWidth === 10")
+        assert json.loads(await page.text(".results .data")) == {"color": "red", "seen": [1, 2, 3]}
+        links = await page.run("[...document.querySelectorAll('.results a[download]')].map(one => one.download)")
+        assert links == ["color.png", "colors.csv"]
+        assert f"image/png, {len(PNG)} B" in await page.text(".results")
+        # Over, so the next word begins another task in the same conversation.
+        await page.type("#message", "green")
+        await page.click(".compose button", "Send")
+        await page.see("Which color?", ".timeline")
+        await page.until("document.querySelectorAll('.list tbody tr').length === 2")
+
+
+async def test_a_task_is_canceled(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        task = await stage.send("go on")
+        stage.conductor.say("and on")
+        await page.see("and on", ".timeline")
+        await page.click(".head button", "Cancel task")
+        await page.see("canceled", ".head .state")
+        await page.until("!document.querySelector('.head .danger')")
+        async with stage.http.get(f"/tasks/{task}") as answer:
+            assert (await answer.json())["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_a_page_that_is_reloaded_in_mid_stream_loses_nothing(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.send("count")
+        stage.conductor.say(*(f"{n} " for n in range(50)))
+        await page.see("48 49", ".timeline")
+        stage.conductor.say(*(f"{n} " for n in range(50, 100)))
+        await page.reload()
+        stage.conductor.say(*(f"{n} " for n in range(100, 150)), None)
+        await page.see("completed", ".head")
+        assert (await page.text("[data-kind=artifact] .text")).split() == [str(n) for n in range(150)]
+
+
+async def test_a_connection_that_is_lost_is_taken_up_where_it_was(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.send("count")
+        stage.conductor.say(*(f"{n} " for n in range(20)))
+        await page.see("18 19", ".timeline")
+        for first in (20, 40):
+            stage.line.cut()
+            await page.see("connection lost", ".bar")
+            stage.conductor.say(*(f"{n} " for n in range(first, first + 20)))
+            stage.line.mend()
+            await page.see(f"{first + 18} {first + 19}", ".timeline")
+            await page.see("live", ".bar")
+        stage.conductor.say("done", None)
+        await page.see("completed", ".head")
+        assert (await page.text("[data-kind=artifact] .text")).split() == [*map(str, range(60)), "done"]
+        assert [line[0] for line in said(await page.run(TIMELINE))].count("artifact") == 1
+
+
+async def test_a_push_is_delivered_again(browser: str, tmp_path: Path) -> None:
+    hook = "https://hooks.example/1"
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        pushing = {"taskPushNotificationConfig": {"url": hook}}
+        task = await stage.put("paint", configuration=pushing)
+        last = (await page.run(f"fetch('operations/tasks/{task['id']}:explain').then(r => r.json())"))["tasks"][0]
+        count = int(last["lastEvent"])
+        await stage.to(f"#/tasks/curious/{task['id']}?tab=pushes")
+        await page.see(f"delivered {count} of {count}".replace(" ", "\n", 1), ".pushes")
+        assert [post.sequence for post in stage.receivers.posts] == list(range(1, count + 1))
+        await page.see("HTTP 200", ".pushes table")
+        await page.type(".redeliver input", "2")
+        await page.click(".redeliver button", "Redeliver")
+        await page.see("Delivering again from event 2.", ".redeliver")
+        await page.until(f"document.querySelectorAll('.pushes tbody tr').length === {2 * count - 1}")
+        assert [post.sequence for post in stage.receivers.posts[count:]] == list(range(2, count + 1))
+        await page.type(".redeliver input", "99")
+        await page.run("document.querySelector('.redeliver').noValidate = true")
+        await page.click(".redeliver button", "Redeliver")
+        await page.see("must be an event of the task", ".pushes .problem")
+
+
+async def test_tasks_are_filtered_and_found(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        waiting = await stage.put("paint")
+        ended = [await stage.put(f"word {n}", "plain") for n in range(3)]
+        count = "document.querySelectorAll('.list tbody tr').length"
+        await page.until(f"{count} === 4")
+        await page.choose("[aria-label=State]", "INPUT_REQUIRED")
+        await page.until(f"{count} === 1")
+        await page.reload()
+        await page.until(f"{count} === 1")
+        assert await page.text(".list tbody .state") == "input required"
+        await page.choose("[aria-label=State]", "")
+        await page.choose("[aria-label=Agent]", "plain")
+        await page.until(f"{count} === 3")
+        await page.type("[aria-label='Context id']", ended[1]["contextId"])
+        await page.until(f"{count} === 1")
+        await page.type("[aria-label='Context id']", "no such context")
+        await page.see("No task fits", ".list")
+        await stage.to("#/tasks")
+        await page.until(f"{count} === 4")
+        await page.type("#find", ended[2]["id"][-8:])
+        await page.until(f"{count} === 1")
+        await page.press("Enter")
+        await page.see("plainly: word 2", ".timeline")
+        # A whole id is found although the list, as it is filtered, does not have it.
+        await stage.to("#/tasks?agent=plain")
+        await page.type("#find", waiting["id"])
+        await page.press("Enter")
+        await page.see("Which color?", ".timeline")
+        await stage.to("#/tasks")
+        await page.type("#find", "01a00000-0000-7000-8000-000000000000")
+        await page.press("Enter")
+        await page.see("No task 01a00000", ".list .problem")
+
+
+async def test_an_event_is_seen_as_each_version_sees_it(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.send("paint", "curious")
+        await page.see("Which color?", ".timeline")
+        await page.click(".timeline li:last-child .sequence button")
+        shown: dict[str, str] = {}
+        for form, sign in (("1.0", "statusUpdate"), ("0.3", '"kind": "status-update"'), ("0.1", '"final": true')):
+            await page.click(".forms label", form)
+            await page.see(sign, ".wire pre")
+            shown[form] = await page.text(".wire pre")
+        await page.click(".forms label", "protobuf text")
+        await page.see("state: TASK_STATE_INPUT_REQUIRED", ".wire pre")
+        values: dict[str, Any] = {form: json.loads(text) for form, text in shown.items()}
+        assert values["1.0"]["statusUpdate"]["status"]["message"]["parts"] == [{"text": "Which color?"}]
+        assert values["0.3"]["status"]["state"] == values["0.1"]["status"]["state"] == "input-required"
+        await page.click("[aria-label='The event before']")
+        await page.click(".forms label", "1.0")
+        await page.until("!document.querySelector('.wire pre').innerText.includes('Which color')")
+        assert not json.loads(await page.text(".wire pre")).get("statusUpdate", {}).get("status", {}).get("message")
+
+
+async def test_who_has_to_show_credentials_is_asked_for_them_once(browser: str, tmp_path: Path) -> None:
+    async with (
+        staged(browser, tmp_path, token=SecretStr("boss"), api_keys=True) as stage,
+        grpc.aio.insecure_channel(str(stage.app.grpc)) as channel,
+    ):
+        page = stage.page
+        asked = ops.CreateKeyRequest(name="ann")
+        ann = (await rpc.OpsServiceStub(channel).CreateKey(asked, metadata=(("authorization", "Bearer boss"),))).text
+        await page.until("document.querySelector('dialog[open] input[type=password]')")
+        await page.type("dialog[open] input", "wrong")
+        await page.press("Enter")
+        await page.until(
+            "document.querySelector('dialog[open] p').innerText && !document.querySelector('dialog input').value"
+        )
+        await page.type("dialog[open] input", ann)
+        await page.press("Enter")
+        await page.see("0 tasks", ".list")
+        await page.reload()
+        await page.see("0 tasks", ".list")
+        assert await page.run("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
+        # Who is no operator sees its own tasks, and is told what it is not shown.
+        task = await stage.send("paint", "curious")
+        await page.see("Which color?", ".timeline")
+        for tab, text in (("execution", "Only operators"), ("wire", "Only operators"), ("pushes", "Nobody asked")):
+            await page.click(f"[data-tab={tab}]")
+            await page.see(text, ".panel")
+        # Operators see how tasks of others are run, and none of what is said in the API for their owners.
+        await page.click(".top .key")
+        await page.type("dialog[open] input", "boss")
+        await page.press("Enter")
+        await page.see("0 tasks", ".list")
+        await stage.to("#/tasks")
+        await page.type("#find", task)
+        await page.press("Enter")
+        await page.see("None of your tasks has this id", ".detail")
+        await page.see("It waits for a message of its caller.", ".execution")
+        await page.see("ann", ".execution")
+
+
+async def test_how_a_task_is_run_is_explained(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.send("go on")
+        await page.click("[data-tab=execution]")
+        await page.see("Its agent works on it.", ".next")
+        facts = " ".join((await page.text(".execution .facts")).split())
+        for fact in ("attempt 1 of 1", "this server", "unread messages 0", "made in A2A 1.0", "principal anonymous"):
+            assert fact in facts
+        stage.conductor.say(None)
+        await page.see("Nothing: it has ended.", ".next")
+
+
+async def test_an_agent_that_does_not_stream_is_followed_all_the_same(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        await stage.send("word", "plain")
+        await stage.page.see("plainly: word", ".timeline")
+        await stage.page.see("completed", ".head")
+
+
+async def test_agents_are_shown_with_their_cards(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.to("#/agents")
+        await page.see("Interfaces", ".detail")
+        assert await page.run("[...document.querySelectorAll('.agents .row')].map(one => one.innerText)") == [
+            "Dictation",
+            "Curious",
+            "Plain",
+        ]
+        await page.see("text/plain, application/json, text/csv", ".facts")
+        await page.click(".example", "say it")
+        await page.until("document.querySelector('#message')?.value === 'say it'")
+        assert await page.run("document.querySelector('.new select').value") == "dictation"
