@@ -48,8 +48,8 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 
 # ---------------------------------------------------------------- tests
 
-# What takes long: whole matrices on real servers, processes that are killed, what needs Node or a browser. `make test` leaves them to
-# `make long`, to stay well under three minutes.
+# What takes long: whole matrices on real servers, processes that are killed, what needs Node or a browser. `make test`
+# leaves them to `make long`, to stay well under three minutes.
 LONG = \
 	tests/cli/test_documented_certificates.py \
 	tests/cli/test_nats.py \
@@ -140,7 +140,7 @@ chromium:
 	@python -m tests.console.chromium
 
 browser: $(ENV) chromium ## the console in a headless Chromium, against the real server (CHROMIUM=/path/to/one)
-	@python -m pytest -n 0 tests/console $(ARGS)
+	@python -m pytest -n 2 tests/console $(ARGS)
 
 screenshots: $(ENV) chromium ## take the console's pictures for docs/ and the README
 	@python -m tests.console.screenshots

@@ -42,7 +42,7 @@ export function Chart({ title, unit, series, from, most }: Shown) {
   return (
     <figure class="chart">
       <figcaption>
-        <h3>{title}</h3>
+        <h2>{title}</h2>
         <ul>
           {said.map((one, index) => (
             <li key={one.name} data-line={index}>

@@ -43,7 +43,7 @@ export function Load() {
   const refused = failed instanceof Failure && [401, 403].includes(failed.status);
   const absent = failed instanceof Failure && failed.status === 404;
   return (
-    <section class="load" aria-label="Load">
+    <section class="load" aria-label="Load" tabIndex={0}>
       {refused && <p class="empty">Only operators are shown how the server is.</p>}
       {absent && <p class="empty">This server shows its numbers elsewhere.</p>}
       {!refused && !absent && <Problem error={failed} />}
@@ -52,14 +52,11 @@ export function Load() {
   );
 }
 
-const WAITING = ["submitted", "working", "input_required", "auth_required"];
+const LIVE = ["submitted", "working", "input-required", "auth-required"];
+const BINDINGS = ["rest", "jsonrpc", "grpc", "websocket"];
 
-/** Streams last as long as they are read, which says nothing of the server. */
-const answered: Fits = ({ method }) => !/stream|subscri/i.test(method ?? "");
-
-function stateOf(labels: Record<string, string>): string {
-  return (labels["state"] ?? "").toLowerCase().replace("task_state_", "");
-}
+/** Streams last as long as they are read, which says nothing of the server; and pages are no operations. */
+const answered: Fits = ({ binding, method }) => binding !== "page" && !/stream|subscri/i.test(method ?? "");
 
 function Charts({ looks }: { looks: readonly Look[] }) {
   const from = lasting((KEPT - 1) * EVERY);
@@ -78,16 +75,16 @@ function Charts({ looks }: { looks: readonly Look[] }) {
         {...shown}
         title="Tasks that have not ended"
         unit={whole}
-        series={WAITING.map((state) => ({
-          name: state.replace("_", " "),
-          values: now.map((numbers) => sum(numbers, "dragoman_tasks", (labels) => stateOf(labels) === state)),
+        series={LIVE.map((state) => ({
+          name: state.replace("-", " "),
+          values: now.map((numbers) => sum(numbers, "dragoman_tasks", (labels) => labels["state"] === state)),
         }))}
       />
       <Chart
         {...shown}
         title="Requests"
         unit={perSecond}
-        series={["rest", "jsonrpc", "grpc", "websocket"].map((binding) => ({
+        series={BINDINGS.map((binding) => ({
           name: binding,
           values: each((before, after, seconds) =>
             rate(before, after, seconds, "dragoman_requests_total", (labels) => labels["binding"] === binding),

@@ -30,22 +30,19 @@ export type Fits = (labels: Record<string, string>) => boolean;
 
 const all: Fits = () => true;
 
-/** The sum of the samples that fit; undefined when the server does not tell. */
-export function sum(numbers: Numbers, name: string, fits: Fits = all): number | undefined {
-  const samples = numbers.get(name);
-  return samples?.filter((one) => fits(one.labels)).reduce((total, one) => total + one.value, 0);
+/** The sum of the samples that fit. What is not there, there is none of: no sample is written before there is one. */
+export function sum(numbers: Numbers, name: string, fits: Fits = all): number {
+  return (numbers.get(name) ?? []).filter((one) => fits(one.labels)).reduce((total, one) => total + one.value, 0);
 }
 
-export function most(numbers: Numbers, name: string): number | undefined {
-  const samples = numbers.get(name);
-  return samples && Math.max(0, ...samples.map((one) => one.value));
+export function most(numbers: Numbers, name: string): number {
+  return Math.max(0, ...(numbers.get(name) ?? []).map((one) => one.value));
 }
 
 /** How much a counter grew in a second; a server that began anew counts from nothing. */
-export function rate(before: Numbers, after: Numbers, seconds: number, name: string, fits: Fits = all): number | undefined {
+export function rate(before: Numbers, after: Numbers, seconds: number, name: string, fits: Fits = all): number {
   const now = sum(after, name, fits);
-  const then = sum(before, name, fits) ?? 0;
-  if (now === undefined) return undefined;
+  const then = sum(before, name, fits);
   return (now < then ? now : now - then) / seconds;
 }
 

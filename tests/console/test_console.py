@@ -292,3 +292,23 @@ async def test_agents_are_shown_with_their_cards(browser: str, tmp_path: Path) -
         await page.click(".example", "say it")
         await page.until("document.querySelector('#message')?.value === 'say it'")
         assert await page.run("document.querySelector('.new select').value") == "dictation"
+
+
+async def test_how_busy_the_server_is_is_drawn(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.put("paint")
+        await stage.to("#/load")
+        await page.see("input required 1", ".charts")
+        charts = await page.run(
+            "[...document.querySelectorAll('.chart svg')].map(one => one.getAttribute('aria-label'))"
+        )
+        assert charts[0] == "Tasks that have not ended: submitted 0, working 0, input required 1, auth required 0"
+        for number in range(3):
+            await stage.put(f"word {number}", "plain")
+        # Between two looks at the counters.
+        await page.until("/rest [1-9.]/.test(document.querySelectorAll('.chart')[1].innerText)")
+        await page.until("/half within [0-9.]+ ms/.test(document.querySelectorAll('.chart')[2].innerText)")
+        await page.until(
+            "document.querySelectorAll('.chart')[4].querySelectorAll('path')[1].getAttribute('d').includes('L')"
+        )

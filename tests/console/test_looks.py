@@ -1,0 +1,195 @@
+"""How the console looks, and to whom: light and dark, narrow, by keyboard, and to who does not see it (axe)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.console.browser import Page
+from tests.console.served import Stage, staged
+
+GROUND: Final = "getComputedStyle(document.body).backgroundColor"
+LIGHT: Final = "rgb(255, 255, 255)"
+
+TOO_WIDE: Final = """
+[...document.querySelectorAll('body *')].filter(one => {
+  const box = one.getBoundingClientRect();
+  if (!box.width || box.right <= innerWidth + 0.5) return false;
+  for (let around = one; around; around = around.parentElement) {
+    const scrolls = ['auto', 'scroll'].includes(getComputedStyle(around).overflowX);
+    if (scrolls && around.clientWidth <= innerWidth) return false;
+  }
+  return !one.closest('.hidden, .skip');
+}).map(one => one.outerHTML.slice(0, 120))
+"""
+"""What reaches beyond the window, but for what scrolls within it."""
+
+
+@cache
+def axe() -> str:
+    return Path(str(distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js"))).read_text()
+
+
+async def issues(page: Page) -> list[str]:
+    """What axe finds in what is shown now, of whatever impact."""
+    await page.run("document.getAnimations().forEach(one => one.cancel())")
+    if await page.run("typeof axe") == "undefined":
+        await page.run(axe() + "; 0")
+    found = await page.run(
+        "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations.flatMap("
+        "one => one.nodes.map(node => `${one.impact} ${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`)))"
+    )
+    assert isinstance(found, list)
+    return found
+
+
+@asynccontextmanager
+async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, dict[str, str]]]:
+    """A console with something in every view, and the places to go to, by a text that is seen there."""
+    async with staged(browser, tmp_path) as stage:
+        pushing = {
+            "taskPushNotificationConfig": {"url": "https://hooks.example/a-rather-long-path/for-a-narrow-window"}
+        }
+        waiting = await stage.put("paint", configuration=pushing)
+        spoken = {"messageId": "m-red", "role": "ROLE_USER", "taskId": waiting["id"], "parts": [{"text": "red"}]}
+        async with stage.http.post("/curious/message:send", json={"message": spoken}) as answer:
+            assert answer.status == 200
+        await stage.put("word", "plain")
+        await stage.put("ask me", "curious")
+        task = f"#/tasks/curious/{waiting['id']}"
+        await stage.page.until("document.querySelectorAll('.list tbody tr').length === 3")
+        yield (
+            stage,
+            {
+                "#/tasks": "input required",
+                f"{task}?tab=timeline": "You said red.",
+                f"{task}?tab=result": "colors.csv",
+                f"{task}?tab=execution": "Nothing: it has ended.",
+                f"{task}?tab=pushes": "HTTP 200",
+                f"{task}?tab=wire": '"task"',
+                "#/new": "Its card",
+                "#/agents": "root",
+                "#/agents/curious": "Interfaces",
+                "#/load": "Time to answer",
+            },
+        )
+
+
+@pytest.mark.parametrize("colors", ["light", "dark"])
+async def test_axe_finds_nothing(browser: str, tmp_path: Path, colors: str) -> None:
+    async with furnished(browser, tmp_path) as (stage, places):
+        page = stage.page
+        await page.prefer(colors)
+        for place, text in places.items():
+            await stage.to(place)
+            await page.see(text, "#main")
+            assert await issues(page) == [], place
+        await page.click("[aria-label='Keyboard shortcuts']")
+        await page.see("Shortcuts of one key", "dialog[open]")
+        assert await issues(page) == []
+        await page.press("Escape")
+        await page.click(".top .key")
+        await page.until("document.querySelector('dialog[open] input[type=password]')")
+        assert await issues(page) == []
+
+
+async def test_nothing_is_wider_than_a_narrow_window(browser: str, tmp_path: Path) -> None:
+    async with furnished(browser, tmp_path) as (stage, places):
+        page = stage.page
+        await page.view(380, 700)
+        for place, text in places.items():
+            await stage.to(place)
+            await page.see(text, "#main")
+            assert await page.run("document.scrollingElement.scrollWidth") == 380, place
+            assert await page.run(TOO_WIDE) == [], place
+            assert await issues(page) == [], place
+        # One thing at a time, and a way back.
+        await stage.to("#/tasks")
+        await page.until("!document.querySelector('.detail').checkVisibility()")
+        await page.click(".list a.row")
+        await page.until("!document.querySelector('.list').checkVisibility()")
+        await page.click(".back", "Tasks")
+        await page.until("document.querySelector('.list').checkVisibility()")
+
+
+async def test_light_and_dark_follow_the_system_until_the_user_chooses(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await page.prefer("light")
+        assert await page.run(GROUND) == LIGHT
+        await page.prefer("dark")
+        dark = await page.run(GROUND)
+        assert dark != LIGHT
+        await page.choose(".look select", "light")
+        await page.until(f"{GROUND} === '{LIGHT}'")
+        await page.reload()
+        await page.until(f"document.querySelector('.look select')?.value === 'light' && {GROUND} === '{LIGHT}'")
+        await page.prefer("light")
+        await page.choose(".look select", "dark")
+        await page.until(f"{GROUND} === '{dark}'")
+
+
+async def test_all_of_it_is_done_by_keyboard(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        focus = "document.activeElement.id"
+        await page.see("No tasks yet", ".list")
+        await page.press("n")
+        await page.until(f"{focus} === 'message'")
+        await page.command("Input.insertText", text="first")
+        await page.press("Enter", ctrl=True)
+        await page.see("first", ".timeline")
+        stage.conductor.say("said", None)
+        await page.see("completed", ".head")
+        second = await stage.put("second")
+        await page.until("document.querySelectorAll('.list tbody tr').length === 2")
+        await page.press("Escape")
+        await page.press("Escape")
+        await page.until("location.hash === '#/tasks'")
+        await page.press("j")
+        await page.until(f"location.hash.includes('{second['id']}')")
+        await page.see("Which color?", ".timeline")
+        await page.press("j")
+        await page.see("said", ".timeline")
+        await page.press("k")
+        await page.see("Which color?", ".timeline")
+        for key, text in (("3", "It waits for a message"), ("5", "Event"), ("1", "Which color?")):
+            await page.press(key)
+            await page.see(text, ".panel")
+        await page.run("document.querySelector('[role=tab][aria-selected=true]').focus()")
+        await page.press("ArrowRight")
+        await page.until("document.activeElement.innerText.startsWith('Artifacts')")
+        await page.see("No artifacts", ".panel")
+        await page.press("n")
+        await page.until(f"{focus} === 'message'")
+        await page.command("Input.insertText", text="blue")
+        await page.press("Enter", ctrl=True)
+        await page.see("completed", ".head")
+        await page.press("Escape")
+        await page.press("/")
+        await page.until(f"{focus} === 'find'")
+        await page.command("Input.insertText", text=second["id"])
+        await page.press("Enter")
+        await page.see("You said blue.", ".detail")
+
+
+async def test_shortcuts_of_one_key_can_be_turned_off(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await page.see("No tasks yet", ".list")
+        await page.press("?")
+        await page.click("dialog[open] label", "Shortcuts of one key")
+        await page.press("Escape")
+        await page.until("!document.querySelector('dialog[open]')")
+        await page.press("a")
+        await page.press("?")
+        assert await page.run("[location.hash, document.querySelector('dialog[open]')]") == ["", None]
+        await page.reload()
+        await page.press("a")
+        await page.see("No tasks yet", ".list")
+        assert await page.run("location.hash") == ""
