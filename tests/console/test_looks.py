@@ -150,7 +150,7 @@ async def test_all_of_it_is_done_by_keyboard(browser: str, tmp_path: Path) -> No
         await page.until("document.querySelectorAll('.list tbody tr').length === 2")
         await page.press("Escape")
         await page.press("Escape")
-        await page.until("location.hash === '#/tasks'")
+        await page.until("location.hash === '#/tasks' && document.querySelector('.new')")
         await page.press("j")
         await page.until(f"location.hash.includes('{second['id']}')")
         await page.see("Which color?", ".timeline")

@@ -1,0 +1,128 @@
+"""Takes the console's pictures for docs/ and the README: python -m tests.console.screenshots"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from tests.console.browser import find, launched, opened
+
+from dragoman import Skill, Turn, agent
+from dragoman.app import open_app
+from dragoman.settings import Address, Settings
+
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+MOST: Final = 150_000
+"""Bytes of a picture: they are part of every clone."""
+
+REPORT: Final = (
+    "Invoice 2026-1187 differs from its order in two lines.\n\n",
+    "Line 4: 120 pieces were delivered, 144 are charged. ",
+    "The delivery note of 12 November says 120, too.\n",
+    "Line 7: the price is that of the former contract, 18.40 instead of 17.95.\n",
+)
+
+
+@agent(
+    id="invoices",
+    name="Invoices",
+    description="Compares invoices with orders and delivery notes",
+    default=True,
+    input_modes=("text/plain", "application/pdf"),
+    skills=[Skill(id="check", name="Check", description="Finds what differs", tags=("invoice",))],
+)
+async def invoices(turn: Turn) -> None:
+    if turn.text == "wait":
+        await asyncio.Event().wait()
+    if turn.asked is None:
+        turn.status("Reading 3 pages")
+        await turn.flush()
+        turn.ask("Two orders fit this invoice: 4500018112 and 4500018140. Which one is it?")
+    turn.status("Comparing 9 lines with order 4500018140")
+    for text in REPORT:
+        await turn.chunk(text)
+        await turn.flush()
+    await asyncio.Event().wait()
+
+
+@agent(id="translate", name="Translate", description="Translates texts between 24 languages")
+async def translate(turn: Turn) -> str:
+    if turn.text.startswith("!"):
+        raise ValueError("the glossary cannot be read")
+    return turn.text
+
+
+class _Caller:
+    """Calls the agents as their clients would."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+        self._number = 0
+
+    async def send(self, agent: str, *parts: Any, task: str = "", wait: bool = True) -> str:
+        """The id of the task."""
+        self._number += 1
+        message = {"messageId": f"m-{self._number}", "role": "ROLE_USER", "parts": list(parts), "taskId": task}
+        body = {"message": message, "configuration": {"returnImmediately": not wait}}
+        async with self._http.post(f"/{agent}/message:send", json=body) as answer:
+            return str((await answer.json())["task"]["id"])
+
+
+async def take(browser: str, folder: Path) -> None:
+    """Takes all of them."""
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/pictures.db")
+    async with (
+        open_app(settings, [invoices, translate]) as app,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+        opened(browser) as page,
+    ):
+        caller = _Caller(http)
+        document = {"raw": "JVBERi0xLjQK", "mediaType": "application/pdf", "filename": "invoice-2026-1187.pdf"}
+        for text in ("Guten Morgen", "! Lieferschein", "Mit freundlichen Grüßen"):
+            await caller.send("translate", {"text": text})
+        await caller.send("invoices", {"text": "Check this"}, document)
+        canceled = await caller.send("invoices", {"text": "wait"}, wait=False)
+        async with http.post(f"/invoices/tasks/{canceled}:cancel") as answer:
+            assert answer.status == 200
+        await caller.send("translate", {"text": "Vielen Dank"})
+        await caller.send("invoices", {"text": "wait"}, wait=False)
+        shown = await caller.send("invoices", {"text": "Check this invoice against its order."}, document)
+        await caller.send("invoices", {"text": "4500018140"}, task=shown, wait=False)
+        address = f"http://{app.http}/console#/tasks/invoices/{shown}"
+        await page.view(1280, 760)
+        for name, colors, width, height in (
+            ("console-light", "light", 1280, 760),
+            ("console-dark", "dark", 1280, 760),
+            ("console-phone", "light", 380, 760),
+        ):
+            await page.prefer(colors)
+            await page.view(width, height)
+            await page.go("about:blank")
+            await page.go(address)
+            await page.see("17.95", ".timeline")
+            await page.until("document.querySelectorAll('.timeline > [data-kind=user]').length === 2")
+            await page.until("document.querySelectorAll('.list tbody tr').length === 8")
+            await page.run("document.getAnimations().forEach(one => one.cancel())")
+            picture = await page.picture()
+            assert len(picture) <= MOST, f"{name} has {len(picture)} bytes"
+            (DOCS / f"{name}.png").write_bytes(picture)
+            print(f"docs/{name}.png, {len(picture)} bytes")
+
+
+def main() -> int:
+    """Takes all of them, with a browser of their own."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        profile = Path(folder, "profile")
+        profile.mkdir()
+        with launched(find(), profile) as browser:
+            asyncio.run(take(browser, Path(folder)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
