@@ -9,10 +9,12 @@ from typing import Any
 import grpc
 from pydantic import SecretStr
 from tests.console.served import PNG, staged
+from tests.runtime.receiver import answered
 
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
+DOWN = "https://down.example/hook"
 TIMELINE = (
     "[...document.querySelectorAll('.timeline > li')]"
     ".map(line => [line.dataset.kind, line.querySelector('.what').innerText])"
@@ -258,15 +260,36 @@ async def test_who_has_to_show_credentials_is_asked_for_them_once(browser: str, 
         await page.see("ann", ".execution")
 
 
-async def test_how_a_task_is_run_is_explained(browser: str, tmp_path: Path) -> None:
-    async with staged(browser, tmp_path) as stage:
+async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, slots=1) as stage:
         page = stage.page
-        await stage.send("go on")
+        asked = await stage.put("paint", configuration={"taskPushNotificationConfig": {"url": DOWN}})
+        stage.receivers.answer(DOWN, then=answered(503))
+        # Somebody works on it.
+        busy = await stage.send("go on")
         await page.click("[data-tab=execution]")
         await page.see("Its agent works on it.", ".next")
         facts = "document.querySelector('.execution .facts').innerText.replace(/\\s+/g, ' ')"
         for fact in ("attempt 1 of 1", "this server", "unread messages 0", "made in A2A 1.0", "principal anonymous"):
             await page.until(f"{facts}.includes('{fact}')")
+        # The queue is full.
+        await stage.send("wait for that")
+        await page.click("[data-tab=execution]")
+        await page.see("It waits for a free slot here; all are taken.", ".next")
+        # Its caller has to say something, and its receiver is down.
+        await stage.to(f"#/tasks/curious/{asked['id']}?tab=execution")
+        await page.see("It waits for a message of its caller.", ".next")
+        spoken = {"messageId": "m-red", "role": "ROLE_USER", "taskId": asked["id"], "parts": [{"text": "red"}]}
+        body = {"message": spoken, "configuration": {"returnImmediately": True}}
+        async with stage.http.post("/curious/message:send", json=body) as answer:
+            assert answer.status == 200
+        await page.click("[data-tab=pushes]")
+        await page.see("HTTP 503", ".pushes table")
+        for fact in ("failing for", "next try", "failed tries of the next event"):
+            await page.see(fact, ".pushes .facts")
+        # It has ended.
+        await stage.to(f"#/tasks/dictation/{busy}?tab=execution")
+        await page.see("Its agent works on it.", ".next")
         stage.conductor.say(None)
         await page.see("Nothing: it has ended.", ".next")
 
