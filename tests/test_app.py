@@ -15,12 +15,13 @@ import aiohttp
 import pytest
 
 from dragoman import Turn, agent
-from dragoman.app import App, guard, open_app, openapi_files
+from dragoman.app import App, open_app, openapi_files
 from dragoman.client import Client, ClientError, message
 from dragoman.core import states
 from dragoman.foundation import StartError
 from dragoman.loading import LoadError
 from dragoman.lock import hold
+from dragoman.outward import guard
 from dragoman.ports import Forbidden
 from dragoman.settings import Settings, SettingsError
 

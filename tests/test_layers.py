@@ -35,7 +35,9 @@ ADAPTERS: Final = 3
 
 NAMES_ADAPTERS: Final = {
     "app",
+    "cast",
     "foundation",
+    "outward",
     "offline",
     "hosting",
     "loading",

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.agents.dialled.switchboard import Switchboard
-from dragoman.agents.upstream.directory import Directory, Unusable, with_token
-from dragoman.agents.upstream.reading import Means
-from dragoman.agents.upstream.road import BOUNDS
+from dragoman.agents.upstream.directory import Directory
 from dragoman.bindings import grpc, health, http, metrics
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.letters import PushLetters
@@ -26,23 +24,21 @@ from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.bindings.tally import Tally
 from dragoman.card_file import CardFile, open_card_file
-from dragoman.core import targets
-from dragoman.core.addresses import Reach
+from dragoman.cast import open_cast
 from dragoman.core.card import AgentSpec
 from dragoman.core.enforced import enforced
 from dragoman.core.errors import Unavailable
 from dragoman.core.identity import Doorway
 from dragoman.foundation import StartError, check_role, open_bus, open_store, open_tls, trouble
-from dragoman.hosting import Hosting, open_executors
 from dragoman.loading import load_agents
 from dragoman.observing import Numbers, begin_tracing
-from dragoman.ports import Agent, Authenticator, Outbound, Store, Vault
+from dragoman.outward import guard
+from dragoman.ports import Agent, Authenticator, Outbound
 from dragoman.runtime import Auditing, Coalesce, Limits, Pushing, Runtime, open_runtime
 from dragoman.runtime.keyring import Keyring
 from dragoman.security.card_signing import CardSigner
 from dragoman.security.certificates import CertificateFiles
 from dragoman.security.opening import open_security
-from dragoman.security.outbound import PER_HOST, Guard
 from dragoman.security.signing import LetterSigner
 from dragoman.security.signing_keys import SigningKeys
 from dragoman.security.vault import BadKeys, open_vault
@@ -146,23 +142,14 @@ async def open_app(
             vault = open_vault(settings.secrets_keys)
         except BadKeys as error:
             raise SettingsError(f"--secrets-keys: {error}") from error
-        hosted = await stack.enter_async_context(open_executors(hosting(settings), settings.message_bytes))
-        own = [*agents, *hosted.agents]
-        if len({agent.spec.id for agent in own}) < len(own):
-            raise SettingsError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
-        directory = await _directory(stack, store, settings, vault, own)
-        own += directory.agents
-        switchboard = await _switchboard(store, settings, own)
-        agents = [*own, *switchboard.agents]
-        root = settings.root or (switchboard.eldest if settings.workers_only and not own else "")
-        _check_names(settings, agents)
+        cast = await open_cast(stack, store, settings, vault, agents)
         bus = await open_bus(stack, settings, store.epoch)
         certificates, holders = open_tls(stack, settings)
         if outbound is None:
             outbound = guard(settings)
             stack.push_async_callback(outbound.close)
         doorway = Doorway(settings.asks, frozenset(settings.public_agents))
-        if absent := doorway.public - {agent.spec.id for agent in agents} - {"*"}:
+        if absent := doorway.public - cast.ids - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         home, listening = "", asyncio.Event()
         signing = SigningKeys(store.papers, store.secret("letters"), vault, clock=milliseconds)
@@ -173,10 +160,10 @@ async def open_app(
                 open_runtime(
                     store,
                     bus,
-                    agents,
-                    root=root,
+                    cast.agents,
+                    root=cast.root,
                     alone=lock is not None,
-                    vacant=settings.workers_only and not own,
+                    vacant=cast.is_empty,
                     limits=Limits(
                         message_bytes=settings.message_bytes,
                         blocking_wait=settings.blocking_wait,
@@ -201,8 +188,6 @@ async def open_app(
             raise SettingsError(f"--root: {error}") from error
         except Unavailable as error:  # the store can be opened, but takes nothing
             raise trouble(settings.store_name, error.__cause__ or error) from error
-        runtime.enlisting.reserve(agent.spec.id for agent in hosted.agents)
-        hosted.tell(runtime.enlisting.changed)
         auditor = runtime.auditor
         draining, tally = asyncio.Event(), Tally(tracer)
         refusals = Refusals(audit=auditor.refused if auditor else None)
@@ -221,9 +206,7 @@ async def open_app(
                 draining=draining,
                 trouble=lambda: bus.trouble,
             )
-            switchboard.serve(runtime.enlisting)
-            directory.serve(runtime.enlisting)
-            _keep_up(stack, switchboard, directory)
+            cast.serve(stack, runtime.enlisting, alone=False)
             at = await _listen(stack, "--http", settings.http, health.serve(vitals))
             yield App(
                 at,
@@ -232,8 +215,8 @@ async def open_app(
                 settings.store_name,
                 runtime,
                 draining,
-                switchboard,
-                directory,
+                cast.switchboard,
+                cast.directory,
                 certificates,
                 metrics=at_metrics,
             )
@@ -270,10 +253,7 @@ async def open_app(
             await _keep_signed(stack, signing, cards)
         card_file = open_card_file(stack, settings.card_file, cards.lay_over)
         runtime.enlisting.show(cards.show, cards.hide)
-        switchboard.serve(runtime.enlisting)
-        directory.serve(runtime.enlisting)
-        if lock is None:  # others may serve the store, and have workers
-            _keep_up(stack, switchboard, directory)
+        cast.serve(stack, runtime.enlisting, alone=lock is not None)
         store.blobs.served_at(lambda: home or cards.url(None))
         over_grpc = Options(
             host=settings.grpc.host,
@@ -306,6 +286,7 @@ async def open_app(
             private_pages=settings.private_pages,
             refusals=refusals,
             tally=tally,
+            auditor=auditor,
             cors=settings.cors,
             draining=draining,
             keepalive=settings.keepalive,
@@ -328,12 +309,12 @@ async def open_app(
                 runtime.upkeep,
                 keyring,
                 runtime.redelivery,
-                switchboard,
+                cast.switchboard,
                 signing,
-                directory,
+                cast.directory,
             ),
         )
-        operated = Operated(runtime.explainer, runtime.upkeep, runtime.redelivery, switchboard)
+        operated = Operated(runtime.explainer, runtime.upkeep, runtime.redelivery, cast.switchboard)
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http, operated))
         home = cards.url(None)  # also in the last words, when nothing listens any more
         listening.set()
@@ -347,52 +328,12 @@ async def open_app(
             settings.store_name,
             runtime,
             draining,
-            switchboard,
-            directory,
+            cast.switchboard,
+            cast.directory,
             certificates,
             card_file,
             at_metrics,
         )
-
-
-def hosting(settings: Settings) -> Hosting:
-    """The executors that the settings name. One that is to run nothing here is started for what it says of itself."""
-    turns = 0 if settings.role == "server" else settings.executor_turns
-    return Hosting(settings.executor, settings.executor_python, turns, settings.executor_retries)
-
-
-async def _switchboard(store: Store, settings: Settings, agents: Sequence[Agent]) -> Switchboard:
-    """Where workers connect, with the agents that they had earlier, but for those that are the app's own now."""
-    own = {agent.spec.id for agent in agents}
-    known = [entry for entry in await store.roster.list() if entry.agent not in own]
-    return Switchboard(store.roster, known, clock=milliseconds, frame_bytes=settings.message_bytes)
-
-
-async def _directory(
-    stack: AsyncExitStack, store: Store, settings: Settings, vault: Vault, agents: Sequence[Agent]
-) -> Directory:
-    """The agents upstream. Raises SettingsError, StartError."""
-    bounds = replace(BOUNDS, answer=settings.upstream_bytes, silence=settings.upstream_silence)
-    outlet = guard(settings, per_host=0)
-    stack.push_async_callback(outlet.close)
-    means = Means(outlet, settings.outbound_ca, bounds)
-    directory = Directory(means, store.upstreams, vault, clock=milliseconds)
-    stack.push_async_callback(directory.close)
-    try:
-        await directory.begin([with_token(one) for one in settings.upstream], [agent.spec.id for agent in agents])
-    except OSError as error:
-        raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise SettingsError(f"--upstream: token_file: {error}") from error
-    except Unusable as error:
-        raise StartError(f"--upstream: {error}") from error
-    return directory
-
-
-def _keep_up(stack: AsyncExitStack, switchboard: Switchboard, directory: Directory) -> None:
-    """Knows the agents of workers at other servers on the same store, and those upstream, until the stack is left."""
-    for what, looking in (("roster of workers", switchboard.keep_up()), ("agents upstream", directory.keep_up())):
-        stack.callback(asyncio.create_task(looking, name=what).cancel)
 
 
 async def _keep_signed(stack: AsyncExitStack, signing: SigningKeys, cards: Cards) -> None:
@@ -401,27 +342,6 @@ async def _keep_signed(stack: AsyncExitStack, signing: SigningKeys, cards: Cards
     signing.changed.append(cards.forget)
     watching = asyncio.create_task(signing.watch(), name="signing keys")
     stack.callback(watching.cancel)
-
-
-def _check_names(settings: Settings, agents: Sequence[Agent]) -> None:
-    """Raises SettingsError for a word on an agent that is not served: it would hold for nobody, without a sound."""
-    known = {agent.spec.id for agent in agents}
-    for name, said in (("isolation", settings.isolation.particular), ("agent_limits", settings.agent_limits)):
-        if unknown := sorted(set(said) - known):
-            raise SettingsError(f'{name}: no agent "{unknown[0]}" here; there are {", ".join(sorted(known))}')
-
-
-def guard(settings: Settings, *, per_host: int = PER_HOST) -> Guard:
-    """The one way out of this process. Raises SettingsError."""
-    rules = targets.Rules(
-        Reach(settings.outbound_allow, loopback=settings.is_loopback),
-        https_only=settings.outbound_https_only,
-        ports=settings.outbound_ports,
-    )
-    try:
-        return Guard(rules, ca=settings.outbound_ca, per_host=per_host)
-    except OSError as error:
-        raise SettingsError(f"--outbound-ca: {settings.outbound_ca} holds no certificates in PEM: {error}") from error
 
 
 async def _listen(

@@ -95,8 +95,12 @@ class Asking:
         if door.op is None:
             if path.endswith("/ws"):
                 return await self._over_websocket(path, who)
-            address = path.replace("{file=**}", "").replace("{file}", "swagger-ui.css").replace("{hash}", "0" * 64)
-            async with self.http.get(re.sub(r"\{\w+\}", AGENT_ID, address), headers=who) as answer:
+            task = (await self.names("", who, door.op)).task if "{task_id}" in path else ""
+            address = path.replace("{file=**}", "console.css" if "console" in path else "").replace("{task_id}", task)
+            address = address.replace("{file}", "swagger-ui.css").replace("{hash}", "0" * 64)
+            address = re.sub(r"\{\w+\}", AGENT_ID, address)
+            body: Any = {} if method == "POST" else None
+            async with self.http.request(method, address, json=body, headers=who) as answer:
                 return _BY_STATUS.get(answer.status, SERVED if answer.status == 200 else f"? {answer.status}")
         row, rule = door.what
         tenant = RESOURCE if "projects" in path else ""

@@ -66,6 +66,8 @@ _LINES: Final[dict[str, Answers]] = {
     "GET /docs/{file}": OPEN,
     "GET /.well-known/jwks.json": OPEN,
     "GET /metrics": OPERATORS,
+    "GET /console": OPEN,
+    "GET /console/{file=**}": OPEN,
     "GET /healthz": OPEN,
     "GET /health": OPEN,
     "GET /readyz": OPEN,
@@ -87,7 +89,7 @@ def expected(door: Door, *, private: bool = False) -> Answers:
         return next(answers for op, answers in _OPS if op is door.op)
     if private and door.name in PAGES:
         return OWN
-    if door.name.startswith(f"/{OPS.full_name}/"):
+    if door.name.startswith(f"/{OPS.full_name}/") or " /operations/" in door.name:
         return OPERATORS
     if door.name.startswith(f"/{WORKERS.full_name}/"):
         return WORKERS_ONLY

@@ -26,8 +26,8 @@ class Acting:
     auditor: Auditor | None = None
 
     async def did(self, verb: str, request: Message, answer: Message | None = None) -> None:
-        """Notes what was done, or is about to be told; durable when this returns. No request of an operator's holds a
-        secret, and of the answer there is only an erasure's receipt."""
+        """Notes what was done, or is about to be told; durable when this returns. Of the request there is what the
+        proto does not mark as secret, of the answer only an erasure's receipt."""
         if self.auditor is None or verb in QUIET:
             return
         who = {"principal": self.identity.principal}
@@ -41,7 +41,12 @@ class Acting:
 
 
 def _said(request: Message) -> dict[str, Any]:
-    found: dict[str, Any] = MessageToDict(request, descriptor_pool=_pool.POOL)
+    told = type(request)()
+    told.CopyFrom(request)
+    for field, _ in request.ListFields():
+        if field.GetOptions().debug_redact:
+            told.ClearField(field.name)
+    found: dict[str, Any] = MessageToDict(told, descriptor_pool=_pool.POOL)
     return found
 
 
