@@ -61,6 +61,7 @@ NEEDS_ONLY: Final = {
         "ports",
         "settings",
         "hosting",
+        "checkup",
         "setting_types",
         "tracing",
         "loading",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import agents, audit, keys, push, serve, signing, tasks, upkeep, worker, workers
+from dragoman.cli import agents, audit, doctor, keys, push, serve, signing, tasks, top, upkeep, worker, workers
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -17,6 +17,8 @@ Start a server:  `dragoman serve`  (a playground agent)  or  `dragoman serve age
 Run agents in processes of their own:  `dragoman worker agents.py --server HOST:PORT`
 
 Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `cancel`
+
+See how it is:  `top`,  `doctor`,  `explain`
 
 Look after its store:  `purge`,  `export`,  `backup`,  `restore`
 
@@ -71,6 +73,8 @@ push.register(cli)
 signing.register(cli)
 worker.register(cli)
 workers.register(cli)
+doctor.register(cli)
+top.register(cli)
 
 
 def main() -> None:

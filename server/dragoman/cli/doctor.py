@@ -1,0 +1,75 @@
+"""`doctor`: is everything there that a server needs?
+
+Only the options are here. What is looked at is in `dragoman.checkup`, imported when the command runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dragoman.settings import Settings
+
+FAILED = 1
+USAGE = 2
+
+_SIGNS = {"ok": "ok  ", "warn": "look", "fail": "FAIL"}
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the command."""
+    cli.command("doctor")(doctor)
+
+
+def doctor(
+    app: Annotated[
+        str | None, typer.Argument(metavar="APP", help="As of `serve`. [the playground]", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="PATH", help="Settings in TOML. [dragoman.toml, if there is one]"),
+    ] = None,
+    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="As of `serve`.")] = None,
+    http: Annotated[str | None, typer.Option("--http", metavar="HOST:PORT", help="As of `serve`.")] = None,
+    grpc: Annotated[str | None, typer.Option("--grpc", metavar="HOST:PORT", help="As of `serve`.")] = None,
+    json: Annotated[bool, typer.Option("--json", metavar=" ", help="One JSON object a line.")] = False,
+) -> None:
+    """Look at everything that a server needs: agents, ports, certificate, store, clock, keys, tasks, bus, card.
+
+    The settings are those that `serve` would have here: variables and `dragoman.toml` count. Each line says how it is,
+    and what to do where it is not well. Tasks are read only while no server holds their store.
+
+    **Example**: `dragoman doctor agents.py --store sqlite:////var/lib/dragoman/tasks.db`
+
+    **Exit codes**: 0 nothing fails; 1 something does; 2 the settings cannot be used.
+    """
+    from dragoman.settings import SettingsError, load
+
+    said = {"app": app, "config": config, "store": store, "http": http, "grpc": grpc}
+    try:
+        settings = load(said)
+    except SettingsError as error:
+        typer.echo(f"{_SIGNS['fail']}  settings     {error}")
+        raise typer.Exit(USAGE) from error
+    raise typer.Exit(asyncio.run(_look(settings, json)))
+
+
+async def _look(settings: Settings, json: bool) -> int:
+    import orjson
+
+    from dragoman.checkup import checkup
+
+    failed = 0
+    async for finding in checkup(settings):
+        failed += finding.level == "fail"
+        if json:
+            typer.echo(orjson.dumps(finding._asdict()).decode())
+            continue
+        typer.echo(f"{_SIGNS[finding.level]}  {finding.what:<12} {finding.found}")
+        if finding.do:
+            typer.echo(f"      {'':<12} -> {finding.do}")
+    return FAILED if failed else 0

@@ -1,0 +1,109 @@
+"""`dragoman doctor`: each thing that a server needs, made wrong once, is found and comes with what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.certificates import Authority, write
+from tests.telemetry.test_metrics import serving
+from typer.testing import CliRunner
+
+from dragoman.checkup import Finding, checkup
+from dragoman.cli import cli
+from dragoman.client import Client, message
+from dragoman.lock import hold
+from dragoman.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+async def found(**said: object) -> dict[str, Finding]:
+    places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+    settings = Settings.model_validate({**places, **said})
+    return {finding.what: finding async for finding in checkup(settings)}
+
+
+async def test_a_store_with_tasks_is_well(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app, Client(str(app.grpc)) as client:
+        await client.send(message("hello"))
+        await client.send(message("ask"))
+    findings = await found(store=f"sqlite:///{tmp_path}/tasks.db")
+    assert {finding.level for finding in findings.values()} <= {"ok", "warn"}
+    assert findings["tasks"].found == "2 can be read"
+    assert findings["clock"].level == findings["--http"].level == findings["agents"].level == "ok"
+    assert "2 tasks" in findings["store"].found
+
+
+async def test_tasks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app, Client(str(app.grpc)) as client:
+        good, bad, short = [(await client.send(message("hello"))).task.id for _ in range(3)]
+    with sqlite3.connect(tmp_path / "tasks.db") as store:
+        store.execute(
+            "UPDATE log SET data = x'05ffffffffff' WHERE task = (SELECT task FROM tasks WHERE id = ?)", (bad,)
+        )
+        store.execute("DELETE FROM log WHERE first > 1 AND task = (SELECT task FROM tasks WHERE id = ?)", (short,))
+    store.close()
+    tasks = (await found(store=f"sqlite:///{tmp_path}/tasks.db"))["tasks"]
+    assert (tasks.level, tasks.found.partition(":")[0]) == ("fail", "2 of 3 cannot be read")
+    assert bad in tasks.found
+    assert f"{short} (its log ends at 1 of 3)" in tasks.found
+    assert good not in tasks.found
+    assert "dragoman purge" in tasks.do
+
+
+async def test_what_a_start_would_stumble_over_is_found(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (tmp_path / "wrong.py").write_text("import nothing_like_it\n")
+        findings = await found(
+            app="wrong.py", http=f"127.0.0.1:{port}", store=f"sqlite:///{tmp_path}/none/t.db", otlp="http://127.0.0.1:1"
+        )
+    assert findings["agents"].level == findings["--http"].level == findings["disk"].level == "fail"
+    assert findings["traces"].level == "warn"
+    assert all(findings[name].do for name in ("agents", "--http", "disk", "traces"))
+    (tmp_path / "broken.db").write_bytes(b"no database at all, and long enough to be read as one" * 100)
+    assert (await found(store=f"sqlite:///{tmp_path}/broken.db"))["store"].level == "fail"
+
+
+async def test_a_store_without_keys_lets_nobody_in(tmp_path: Path) -> None:
+    async with serving(tmp_path):
+        pass
+    keys = (await found(store=f"sqlite:///{tmp_path}/tasks.db", api_keys=True))["keys"]
+    assert (keys.level, "keys create" in keys.do) == ("fail", True)
+
+
+async def test_a_certificate_is_looked_at(tmp_path: Path) -> None:
+    pair = write(tmp_path, Authority(tmp_path).issue())
+    findings = await found(tls_cert=pair[0], tls_key=pair[1])
+    assert findings["certificate"].level in ("ok", "warn")
+    (tmp_path / "other.pem").write_text("nothing")
+    findings = await found(tls_cert=tmp_path / "other.pem", tls_key=pair[1])
+    assert findings["certificate"].level == "fail"
+
+
+def test_a_store_that_a_server_holds_is_left_alone(tmp_path: Path) -> None:
+    with hold(tmp_path / "tasks.db"):
+        done = CliRunner().invoke(
+            cli, ["doctor", "--store", "sqlite:///tasks.db", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+        )
+    assert done.exit_code == 0, done.output
+    assert "tasks.db is in use" in done.stdout
+    assert "-> stop the server to have each task looked at" in done.stdout
+
+
+def test_settings_that_cannot_be_used_are_said() -> None:
+    done = CliRunner().invoke(cli, ["doctor", "--store", "nowhere"])
+    assert done.exit_code == 2
+    assert done.stdout.startswith("FAIL  settings")
