@@ -258,6 +258,7 @@ async def open_app(
         over_grpc = Options(
             host=settings.grpc.host,
             port=settings.grpc.port,
+            channelz=settings.channelz,
             shared=shared,
             message_bytes=settings.message_bytes,
             table=settings.error_table,

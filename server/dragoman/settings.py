@@ -149,6 +149,8 @@ class Settings(BaseSettings):
     """Cards, /agents, /docs, /openapi.json and the list at / are for callers with credentials, too."""
     http: Bind = Address("127.0.0.1", 8080)
     grpc: Bind = Address("127.0.0.1", 50051)
+    channelz: bool = False
+    """Operators see the connections of the gRPC port (grpc.channelz.v1)."""
     metrics: BindOrNot = None
     """Where `/metrics` is for whoever reaches it; none: operators have it on the HTTP port."""
     tls_cert: Path | None = None

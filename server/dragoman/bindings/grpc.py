@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[i
 
 from dragoman.bindings import (
     callers,
+    channelz,
     extensions,
     forms,
     grpc_health,
@@ -99,6 +100,7 @@ async def serve(
             ("grpc.keepalive_timeout_ms", 20_000),
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.enable_channelz", int(options.channelz)),
             *grpc_port.limits(options),
         )
     )
@@ -127,6 +129,9 @@ async def serve(
         server.add_generic_rpc_handlers((dialling.handler(switchboard, options, refuse, streams),))
         server.add_generic_rpc_handlers((ops_workers.handler(switchboard, operations.check_here, refuse),))
         names.append(dialling.SERVICE.full_name)
+    if options.channelz:
+        server.add_generic_rpc_handlers((channelz.handler(operations.check_here, refuse),))
+        names.append(channelz.SERVICE.full_name)
     told = await _add_health(server, names)
     address = str(Bound(options.host, options.port))
     try:
@@ -156,7 +161,7 @@ async def _add_health(server: grpc.aio.Server, names: list[str]) -> grpc_health.
     for name in (*names, grpc_health.NAME):
         await told.set(name, health_pb2.HealthCheckResponse.SERVING)
     # Our packages live in a pool of their own; a reflection client needs one that has everything it is shown.
-    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR, channelz.FILE):
         _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
     reflection.enable_server_reflection((*names, grpc_health.NAME, reflection.SERVICE_NAME), server, pool=_pool.POOL)
     return told

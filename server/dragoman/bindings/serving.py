@@ -92,6 +92,8 @@ class Options:
     """Cards, the catalogue, the description and its page are only for callers who show who they are."""
     refusals: Refusals = field(default_factory=Refusals)
     """Who tells the log of those who were refused."""
+    channelz: bool = False
+    """Shows operators the connections of the gRPC port."""
     tally: Tally = field(default_factory=Tally)
     """Who counts requests."""
     auditor: Auditor | None = None

@@ -28,6 +28,7 @@ OPTIONS: Final[Mapping[str, tuple[Option, ...]]] = {
     "": (
         Option("http", "HOST:PORT", "REST and the card. [127.0.0.1:8080; port 0: any]"),
         Option("grpc", "HOST:PORT", "gRPC. [127.0.0.1:50051]"),
+        Option("channelz", "", "Show operators the gRPC port's connections (grpc.channelz.v1).", bool),
         Option("metrics", "HOST:PORT", "Metrics for whoever reaches this. [for operators, with REST]"),
         Option(
             "store", "URL", "Where tasks are kept: sqlite:///PATH, postgresql://USER@HOST/DB. [sqlite:///dragoman.db]"
