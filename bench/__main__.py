@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bench import document, hooked, machine, memory, replicas, report, rounds, size, stored
+from bench import document, hooked, machine, memory, replicas, report, rounds, size, stored, watched
 from bench.loader import Loader
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
-from bench.sections import HOOKED, LIST, MEMORY, REPLICAS, SIZE, chosen
+from bench.sections import HOOKED, LIST, MEMORY, REPLICAS, SIZE, WATCHED, chosen
 from bench.servers import CONTESTANTS, KEPT, LOAD_CORE, OURS, pin
 from tools.environments import NotMade
 
@@ -98,6 +98,8 @@ def measure(asked: argparse.Namespace) -> tuple[Writer, bool]:
                 hooked.measure(run)
             if REPLICAS in asked.alone:
                 replicas.measure(run)
+            if WATCHED in asked.alone:
+                watched.measure(run)
         except KeyboardInterrupt:
             run.say("interrupted; what was measured is kept")
             return writer, False

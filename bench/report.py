@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from bench import replicas
+from bench import replicas, watched
 from bench.answers import EVENTS
 from bench.goals import goals
 from bench.hooked import CASES, NONE, STREAMS
 from bench.rows import Key, Rows
-from bench.sections import DISK, HOOKED, LIST, MEMORY, SIZE, START, TIMED, Section
+from bench.sections import DISK, HOOKED, LIST, MEMORY, SIZE, START, TIMED, WATCHED, Section
 from bench.servers import CONTESTANTS, OURS
 from bench.spread import figure
 from bench.stored import STATES
@@ -31,6 +31,7 @@ def text(rows: Rows) -> str:
     parts += [section_table(rows, section) for section in TIMED]
     parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), hooked_table(rows)]
     parts.append(replicas_table(rows))
+    parts.append(watched_table(rows))
     parts.append(remarks(rows))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -170,6 +171,19 @@ def replicas_table(rows: Rows) -> str:
     found = [replicas.lines(kind, rows.spread) for kind in replicas.KINDS]
     tables = "\n\n".join(table(lines) for lines in found if lines)
     return f"### Servers on one PostgreSQL and one NATS, over gRPC\n\n{tables}" if tables else ""
+
+
+def watched_table(rows: Rows) -> str:
+    """Sends on servers that are looked at, beside those on one that is not."""
+    lines: list[tuple[str, ...]] = [("", "req/s", "against nobody", "server's CPU, µs", "against nobody")]
+    for binding in watched.BINDINGS:
+        none = Key(WATCHED, watched.case(binding, watched.OFF), OURS)
+        for looked in watched.CASES:
+            key = Key(WATCHED, watched.case(binding, looked), OURS)
+            if key in rows:
+                rate, cost = rows.ratio(key, none), rows.ratio(key, none, "cpu")
+                lines.append((key.case, *map(_cell, (rows.spread(key), rate, rows.spread(key, "cpu"), cost))))
+    return f"### What telemetry costs a blocking send, {watched.CALLERS} callers\n\n{table(lines)}" if lines[1:] else ""
 
 
 def remarks(rows: Rows) -> str:

@@ -65,9 +65,10 @@ SIZE: Final = "size"
 MEMORY: Final = "memory"
 HOOKED: Final = "push"
 REPLICAS: Final = "replicas"
+WATCHED: Final = "telemetry"
 START: Final = "start"
 DISK: Final = "disk"
-ALONE: Final = (LIST, SIZE, MEMORY, HOOKED, REPLICAS)
+ALONE: Final = (LIST, SIZE, MEMORY, HOOKED, REPLICAS, WATCHED)
 """What is measured after the rounds."""
 
 
