@@ -39,3 +39,8 @@ async def talk(turn: Turn) -> None:
 @agent(description="Asks, and waits for the answer.")
 async def ask(turn: Turn) -> str:
     turn.ask(TEXT)
+
+
+@agent(description="Works until it is canceled.")
+async def hold(turn: Turn) -> None:
+    await asyncio.Event().wait()

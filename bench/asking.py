@@ -15,7 +15,7 @@ import orjson
 from bench.answers import TEXT
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-AGENTS: Final = frozenset({"chunks", "ticks", "talk", "ask"})
+AGENTS: Final = frozenset({"chunks", "ticks", "talk", "ask", "hold"})
 """Commands that are agents of their own where a server has several; everything else goes to the one that echoes."""
 
 HEADERS: Final = {"A2A-Version": "1.0"}

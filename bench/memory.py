@@ -1,4 +1,5 @@
-"""Memory of a server: at rest, for each finished task, each waiting task and each stream that nothing comes on.
+"""Memory of a server: at rest, for each finished task, each waiting task, each stream that nothing comes on, and each
+turn that runs.
 
 Resident memory before and after so many of each, in a fresh server that has done something already: what it takes
 once is not counted as what it takes each time. Streams follow as many tasks, and share five connections.
@@ -45,16 +46,17 @@ class Counts:
     waiting: int
     streams: int
     settle: float = SETTLE
+    running: int = 0
 
 
 FULL: Final = {
-    OURS: Counts(20_000, 20_000, 10_000, 2_000),
+    OURS: Counts(20_000, 20_000, 10_000, 2_000, running=900),
     "a2a-sdk memory": Counts(500, 3_000, 1_000, 200),
     "a2a-sdk SQLite": Counts(100, 300, 300, 100),
     "fasta2a": Counts(1_000, 10_000, 3_000, 0),  # it ends the stream of a task that waits
 }
-SHORT: Final = {OURS: Counts(50, 100, 50, 20, SETTLE_SHORT)}
-CASES: Final = ("idle server", "finished task", "waiting task", "idle stream", "all of it")
+SHORT: Final = {OURS: Counts(50, 100, 50, 20, SETTLE_SHORT, running=20)}
+CASES: Final = ("idle server", "finished task", "waiting task", "idle stream", "all of it", "running turn")
 
 
 def measure(run: Run) -> None:
@@ -98,6 +100,9 @@ async def _held_by(server: Running, binding: str, counts: Counts) -> dict[str, f
         found["all of it"] = together
         if any(stream.done() for stream in following):
             raise Wrong("a stream ended though its task waits")
+        if counts.running:
+            await _many(lines, form, "hold", counts.running, wait=False)
+            found["running turn"] = (await _held(server, counts.settle) - together) / counts.running
         for line in lines:
             line.close()
         await asyncio.gather(*following, return_exceptions=True)
@@ -109,9 +114,9 @@ async def _held(server: Running, settle: float) -> float:
     return float(resident(server.pid))
 
 
-async def _many(lines: list[Line], form: Form, text: str, count: int) -> list[str]:
+async def _many(lines: list[Line], form: Form, text: str, count: int, *, wait: bool = True) -> list[str]:
     """Sends so many and gives their tasks' ids."""
-    wire = form.send(text)
+    wire = form.send(text, wait=wait)
     left = iter(range(count))
     tasks: list[str] = []
 

@@ -186,7 +186,8 @@ class Spent:
         (row,) = await postgres.execute(
             cluster.postgres.url(),
             "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS commits,"
-            " pg_current_wal_lsn() - '0/0'::pg_lsn AS wal",
+            " pg_current_wal_lsn() - '0/0'::pg_lsn AS wal,"
+            " pg_database_size(current_database()) AS stored",
         )
         to_database, from_database = exchanged(cluster.postgres.port)
         to_bus, from_bus = exchanged(cluster.nats.port)
@@ -199,6 +200,7 @@ class Spent:
                 "nats": cpu(cluster.nats.pid) * 1e6,
                 "commits": float(row["commits"]),
                 "wal": float(row["wal"]),
+                "stored": float(row["stored"]),
                 "to_postgres": to_database,
                 "from_postgres": from_database,
                 "to_nats": to_bus,
@@ -222,6 +224,7 @@ FIGURES: Final[dict[str, str]] = {
     "nats": "CPU of NATS, µs",
     "commits": "commits",
     "wal": "bytes of PostgreSQL's log",
+    "stored": "bytes that the database grew by",
     "to_postgres": "bytes to PostgreSQL",
     "from_postgres": "bytes from PostgreSQL",
     "to_nats": "bytes to NATS",
