@@ -34,6 +34,8 @@ from bench.spent import children, cpu
 from tools.environments import ROOT
 
 CALLERS: Final = 16
+"""For each server: so what commits together does not depend on how many servers there are."""
+
 WARM_UP: Final = 1.0
 LEAST: Final = 2.0
 LEAST_SHORT: Final = 0.2
@@ -148,7 +150,7 @@ async def _costs(
         "send": lambda line: sending(line, form, meter),
         "stream": lambda line: streaming(line, form.stream(f"chunks {EVENTS}"), meter),
     }
-    callers = range(CALLERS if kind != IDLE else 0)
+    callers = range(CALLERS * shape.servers if kind != IDLE else 0)
     lines = [await connect("grpc", targets[number % len(targets)], form) for number in callers]
     calling = [asyncio.create_task(_call(make[kind](line), meter)) for line in lines]
     clock = asyncio.get_running_loop().time
