@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Final
@@ -147,6 +147,8 @@ class Sampled(Entry):
     slots: int
     elsewhere: int = 0
     """Tasks that wait for workers."""
+    such: list[str] = field(default_factory=list)
+    """Some of those that run or wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

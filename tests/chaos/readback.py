@@ -27,6 +27,7 @@ ALL = 1_000_000
 CLAIMED_ELSEWHERE = "SELECT task FROM tasks WHERE session > 0 AND session != (SELECT max(session) FROM sessions)"
 STUCK = "SELECT task FROM tasks WHERE state = ? AND session = 0 AND NOT ready"
 UNPUSHED = "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE p.state = 0 AND p.delivered < t.last"
+SUCH = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 COUNTS = "SELECT coalesce(sum(ready), 0), coalesce(sum(session > 0), 0) FROM tasks"
 
 
@@ -106,6 +107,7 @@ def sample(path: Path, *, at: float, up: float, slots: int) -> Sampled:
             waiting=waiting,
             running=running,
             slots=slots,
+            such=_ids(connection.execute(SUCH)),
         )
 
 

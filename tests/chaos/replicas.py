@@ -55,6 +55,7 @@ _ORPHANS: Final = f"""
 SELECT task FROM tasks WHERE session > 0 AND session NOT IN (SELECT session FROM sessions WHERE expires > {_NOW} - $1)
 """
 _STUCK: Final = "SELECT task FROM tasks WHERE state = $1 AND session = 0 AND NOT ready"
+_SUCH: Final = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 _UNPUSHED: Final = (
     "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE p.state = 0 AND p.delivered < t.last"
 )
@@ -284,6 +285,7 @@ class Replicas:
             try:
                 waiting, running, elsewhere = await connection.fetchrow(_COUNTS, NEAR)
                 orphans = await connection.fetch(_ORPHANS, round((GRACE - LEASE) * 1000))
+                such = await connection.fetch(_SUCH)
                 stuck = await connection.fetch(_STUCK, states.SUBMITTED)
             finally:
                 await connection.close()
@@ -292,6 +294,7 @@ class Replicas:
         return Sampled(
             at=at, up=round(up, 1), orphans=[id_of(row[0]) for row in orphans], stuck=[id_of(row[0]) for row in stuck],
             waiting=waiting, running=running, slots=SLOTS, elsewhere=elsewhere,
+            such=[id_of(row[0]) for row in such],
         )  # fmt: skip
 
     async def unpushed(self) -> int:

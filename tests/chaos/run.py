@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
@@ -94,15 +94,15 @@ async def offers_keys(stage: Stage) -> bool:
     return len({task.id for task in tasks if task is not None}) == 1
 
 
-async def quiet(stage: Stage, seconds: float) -> bool:
-    """Waits until nothing runs or waits, by looking into the store; False when that took too long."""
+async def quiet(stage: Stage, seconds: float) -> Sequence[str]:
+    """Waits until nothing runs or waits, by looking into the store; gives some of what does when that takes too long."""
     deadline = time.monotonic() + seconds
     while True:
         found = await look(stage)
         if found is not None and not (found.running or found.waiting or found.elsewhere):
-            return True
+            return ()
         if time.monotonic() > deadline:
-            return False
+            return found.such if found else ("?",)
         await asyncio.sleep(0.25)
 
 
@@ -143,14 +143,14 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
         for customer in customers:
             if customer.done():
                 customer.result()
-        if not await quiet(stage, GRACE + 15):
-            problems.append(f"{GRACE + 15:g} s after the last blow, tasks still run or wait")
+        if such := await quiet(stage, GRACE + 15):
+            problems.append(f"{GRACE + 15:g} s after the last blow, tasks still run or wait: {', '.join(such)}")
         say(f"{stage.now:3.0f} s, nothing runs any more")
         # Once more, with nothing running: what asks is still there afterwards, and can be answered.
         await stage.victim.restart(stage)
         await answer_the_left(stage)
-        if not await quiet(stage, GRACE):
-            problems.append(f"{GRACE:g} s after they were answered, tasks still run or wait")
+        if such := await quiet(stage, GRACE):
+            problems.append(f"{GRACE:g} s after they were answered, tasks still run or wait: {', '.join(such)}")
     finally:
         for task in (*background, *customers):
             task.cancel()
