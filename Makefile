@@ -102,7 +102,7 @@ chaos: $(ENV) ## kill and freeze a server under load, then judge what everybody 
 	@SOAK_SECONDS=30 python -m tests.chaos.soak
 
 chaos-cluster: $(ENV) ## the same with three servers, two workers, PostgreSQL and NATS, all of which are struck
-	@GRPC_ENABLE_FORK_SUPPORT=0 python -m tests.chaos.run --replicas  # gRPC's handlers break processes that are started
+	@python -m tests.chaos.run --replicas
 
 soak: $(ENV) ## steady load for an hour: do memory, files and handles stay flat? (SOAK_SECONDS=3600)
 	@python -m tests.chaos.soak

@@ -54,6 +54,8 @@ SILENCE: Final = 4.0
 TAIL: Final = 20.0
 """Seconds, of those a run may take, for everything to come to its end."""
 MOST_SHOWN: Final = 30
+FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
+"""Read by gRPC when it is imported. Its handlers at a fork break the child, now and then, before it is PostgreSQL."""
 PATIENCE: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
 """Pushes that fail are tried again soon, so that a run sees much of it."""
 OPTIONS: Final = ("--blocking-wait", "20", *PATIENCE)
@@ -95,7 +97,7 @@ async def offers_keys(stage: Stage) -> bool:
 
 
 async def quiet(stage: Stage, seconds: float) -> Sequence[str]:
-    """Waits until nothing runs or waits, by looking into the store; gives some of what does when that takes too long."""
+    """Waits until nothing runs or waits, by looking into the store; gives some that do when it takes too long."""
     deadline = time.monotonic() + seconds
     while True:
         found = await look(stage)
@@ -231,6 +233,9 @@ async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tup
 def main() -> int:
     """Plays one run."""
     several = "--replicas" in sys.argv[1:]
+    if several and os.environ.get(FORKS) != "0":
+        os.environ[FORKS] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.chaos.run", *sys.argv[1:]])
     if several and (why := missing()):
         say(f"no replicas here: {why}")
         return 0
