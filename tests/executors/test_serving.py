@@ -157,6 +157,17 @@ async def test_it_is_served_beside_an_app(tmp_path: Path) -> None:
         assert server.told["root"] == "echo"
 
 
+async def test_it_is_not_told_what_the_server_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_TOKEN", "a secret of the server")
+    monkeypatch.setenv("DESK_KEY", "a secret of the executor")
+    monkeypatch.chdir(tmp_path)
+    async with (
+        open_app(settings(tmp_path, executor=f"{DESK}:DeskWorker")) as app,
+        Client(str(app.grpc), token="a secret of the server") as client,
+    ):
+        assert texts((await client.send(message("env"))).task) == {"output": "DESK_KEY"}
+
+
 async def test_a_worker_may_host_it(tmp_path: Path) -> None:
     with serving("--workers-only", cwd=tmp_path) as server:
         executor = Path(f"--executor={DESK}:DeskWorker")

@@ -36,6 +36,8 @@ class DeskWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # not the one t
             print("written by the executor", file=sys.stderr)
         if word == "read":
             rest = sys.stdin.read() if sys.stdin else ""
+        if word == "env":
+            rest = " ".join(name for name in sorted(os.environ) if name.startswith(("DRAGOMAN_", "DESK_"))) or "none"
         count = await self.storage.load_context(context) or {"turns": 0}
         await self.storage.update_context(context, {"turns": count["turns"] + 1})
         texts = [{"text": rest or str(count["turns"])}]

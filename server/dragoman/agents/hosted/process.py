@@ -30,6 +30,9 @@ KEPT: Final = 20
 SORRY: Final = "dragoman: error: "
 """What its last line begins with when the target gives no executor."""
 
+OURS: Final = "DRAGOMAN_"
+"""What variables begin with that it is not given: where the store is, and with which password, is not its business."""
+
 STOPPING: Final = 5.0
 """Seconds that it gets to end by itself."""
 
@@ -79,6 +82,7 @@ class GuestProcess:
             limit=8 * frame_bytes + 65536,
             # Ctrl-C at a terminal is for the server alone, which then lets running turns end.
             start_new_session=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith(OURS)},
         )
         return cls(process, agent)
 
