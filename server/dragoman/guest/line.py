@@ -53,12 +53,14 @@ class Line:
 
     def _write(self) -> None:
         alive = b'{"heartbeat":{}}\n'
+        silence = None  # until it has said what it is, for which it may have to import for long
         try:
             while True:
                 try:
-                    data = self._queue.get(timeout=self.heartbeat)
+                    data = self._queue.get(timeout=silence)
                 except queue.Empty:
                     data = alive
+                silence = self.heartbeat
                 if data is None:
                     return
                 self._outgoing.write(data)
