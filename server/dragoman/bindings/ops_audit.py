@@ -13,7 +13,7 @@ from dragoman.core.identity import Identity
 from dragoman.runtime.auditing import Auditor
 from dragoman_pb import _pool
 
-QUIET: Final = frozenset(("ListAgents", "ListWorkers"))
+QUIET: Final = frozenset(("ListAgents", "ListUpstreams", "ListWorkers"))
 """Verbs that tell nothing of anybody's, and that dashboards ask every second."""
 
 
