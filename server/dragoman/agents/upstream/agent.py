@@ -50,7 +50,9 @@ class UpstreamAgent:
         self.extensions = ""
         self.is_removed = False
         self.roads: Sequence[Road] = ()
-        """Its interfaces, the best first; none before its card was read."""
+        """Its interfaces in the order in which to use them; none before its card was read."""
+        self._silent: list[Road] = []
+        """Those of them that did not answer, since one did."""
         self._new_id = new_id
         self.changed: Callable[[], None] = lambda: None
         """Called when it is left alone from now on, and when it answers again."""
@@ -116,15 +118,24 @@ class UpstreamAgent:
 
     def reached(self) -> None:
         """It answered."""
+        self._silent.clear()
         if self.breaker.reached():
             log.info("%s is there again", self.at, extra={"agent": self.spec.id})
             self.changed()
 
     def missed(self, why: str) -> None:
-        """It did not answer."""
-        if self.breaker.missed(why):
-            log.warning("%s is left alone until it answers again: %s", self.at, why, extra={"agent": self.spec.id})
-            self.changed()
+        """It did not answer. Another of its interfaces may: each is tried once before it is left alone."""
+        if not self.breaker.missed(why):
+            return
+        self._silent.append(self.roads[0])
+        if others := [road for road in self.roads if road not in self._silent]:
+            log.info("%s does not answer: %s is tried", self.roads[0].interface, others[0].interface)
+            self.roads = [*others, *self._silent]
+            self.breaker.ajar()
+            return
+        self._silent.clear()
+        log.warning("%s is left alone until it answers again: %s", self.at, why, extra={"agent": self.spec.id})
+        self.changed()
 
     def other_road(self, road: Road) -> bool:
         """Puts an interface last that does not know a call. False when there was no other."""

@@ -16,7 +16,7 @@ from dragoman.agents.upstream import reading
 from dragoman.agents.upstream.agent import UpstreamAgent
 from dragoman.agents.upstream.breaker import Breaker
 from dragoman.agents.upstream.reading import Found, Means
-from dragoman.agents.upstream.road import Away, CallFailed, Nonsense
+from dragoman.agents.upstream.road import Away, CallFailed, Nonsense, Road
 from dragoman.agents.values import NewId
 from dragoman.core.errors import AgentTaken, InvalidParams, Unavailable
 from dragoman.core.upstreams import Upstream, read, written
@@ -51,6 +51,8 @@ class Member:
         self.agent = agent
         self.settings = settings
         self.found: Found | None = None
+        self.roads: Sequence[Road] = ()
+        """The ways there, the best first."""
         self.wake = asyncio.Event()
         self.keeping: asyncio.Task[None] | None = None
 
@@ -147,10 +149,11 @@ class Directory:
         agent.spec = found.spec
         agent.extensions, agent.idempotent, agent.streams = found.extensions, found.idempotent, found.streaming
         if known is None or known.interfaces != found.interfaces:
-            agent.roads = [self._means.road(member.upstream, one) for one in found.interfaces]
+            member.roads = [self._means.road(member.upstream, one) for one in found.interfaces]
             for why in found.left_out:
                 log.info("agent %s: left out: %s", found.spec.id, why)
             log.info("agent %s is upstream: %s", found.spec.id, found.interfaces[0])
+        agent.roads = member.roads  # one that did not answer may do so now
 
     async def _try(self, upstream: Upstream) -> Found | CallFailed:
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Refused, Stream
 from dragoman.core import targets
@@ -17,6 +17,7 @@ from dragoman.core.trace import CURRENT, HEADER
 from dragoman.ports import Forbidden, Outlet, Unreachable
 from dragoman.wire import complaints, phrases
 from dragoman.wire.card_reading import Interface
+from dragoman.wire.phrases import GrpcPhrase
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _PLAIN: Final = {"grpc": "http", "http": "http"}
@@ -54,21 +55,21 @@ class GrpcRoad:
         phrase, sent = self._phrases[rpc], self._sent(rpc, request)
         reply = self._bounds.silence if rpc == "SendMessage" else self._bounds.reply
         async with self._open() as channel:
-            method = channel.unary_unary(phrase.path, type(sent).SerializeToString, phrase.answer.FromString)
-            return phrase.read(await method(sent, metadata=self._with(key, extensions), timeout=reply))
+            method: Any = channel.unary_unary(phrase.path, type(sent).SerializeToString)
+            return self._read(phrase, await method(sent, metadata=self._with(key, extensions), timeout=reply))
 
     async def stream(self, rpc: str, request: Message, *, key: str = "", extensions: str = "") -> Stream:
         phrase, sent = self._phrases[rpc], self._sent(rpc, request)
         taken = 0
         async with self._open() as channel:
-            method = channel.unary_stream(phrase.path, type(sent).SerializeToString, phrase.answer.FromString)
+            method: Any = channel.unary_stream(phrase.path, type(sent).SerializeToString)
             events = method(sent, metadata=self._with(key, extensions))
             try:
                 async for event in events:
-                    taken += event.ByteSize()
+                    taken += len(event)
                     if taken > self._bounds.total:
                         raise Nonsense(f"{self._place}: the stream is longer than {self._bounds.total} bytes")
-                    told = phrase.read(event)
+                    told = self._read(phrase, event)
                     assert isinstance(told, pb.StreamResponse)
                     yield told
             finally:
@@ -85,6 +86,13 @@ class GrpcRoad:
         if "tenant" in sent.DESCRIPTOR.fields_by_name:
             sent.tenant = self.interface.tenant
         return self._phrases[rpc].write(sent)
+
+    def _read(self, phrase: GrpcPhrase, data: bytes) -> Message:
+        # gRPC would give None for what it cannot read.
+        try:
+            return phrase.read(phrase.answer.FromString(data))
+        except DecodeError:
+            raise Nonsense(f"{self._place}: the answer is not {self.interface.dialect}") from None
 
     def _with(self, key: str, extensions: str) -> tuple[tuple[str, str], ...]:
         name = "a2a-extensions" if self.interface.dialect == "1.0" else "x-a2a-extensions"
@@ -122,8 +130,6 @@ class GrpcRoad:
                 return Away(text)
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in told.message:
                 return Nonsense(f"{self._place}: the answer is longer than {self._bounds.answer} bytes")
-            case grpc.StatusCode.INTERNAL if not told.reason and "deserializ" in told.message:
-                return Nonsense(f"{self._place}: the answer is not {self.interface.dialect}")
         return Refused(told)
 
     async def _dial(self) -> grpc.aio.Channel:
@@ -141,6 +147,7 @@ class GrpcRoad:
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.enable_retries", 0),
+            ("grpc.use_local_subchannel_pool", 1),  # a channel that is made anew waits for no earlier one's failures
         )
         if target.scheme == "http":
             return grpc.aio.insecure_channel(f"{family}:{places}", options=options)
