@@ -60,7 +60,6 @@ LONG = \
 	tests/cli/test_signing.py \
 	tests/cli/test_upkeep.py \
 	tests/cli/test_worker.py \
-	tests/console \
 	tests/dialects/test_pairs.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
@@ -79,8 +78,8 @@ LONG = \
 	tests/workers/test_storm.py \
 	tests/workers/test_too_large.py
 
-test: $(ENV) ## our tests, but for the long ones (ARGS="-k name" for some)
-	@python -m pytest -n 2 $(LONG:%=--ignore=%) $(ARGS)
+test: $(ENV) ## our tests, but for the long ones and the browser's (ARGS="-k name" for some)
+	@python -m pytest -n 2 $(LONG:%=--ignore=%) --ignore=tests/console $(ARGS)
 
 access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's own tables
 	@python -m tests.access.write
@@ -88,7 +87,7 @@ access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's
 long: $(ENV) ## the long ones
 	@python -m pytest -n 2 $(LONG) $(ARGS)
 
-coverage: $(ENV) ## all our tests, and which lines they reach; fails below the threshold
+coverage: $(ENV) chromium ## all our tests, and which lines they reach; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term
 
 fuzz: $(ENV) ## made-up requests against a server, and more examples for properties (FUZZ_SECONDS=60)
