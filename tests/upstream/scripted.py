@@ -64,6 +64,8 @@ class Script:
         if isinstance(answer, asyncio.Event):
             await answer.wait()
             raise BROKEN
+        if rpc == "SendMessage" and answer is None:
+            return pb.SendMessageResponse()
         if rpc == "SendMessage":
             return pb.SendMessageResponse(**{"message" if isinstance(answer, pb.Message) else "task": answer})
         found: Message = answer

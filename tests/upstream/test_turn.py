@@ -396,87 +396,40 @@ async def test_a_stream_about_another_task_is_nonsense(events: list[pb.Task]) ->
     assert said(found).startswith("InvalidAgentResponse: ")
 
 
-# Stopping ------------------------------------------------------------------------------------------------------------
+async def test_a_follow_up_to_a_task_that_is_gone_says_so() -> None:
+    desk = RecordingDesk("blue", memory=memory(task="t-1", context="c-1", heard="m-0"))
+    found, _ = await take(desk, Script({"SendStreamingMessage": [[refused("TASK_NOT_FOUND")]]}))
+    assert said(found).startswith("UPSTREAM_LOST: ")
 
 
-async def stopped(script: Script, reason: str, *, when: str = "") -> tuple[RecordingDesk, Any]:
-    """A turn that is canceled once something was put, or once a call was made."""
-    desk = RecordingDesk("hi")
-    turn = asyncio.create_task(agent(script).take_turn(desk))
+async def test_a_task_that_may_not_be_read_is_told_as_it_is() -> None:
+    script = Script({"SendStreamingMessage": [[task("WORKING"), BROKEN]], "GetTask": [[refused("INTERNAL_ERROR")]]})
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert said(found).startswith("UPSTREAM_REFUSED: INTERNAL_ERROR")
+
+
+async def test_one_that_is_busy_while_it_is_asked_after_is_asked_later() -> None:
+    busy = Refused(Complaint("RESOURCE_EXHAUSTED", "busy"))
+    script = Script(
+        {"SendStreamingMessage": [[task("WORKING"), BROKEN]], "GetTask": [[busy], [task("COMPLETED", "a")]]}
+    )
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert texts(found) == "a"
+
+
+async def test_an_answer_without_anything_in_it_is_nonsense() -> None:
+    found, _ = await take(RecordingDesk("hi"), Script({"SendMessage": [[None]]}), streams=False)
+    assert "holds neither a task nor a message" in said(found)
+
+
+async def test_auth_required_is_shown_while_its_stream_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.agents.upstream.turn.HELD", 0.01)
+    go, desk = asyncio.Event(), RecordingDesk("hi")
+    events = [task("WORKING"), status("AUTH_REQUIRED", "log in"), go, status("COMPLETED")]
+    turn = asyncio.create_task(agent(Script({"SendStreamingMessage": [events]})).take_turn(desk))
     async with asyncio.timeout(20):
-        await (script.called(when) if when else desk.put_something).wait()
-    desk.cancelled, desk.cancel_reason = True, reason
-    turn.cancel()
-    (result,) = await asyncio.gather(turn, return_exceptions=True)
-    return desk, result
-
-
-async def test_a_cancel_is_passed_on_and_what_comes_of_it_is_the_end() -> None:
-    silent = asyncio.Event()
-    script = Script(
-        {
-            "SendStreamingMessage": [[task("WORKING"), silent]],
-            "CancelTask": [[task("CANCELED")]],
-            "GetTask": [[task("CANCELED", said="stopped")]],
-        }
-    )
-    desk, ending = await stopped(script, "client")
-    assert script.calls("CancelTask")[0].id == "t-1"
-    assert said(desk.task(ending)) == "stopped"
-
-
-async def test_a_result_that_is_there_before_the_cancel_wins() -> None:
-    silent = asyncio.Event()
-    script = Script(
-        {
-            "SendStreamingMessage": [[task("WORKING"), silent]],
-            "CancelTask": [[refused("TASK_NOT_CANCELABLE")]],
-            "GetTask": [[task("COMPLETED", "a")]],
-        }
-    )
-    _, ending = await stopped(script, "client")
-    assert ending.status.state == states.COMPLETED
-
-
-async def test_a_time_limit_cancels_there_too() -> None:
-    silent = asyncio.Event()
-    script = Script(
-        {
-            "SendStreamingMessage": [[task("WORKING"), silent]],
-            "CancelTask": [[task("CANCELED")]],
-            "GetTask": [[task("CANCELED")]],
-        }
-    )
-    _, ending = await stopped(script, "deadline")
-    assert isinstance(ending, asyncio.CancelledError)
-    assert script.calls("CancelTask")
-
-
-async def test_a_drain_leaves_the_task_there_running() -> None:
-    script = Script({"SendStreamingMessage": [[task("WORKING"), asyncio.Event()]]})
-    desk, ending = await stopped(script, "drain")
-    assert isinstance(ending, asyncio.CancelledError)
-    assert not script.calls("CancelTask")
-    assert kept(desk)["task"] == "t-1"
-
-
-async def test_a_cancel_while_the_message_is_on_its_way_waits_for_the_task_to_be_known() -> None:
-    go, silent = asyncio.Event(), asyncio.Event()
-    script = Script(
-        {
-            "SendStreamingMessage": [[go, task("WORKING"), silent]],
-            "CancelTask": [[task("CANCELED")]],
-            "GetTask": [[task("CANCELED")]],
-        }
-    )
-    asyncio.get_running_loop().call_later(0.05, go.set)
-    _, ending = await stopped(script, "client", when="SendStreamingMessage")
-    assert ending.status.state == states.CANCELED
-    assert script.calls("CancelTask")
-
-
-async def test_a_waiting_task_is_let_go_of() -> None:
-    script = Script({"CancelTask": [[task("CANCELED")]]})
-    await agent(script).let_go(memory(task="t-1"))
-    await agent(script).let_go(b"")
-    assert [request.id for request in script.calls("CancelTask")] == ["t-1"]
+        while states.AUTH_REQUIRED not in [getattr(change, "state", 0) for change in desk.changes]:
+            desk.put_something.clear()
+            await desk.put_something.wait()
+    go.set()
+    assert (await turn).status.state == states.COMPLETED
