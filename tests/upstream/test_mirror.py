@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.agents.desk import RecordingDesk
 
@@ -52,6 +52,13 @@ def shown(task: pb.Task) -> pb.Task:
     return out
 
 
+EMPTY_THEN_BYTES = [
+    (pb.TaskArtifactUpdateEvent(artifact=pb.Artifact(artifact_id="x", parts=[part])), way)
+    for part, way in ((pb.Part(text=""), "heard"), (pb.Part(raw=b"x"), "missed"))
+]
+
+
+@example(EMPTY_THEN_BYTES)
 @given(STEPS)
 def test_whatever_is_heard_and_missed_the_end_is_the_same(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
     asyncio.run(follow(steps))

@@ -149,7 +149,9 @@ class Content:
         after = units[self.units :]
         if self.letters < 0:
             return after
-        text = after[0].text if is_plain(after[0]) else ""
+        if not is_plain(after[0]):
+            return None
+        text = after[0].text
         begun = text[: self.letters]
         if len(begun) < self.letters or hashlib.blake2b(_bytes(begun)).digest() != self.text.digest():
             return None
