@@ -121,7 +121,7 @@ class ServerPart(Part):
     def serves(self) -> bool:
         try:
             return self.readyz()["status"] in ("ok", "degraded")
-        except OSError:
+        except (OSError, ValueError):  # nobody answers yet, or somebody else, who was faster to take the port
             return False
 
 
