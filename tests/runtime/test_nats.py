@@ -197,6 +197,28 @@ async def test_a_send_that_waits_is_answered_when_another_server_has_run_its_tas
     assert ran == ["first", *map(str, range(20))]
 
 
+async def test_who_has_room_tells_nobody_of_tasks_that_wait_for_a_moment(
+    tmp_path: Path, postgres_url: str, nats: NatsServer
+) -> None:
+    """While a server looks for waiting tasks, new ones wait as well. Told of each of them, the others would look, too,
+    let theirs wait, and tell of them; none of which any task needs."""
+
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    async with pair(tmp_path, postgres_url, nats, echo) as servers:
+        told = list[Job]()
+        for world, bus in zip(servers[:2], servers.buses, strict=True):
+            bus.offer = told.append  # type: ignore[method-assign, assignment]
+            world.runtime.dispatch._starved = True
+            world.runtime.dispatch._refill()
+        done = await asyncio.gather(
+            *(servers[number % 2].send(str(number)) for number in range(40))  # type: ignore[union-attr]
+        )
+        assert sorted(int(texts(task)[0]) for task in done) == list(range(40))
+        assert told == []
+
+
 async def test_a_server_that_drains_is_told_of_no_jobs(tmp_path: Path, postgres_url: str, nats: NatsServer) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 

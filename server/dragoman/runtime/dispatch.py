@@ -211,12 +211,18 @@ class Dispatch:
         return None
 
     def _wait(self, head: Head) -> None:
-        """A task waits in the store."""
+        """A task waits in the store: for us, where there is room and we are only taking others first, else for whoever
+        has room. Were others told of it all the same, each would let its own new tasks wait while it looks."""
         if head.agent in self.places:
             self.places.wait(head.agent)
+            ours = self.places.room(head.agent) > 0
         else:
             self._starved = True
-        self._bus.offer(Job(head.agent, head.ref))
+            ours = self.runs
+        if ours and self.free > 0 and not self._draining:
+            self._refill()
+        else:
+            self._bus.offer(Job(head.agent, head.ref))
 
     def _begin(self, head: Head, message: StoredMessage | None, first: Sequence[Event], fresh_context: bool) -> Run:
         agent = self._agents[head.agent]
