@@ -45,6 +45,8 @@ SERVERS: Final = 3
 WORKERS: Final = 2
 NEAR: Final = ("once", "again")
 FAR: Final = ("far", "far-again")
+BLOWS: Final = ("server",) * 3 + ("worker", "nats", "postgres")
+"""What is struck, in any order, before it begins anew: a short run has some of each."""
 
 _COUNTS: Final = """
 SELECT count(*) FILTER (WHERE ready AND agent = ANY ($1::text[])), count(*) FILTER (WHERE session > 0),
@@ -93,8 +95,6 @@ class Replicas:
         """Since when parts serve and move; what is being struck is not in it."""
         self._outages: list[tuple[float, float]] = []
         """From when to when there was no database, in seconds of the epoch."""
-        self._long = False
-        """One server was held still for longer than a session lives."""
 
     async def begin(self) -> None:
         """Starts everything."""
@@ -152,13 +152,15 @@ class Replicas:
         say(f"the rolling restart took {time.monotonic() - began:.0f} s")
         dice = random.Random(f"{scene.seed}/strikes")
         striking: list[asyncio.Task[None]] = []
+        deck: list[str] = []
         long = LONG if until - time.monotonic() > 60 else 0.0
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, dice.uniform(0.3, 2.5)))
-            what = dice.choices(("server", "worker", "nats", "postgres"), (6, 3, 2, 2))[0]
+            deck = deck or dice.sample(BLOWS, len(BLOWS))
+            what = deck.pop()
             blow = self._blow(scene, what, dice, long) if time.monotonic() < until else None
             if blow is not None:
-                long = 0.0 if what == "server" and self._long else long
+                long = 0.0 if what == "server" else long
                 striking.append(asyncio.create_task(blow))
         await asyncio.gather(*striking)
 
@@ -171,7 +173,7 @@ class Replicas:
     def _blow(self, scene: Scene, what: str, dice: random.Random, long: float) -> Coroutine[Any, Any, None] | None:
         """One of these; None when what was chosen is being struck already, or nobody of its kind would be left.
 
-        `long`: seconds of a pause that is to be longer than others.
+        `long`: seconds of a pause that is longer than a session lives, if there is to be one.
         """
         cluster, how = self._cluster, dice.random()
         if what == "nats":
@@ -185,14 +187,13 @@ class Replicas:
         if len(free) < 2:
             return None
         part = dice.choice(free)
+        if what == "server" and long:
+            return self._hold(scene, part, long)
         if how < 0.5:
             return self._kill(scene, part, dice.uniform(0, 3))
         if how < 0.65:
             return self._drain(scene, part)
-        seconds = dice.uniform(0.1, 3)
-        if what == "server" and how > 0.8 and long:
-            self._long, seconds = True, long
-        return self._hold(scene, part, seconds)
+        return self._hold(scene, part, dice.uniform(0.1, 3))
 
     @asynccontextmanager
     async def _striking(self, scene: Scene, part: object, how: str) -> AsyncIterator[None]:
