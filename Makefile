@@ -51,6 +51,7 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 # What takes long: whole matrices on real servers, processes that are killed, what needs Node or a browser. `make test`
 # leaves them to `make long`, to stay well under three minutes.
 LONG = \
+	tests/abuse \
 	tests/cli/test_documented_certificates.py \
 	tests/cli/test_nats.py \
 	tests/cli/test_postgres.py \

@@ -1,9 +1,11 @@
 import json
+from typing import cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dragoman.core import limits
 from dragoman.core.errors import InvalidParams, ParseError
 from dragoman.wire.jsonscan import MAX_DEPTH, MAX_INTEGER, loads
 
@@ -101,7 +103,7 @@ def test_lossy_numbers_still_refuse_duplicate_keys() -> None:
         loads(b'{"a":9007199254740993,"a":1}', lossy_numbers=True)
 
 
-@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 1000, 5000, 100_000])
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 1000, 5000, limits.VALUES - 1])
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
 def test_hostile_nesting_is_refused_without_recursion(levels: int, opening: bytes, closing: bytes) -> None:
     with pytest.raises(InvalidParams, match=f"at most {MAX_DEPTH} levels"):
@@ -182,3 +184,20 @@ def test_no_large_integer_slips_through(number: int, form: str, shift: int) -> N
             loads(body)
     else:
         assert loads(body) == json.loads(body)
+
+
+def test_a_body_of_more_values_than_anybody_sends_is_refused_before_it_is_read() -> None:
+    assert len(cast("list[int]", loads(b"[" + b"0," * (limits.VALUES - 2) + b"0]"))) == limits.VALUES - 1
+    for body in (
+        b"[" + b"0," * limits.VALUES + b"0]",
+        b"[" + b"{}," * limits.VALUES + b"0]",
+        b"[" + b'"",' * 3 * limits.VALUES + b'""]',
+    ):
+        with pytest.raises(InvalidParams, match=f"more than {limits.VALUES} values"):
+            loads(body)
+
+
+@pytest.mark.parametrize("text", ["a,b[c{", 'a,\\"[', "\\\\,", '\\\\\\\\\\",'])
+def test_what_stands_in_a_text_is_no_value(text: str) -> None:
+    body = b'{"a": "' + text.encode() * (limits.VALUES + 1) + b'"}'
+    assert isinstance(loads(body), dict)

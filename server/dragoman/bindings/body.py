@@ -65,6 +65,8 @@ async def _read(request: web.BaseRequest, limit: int) -> bytes:
                 budget.take(len(chunk))
             size += len(chunk)
             if size > limit:
+                if "Content-Encoding" in request.headers:
+                    connections.unpack_no_more(request)
                 raise _too_large(limit)
             chunks.append(chunk)
     except web.RequestPayloadError as error:

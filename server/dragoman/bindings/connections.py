@@ -286,6 +286,13 @@ def budget(request: web.BaseRequest) -> Budget | None:
     return connection._connections.bodies if isinstance(connection, Connection) else None
 
 
+def unpack_no_more(request: web.BaseRequest) -> None:
+    """Does not wait for the rest of a body that was refused, as is done otherwise: it may unpack to a thousand times
+    its size, for nobody."""
+    if isinstance(request.protocol, Connection):
+        request.protocol._lingering_time = 0.0
+
+
 def framed(request: web.BaseRequest) -> None:
     """Notes that a message of a WebSocket was taken; first of all that the request became one."""
     if isinstance(request.protocol, Connection):

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from google.protobuf import empty_pb2
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -26,7 +26,7 @@ from dragoman.bindings import forms
 from dragoman.bindings.forms import Forms, Results
 from dragoman.core.errors import InvalidParams
 from dragoman.runtime.service import TaskService
-from dragoman.wire import flat_json, protojson, shared_json, v01_json, v03, v03_json, v03_push
+from dragoman.wire import flat_json, protojson, shared_json, v01_json, v03, v03_json, v03_push, weighing
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.transcode import WHOLE
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -167,7 +167,9 @@ class Row:
 
 
 def parse(cls: type[Message], data: bytes) -> Message:
-    """A request from gRPC's bytes. Raises InvalidParams when they are none."""
+    """A request from gRPC's bytes. Raises InvalidParams when they are none, or hold too much."""
+    if len(data) > weighing.MOST:
+        weighing.check(cast(Descriptor, cls.DESCRIPTOR), data)
     try:
         return cls.FromString(data)
     except DecodeError:

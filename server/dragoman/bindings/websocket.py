@@ -109,6 +109,7 @@ class WebSocket:
                     task.add_done_callback(open_calls.discard)
                     continue
                 await self._send(socket, calls.failure(refusal, None, Dialect.V1, access))
+                await asyncio.sleep(0)  # a read may hold thousands of frames, and sending waits for nobody
         finally:
             for task in open_calls:
                 task.cancel()

@@ -80,15 +80,16 @@ def undelimited(data: bytes) -> Iterator[bytes]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The varint at `at`, and where it ends."""
+    """The varint at `at`, and where it ends. Raises ValueError past ten bytes, IndexError for half of one."""
     value = shift = 0
-    while True:
+    while shift < 70:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             return value, at
+    raise ValueError("a varint has at most ten bytes")
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -109,12 +110,12 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
             case 5:
                 at += 4
             case 3:
-                at = _after_group(data, at)
+                at = after_group(data, at)
             case kind:
                 raise ValueError(f"wire type {kind} is none that is written")
 
 
-def _after_group(data: bytes, at: int) -> int:
+def after_group(data: bytes, at: int) -> int:
     """Where the group ends that begins before `at`. We write none; unknown fields of strangers are kept."""
     open_groups = 1
     while open_groups:

@@ -13,6 +13,13 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 DEPTH: Final = 24
 """Levels of arrays and objects in data and metadata. An object costs three protobuf levels, and readers stop at 100."""
 
+VALUES: Final = 50_000
+"""Values in the data and metadata of one field, or in one JSON body: what seven million would cost, everybody waits
+for."""
+
+PARTS: Final = 10_000
+"""Parts of a message."""
+
 ID_LENGTH: Final = 512
 """Characters of an id that a client chose."""
 
@@ -26,11 +33,18 @@ def check_size(size: int, limit: int) -> None:
 def check_value(field: str, value: Any) -> None:
     """Raises InvalidParams for a Struct or Value (of any descriptor pool) that nests arrays and objects too deeply,
     or that holds a number JSON has no text for (NaN, infinity)."""
-    if problem := _problem(value, DEPTH):
+    if problem := _problem(value, DEPTH, [VALUES]):
         raise InvalidParams.field(field, problem)
 
 
-def _problem(value: Any, left: int) -> str:
+def check_parts(field: str, count: int) -> None:
+    """Raises InvalidParams for more parts than a message may have."""
+    if count > PARTS:
+        raise InvalidParams.field(field, f"holds {count} parts; at most {PARTS} are accepted")
+
+
+def _problem(value: Any, left: int, room: list[int]) -> str:
+    """`room`: how many values there may still be; one number that all levels count down."""
     match value.DESCRIPTOR.name:
         case "Struct":
             inner = value.fields.values()
@@ -42,7 +56,10 @@ def _problem(value: Any, left: int) -> str:
                 return "holds NaN or infinity; JSON has finite numbers only"
             if kind not in ("struct_value", "list_value"):
                 return ""
-            return _problem(getattr(value, kind), left)
+            return _problem(getattr(value, kind), left, room)
+    room[0] -= len(inner)
+    if room[0] < 0:
+        return f"holds more than {VALUES} values"
     if left == 0:
         return f"nests more than {DEPTH} levels of arrays and objects"
-    return next(filter(None, (_problem(item, left - 1) for item in inner)), "")
+    return next(filter(None, (_problem(item, left - 1, room) for item in inner)), "")

@@ -23,6 +23,7 @@ def check(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:
         raise InvalidParams.field("message.role", "must be ROLE_USER or ROLE_AGENT")
     if not message.parts:
         raise InvalidParams.field("message.parts", "must hold at least one part")
+    limits.check_parts("message.parts", len(message.parts))
     if request.HasField("metadata"):
         limits.check_value("metadata", request.metadata)
     if message.HasField("metadata"):

@@ -16,6 +16,7 @@ from typing import cast
 import orjson
 
 from dragoman.core.errors import InvalidParams, ParseError
+from dragoman.core.limits import VALUES
 
 MAX_INTEGER = 2**53
 """Up to here every integer is a double too (RFC 7493 §2.2)."""
@@ -35,6 +36,8 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
     ParseError for what is no JSON, and InvalidParams with the path for duplicate keys, integer literals
     beyond 2**53 and nesting.
     """
+    if len(body) > VALUES and _structure(body) > VALUES:  # few bodies are so large, and fewer of them are no text
+        _check_count(body)
     try:
         value: object = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -51,6 +54,19 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
     if again != body and (_may_repeat_a_key(body, again) or not (lossy_numbers or _has_no_huge_integer(body))):
         _check_again(body, integers=not lossy_numbers)
     return value
+
+
+def _structure(body: bytes) -> int:
+    """At least as many as there are values, less one: each follows a comma or is in what a bracket opens."""
+    return body.count(b",") + body.count(b"[") + body.count(b"{")
+
+
+def _check_count(body: bytes) -> None:
+    # Without escapes every quote begins or ends a string, and every other piece between quotes is outside of strings.
+    # A string is a value or the key of one, so that more than so many need not be looked at.
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') > 4 * VALUES or _structure(b"".join(bare.split(b'"')[::2])) > VALUES:
+        raise InvalidParams.field("body", f"holds more than {VALUES} values")
 
 
 def _may_repeat_a_key(body: bytes, again: bytes) -> bool:

@@ -22,7 +22,7 @@ from typing import Final, cast
 
 from google.protobuf import struct_pb2
 
-from dragoman.core import states
+from dragoman.core import limits, states
 from dragoman.core.errors import InvalidParams
 from dragoman.core.names import split_resource
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
@@ -143,6 +143,7 @@ def _read_message(message: v03.Message, out: pb.Message) -> None:
     out.context_id = message.context_id
     out.task_id = message.task_id
     out.role = cast(pb.Role, message.role)  # the numbers are the same
+    limits.check_parts("request.content", len(message.content))
     for part in message.content:
         _read_part(part, out.parts.add())
     if message.HasField("metadata"):
