@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import Copied
-from dragoman.stores.sqlite.schema import check_version, connect
+from dragoman.stores.sqlite.schema import check_version, connect, reserve
 
 DATABASE: Final = "tasks.db"
 BLOBS: Final = "blobs"
@@ -131,6 +131,7 @@ def restore(source: Path, store: Path) -> Restored:
     partial = store.with_name(f"{store.name}.partial")
     epoch = secrets.token_hex(4)
     try:
+        reserve(partial)
         shutil.copyfile(database, partial)
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             _check(copy)

@@ -123,7 +123,8 @@ class Files:
         if path.exists():
             return
         new = [folder for folder in (path.parent, self._folder) if not folder.exists()]
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         try:
             with draft.open("xb") as file:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
@@ -23,8 +25,17 @@ class SchemaTooNew(Exception):
     """The store was written by a newer Dragoman than this one."""
 
 
+def reserve(path: Path) -> None:
+    """Makes the file, if it is not there, for its user alone; SQLite gives what it puts beside it the same rights.
+    What is wrong with the place is SQLite's to say."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
 def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = False) -> sqlite3.Connection:
     """A connection with this store's settings. Transactions are begun and ended by hand."""
+    if not readonly:
+        reserve(path)
     uri = f"{path.absolute().as_uri()}{'?mode=ro' if readonly else ''}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
     try:

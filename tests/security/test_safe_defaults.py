@@ -1,0 +1,136 @@
+"""What is safe without a word: every line of the table in docs/hardening.md, by its name."""
+
+from __future__ import annotations
+
+import logging
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+
+from dragoman import Turn, agent
+from dragoman.app import guard, open_app
+from dragoman.core import targets
+from dragoman.core.errors import InvalidParams
+from dragoman.core.quotas import DEFAULTS
+from dragoman.ports import Forbidden
+from dragoman.settings import Address, Settings, SettingsError, load
+from dragoman.wire import jsonscan
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "hardening.md"
+NONE: Final = load({})
+
+
+@agent
+async def echo(turn: Turn) -> str:
+    """Says it back."""
+    return turn.text
+
+
+def settings(folder: Path) -> Settings:
+    anywhere = Address("127.0.0.1", 0)
+    return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/tasks.db", api_keys=True)
+
+
+def test_every_line_of_the_page_has_its_test_and_every_test_its_line() -> None:
+    rows = re.findall(r"^\| .* \| `([a-z_]+)` \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    own = {name.removeprefix("test_") for name in dir(sys.modules[__name__]) if name.startswith("test_")}
+    assert set(rows) == own - {"every_line_of_the_page_has_its_test_and_every_test_its_line"}
+
+
+def test_only_this_machine_can_call() -> None:
+    assert NONE.is_loopback
+
+
+@pytest.mark.parametrize("port", ["http", "grpc"])
+def test_others_are_let_in_only_where_somebody_is_asked(port: str) -> None:
+    with pytest.raises(SettingsError, match="insecure"):
+        load({port: "0.0.0.0:8080"})
+    assert not load({port: "0.0.0.0:8080", "api_keys": True}).insecure
+
+
+def test_a_short_token_is_refused_where_others_reach_us() -> None:
+    with pytest.raises(SettingsError, match="16"):
+        load({"http": "0.0.0.0:8080", "token": "letmein"})
+
+
+def test_tasks_are_their_owners() -> None:
+    assert NONE.isolation.of("any") == "owner"
+    assert NONE.public_agents == ()
+
+
+PRIVATE: Final = ("10.0.0.1", "192.168.1.1", "169.254.169.254", "[fd00::1]", "127.0.0.1", "[::ffff:10.0.0.1]")
+
+
+@pytest.mark.parametrize("host", PRIVATE)
+async def test_webhooks_lead_nowhere_private(host: str) -> None:
+    public = load({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", "api_keys": True})
+    out = guard(public)
+    try:
+        with pytest.raises(Forbidden):
+            await out.post(f"http://{host}/x", b"{}", {})
+    finally:
+        await out.close()
+
+
+def test_webhooks_reach_only_the_web() -> None:
+    for port in (22, 25, 6379):
+        assert targets.Rules().problem(targets.read(f"http://a.example:{port}/")) != ""
+    assert targets.Rules().problem(targets.read("https://a.example/")) == ""
+
+
+def test_no_page_of_another_origin_may_call() -> None:
+    assert NONE.cors == ()
+
+
+def test_no_proxy_is_believed() -> None:
+    assert NONE.trusted_proxies == ()
+
+
+def test_everything_has_a_limit() -> None:
+    public = load({"http": "0.0.0.0:8080", "api_keys": True})
+    assert all(public.quotas.value(limit, known=known) > 0 for limit in DEFAULTS for known in (True, False))
+    assert 0 < NONE.message_bytes <= 16 * 1024 * 1024
+    assert NONE.connections > 0
+
+
+@pytest.mark.parametrize("body", [b'{"a":1,"a":2}', b"[9007199254740993]"])
+def test_what_is_ambiguous_is_refused(body: bytes) -> None:
+    assert not NONE.lossy_numbers
+    with pytest.raises(InvalidParams):
+        jsonscan.loads(body)
+
+
+def test_what_is_acknowledged_is_on_disk() -> None:
+    assert NONE.sqlite_synchronous == "full"
+
+
+def test_the_audit_log_is_kept() -> None:
+    assert NONE.audit == "all"
+    assert NONE.retain_audit == 365 * 24 * 3600 * 1000
+
+
+async def test_the_store_is_its_users(tmp_path: Path) -> None:
+    async with open_app(settings(tmp_path), [echo]):
+        # The lock says who holds the store, which others may read.
+        found = [path for path in tmp_path.iterdir() if path.name.startswith("tasks.db") and "lock" not in path.name]
+        assert len(found) > 1
+        open_to_others = [path.name for path in found if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
+        assert open_to_others == []
+
+
+async def test_credentials_are_not_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "dgm_secret_that_is_no_key"
+    async with open_app(settings(tmp_path), [echo]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
+        for headers in ({"Authorization": f"Bearer {secret}"}, {"X-API-Key": secret}):
+            async with http.get("/tasks", headers=headers) as answer:
+                assert answer.status == 401
+                assert secret not in await answer.text()
+                assert secret not in str(answer.headers)
+    assert caplog.records
+    assert secret not in caplog.text
