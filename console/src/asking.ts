@@ -11,10 +11,16 @@ export interface Asked<T> {
 }
 
 /**
- * What `ask` gives, anew every `every` milliseconds while the page is seen (0: once), and whenever one of `about` changes.
- * What was there stays there until something newer comes; a failure is told beside it.
+ * What `ask` gives, and again after `every` milliseconds while the page is seen (0: not again), which what was given may
+ * decide. It is asked anew when one of `about` changes, and then there is nothing until it comes; and when one of `since`
+ * changes, and then what was there stays until something newer comes, as it does when asking fails.
  */
-export function useAsked<T>(ask: (signal: AbortSignal) => Promise<T>, every: number, about: readonly unknown[]): Asked<T> {
+export function useAsked<T>(
+  ask: (signal: AbortSignal) => Promise<T>,
+  every: number | ((value: T | undefined) => number),
+  about: readonly unknown[],
+  since: readonly unknown[] = [],
+): Asked<T> {
   const [value, setValue] = useState<T>();
   const [error, setError] = useState<unknown>();
   const [round, setRound] = useState(0);
@@ -23,24 +29,26 @@ export function useAsked<T>(ask: (signal: AbortSignal) => Promise<T>, every: num
   useEffect(() => {
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
+    let waits = false;
     const turn = async () => {
-      if (!document.hidden) {
-        try {
-          const found = await ask(stop.signal);
-          if (stop.signal.aborted) return;
-          setValue(found);
-          setError(undefined);
-        } catch (failed) {
-          if (stop.signal.aborted) return;
-          setError(failed);
-        }
+      clearTimeout(timer);
+      waits = document.hidden;
+      if (waits) return; // until it is seen
+      let found: T | undefined;
+      try {
+        found = await ask(stop.signal);
+        if (stop.signal.aborted) return;
+        setValue(found);
+        setError(undefined);
+      } catch (failed) {
+        if (stop.signal.aborted) return;
+        setError(failed);
       }
-      if (every) timer = setTimeout(() => void turn(), every);
+      const next = typeof every === "number" ? every : every(found);
+      if (next) timer = setTimeout(() => void turn(), next);
     };
     const seen = () => {
-      if (document.hidden || !every) return;
-      clearTimeout(timer);
-      void turn();
+      if (waits && !document.hidden) void turn();
     };
     document.addEventListener("visibilitychange", seen);
     void turn();
@@ -49,6 +57,6 @@ export function useAsked<T>(ask: (signal: AbortSignal) => Promise<T>, every: num
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);
     };
-  }, [...about, who, every, round]);
+  }, [...about, ...since, who, round]);
   return { value, error, again: () => setRound((before) => before + 1) };
 }

@@ -3,33 +3,44 @@
 import { useAsked } from "./asking";
 import type { Fold } from "./fold";
 import { explained } from "./looking";
-import { Ago, Facts, Problem } from "./pieces";
+import { Ago, Copy, Facts, Problem } from "./pieces";
 import { clock, now, lasting } from "./say";
 import { isTerminal, type Explanation } from "./wire";
 
-const EVERY = 2_000;
+/** Who asks stands in the audit log each time, so it is asked when there is news, and else rarely. */
+const EVERY = 30_000;
 
 export function Execution({ id, agent, fold }: { id: string; agent: string; fold: Fold }) {
-  const { value, error } = useAsked(async (stop) => ({ tasks: await explained(id, stop) }), EVERY, [id]);
+  const { value, error, again } = useAsked(
+    async (stop) => ({ tasks: await explained(id, stop) }),
+    (now) => (now?.tasks?.some((one) => one.session || one.ready) ? EVERY : 0),
+    [id],
+    [fold.state],
+  );
   const found = value?.tasks?.filter((one) => one.agent === agent) ?? [];
   return (
     <div class="execution">
       <Problem error={error} />
       {value && !value.tasks && <p class="empty">Only operators are told how a task is run: its session, its attempts, what happens next.</p>}
       {found.map((one, index) => (
-        <Explained key={index} one={one} />
+        <Explained key={index} one={one} again={again} />
       ))}
       <Attempts fold={fold} />
     </div>
   );
 }
 
-function Explained({ one }: { one: Explanation }) {
+function Explained({ one, again }: { one: Explanation; again: () => void }) {
   const over = isTerminal(one.state);
   const expires = Number(one.sessionExpires ?? 0);
   return (
     <section aria-label="Explanation">
-      <p class="next">{one.next}</p>
+      <p class="next">
+        {one.next}{" "}
+        <button type="button" class="plain" onClick={again}>
+          ask again
+        </button>
+      </p>
       <Facts
         of={[
           ["in this state for", <Ago time={Number(one.since ?? 0)} />],
@@ -42,10 +53,13 @@ function Explained({ one }: { one: Explanation }) {
           ["unread messages", over ? undefined : (one.queuedMessages ?? "0")],
           ["readers here", one.subscribers ?? "0"],
           ["free slots here", one.freeSlots ?? "0"],
+          ["tokens", one.tokens && Number(one.tokens).toLocaleString("en")],
+          ["cost", one.cost],
           ["last event", one.lastEvent],
           ["made in", one.dialect && `A2A ${one.dialect}`],
           ["principal", one.principal],
           ["scope", one.scope],
+          ["trace", one.traceId && <Copy value={one.traceId} name="the trace id" />],
         ]}
       />
     </section>

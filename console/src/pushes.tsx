@@ -7,7 +7,9 @@ import { clock, full, plural } from "./say";
 import { call, Failure, segment } from "./server";
 import type { PushConfig } from "./wire";
 
-const EVERY = 2_000;
+/** Milliseconds between two looks while something is to be delivered. Who looks stands in the audit log each time. */
+const SOON = 3_000;
+const LATE = 60_000;
 
 interface Configs {
   configs?: PushConfig[];
@@ -15,8 +17,8 @@ interface Configs {
   own?: { id: string; url: string }[];
 }
 
-export function Pushes({ id, agent }: { id: string; agent: string }) {
-  const { value, error, again } = useAsked((stop) => configs(id, agent, stop), EVERY, [id, agent]);
+export function Pushes({ id, agent, state }: { id: string; agent: string; state: string }) {
+  const { value, error, again } = useAsked((stop) => configs(id, agent, stop), next, [id, agent], [state]);
   const empty = value && !value.configs?.length && !value.own?.length;
   return (
     <div class="pushes">
@@ -50,6 +52,14 @@ async function configs(id: string, agent: string, signal: AbortSignal): Promise<
     const path = `${segment(agent)}/tasks/${segment(id)}/pushNotificationConfigs`;
     return { own: (await call<{ configs: { id: string; url: string }[] }>(path, { signal })).configs };
   }
+}
+
+/** When to look again: behind the next try; not at all where all was delivered, or is not going to be. */
+function next(now: Configs | undefined): number {
+  const left = now?.configs?.filter((one) => one.state === "PUSH_STATE_LIVE" && (one.delivered ?? 0) < (one.last ?? 0)) ?? [];
+  if (left.length === 0) return 0;
+  const tries = left.map((one) => (one.nextTry ? new Date(one.nextTry).getTime() - Date.now() + 1_000 : SOON));
+  return Math.min(Math.max(Math.min(...tries), SOON), LATE);
 }
 
 const STATES: Record<string, string> = {

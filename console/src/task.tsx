@@ -81,7 +81,7 @@ export function Task({ agent, id }: { agent: string; id: string }) {
         {at === "timeline" && <Timeline fold={fold} />}
         {at === "result" && <Results fold={fold} />}
         {at === "execution" && <Execution id={id} agent={agent} fold={fold} />}
-        {at === "pushes" && <Pushes id={id} agent={agent} />}
+        {at === "pushes" && <Pushes id={id} agent={agent} state={fold.state} />}
         {at === "wire" && <WireView id={id} agent={agent} last={fold.last} />}
       </div>
       {known && <Compose key={`${agent}/${id}`} agent={agent} task={{ id, context: fold.context, state: fold.state }} />}

@@ -141,6 +141,9 @@ export interface Explanation {
   freeSlots?: string;
   next?: string;
   worker?: string;
+  tokens?: string;
+  cost?: number;
+  traceId?: string;
 }
 
 export interface PushAttempt {
