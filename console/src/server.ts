@@ -76,11 +76,13 @@ async function failure(response: Response): Promise<Failure> {
   } catch {
     // no body of ours: a proxy's, perhaps
   }
-  // Operators' calls are refused to others who are let in everywhere else: no reason to ask anew.
-  if (response.status === 401 && !new URL(response.url).pathname.startsWith(new URL("operations/", base).pathname)) {
-    asksForKey.value = message;
-  }
+  if (response.status === 401 && !isForOperators(response.url)) asksForKey.value = message;
   return new Failure(response.status, message, reason);
+}
+
+/** What is refused to others who are let in everywhere else: no reason to ask them who they are. */
+function isForOperators(url: string): boolean {
+  return ["operations/", "metrics"].some((path) => url.startsWith(new URL(path, base).href));
 }
 
 /** What went wrong, for people. */
