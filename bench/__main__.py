@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bench import document, hooked, machine, memory, replicas, report, rounds, size, stored, watched
+from bench import document, hooked, machine, memory, pieces, replicas, report, rounds, size, stored, watched
 from bench.loader import Loader
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
@@ -99,6 +99,7 @@ def measure(asked: argparse.Namespace) -> tuple[Writer, bool]:
             if REPLICAS in asked.alone:
                 replicas.measure(run)
             if WATCHED in asked.alone:
+                pieces.measure(run)
                 watched.measure(run)
         except KeyboardInterrupt:
             run.say("interrupted; what was measured is kept")

@@ -174,16 +174,22 @@ def replicas_table(rows: Rows) -> str:
 
 
 def watched_table(rows: Rows) -> str:
-    """Sends on servers that are looked at, beside those on one that is not."""
+    """Sends on servers that are looked at, beside those on one that is not; and what the pieces of that cost."""
     lines: list[tuple[str, ...]] = [("", "req/s", "against nobody", "server's CPU, µs", "against nobody")]
+    small = [key for key in rows if key.section == WATCHED]
     for binding in watched.BINDINGS:
         none = Key(WATCHED, watched.case(binding, watched.OFF), OURS)
         for looked in watched.CASES:
             key = Key(WATCHED, watched.case(binding, looked), OURS)
             if key in rows:
+                small.remove(key)
                 rate, cost = rows.ratio(key, none), rows.ratio(key, none, "cpu")
                 lines.append((key.case, *map(_cell, (rows.spread(key), rate, rows.spread(key, "cpu"), cost))))
-    return f"### What telemetry costs a blocking send, {watched.CALLERS} callers\n\n{table(lines)}" if lines[1:] else ""
+    found = [table(lines)] if lines[1:] else []
+    found += [table([("", "CPU, µs"), *((key.case, _cell(rows.spread(key))) for key in small)])] if small else []
+    return (
+        "\n\n".join([f"### What telemetry costs a blocking send, {watched.CALLERS} callers", *found]) if found else ""
+    )
 
 
 def remarks(rows: Rows) -> str:

@@ -56,15 +56,18 @@ def measure(run: Run) -> None:
 
 async def _measure(run: Run) -> None:
     async with AsyncExitStack() as stack:
-        url, spans = await stack.enter_async_context(collector())
-        servers = {looked: stack.enter_context(_server(_options(share, url))) for looked, share in CASES.items()}
-        for number in range(run.plan.rounds):
+        collectors = {looked: await stack.enter_async_context(collector()) for looked in CASES}
+        servers = {
+            looked: stack.enter_context(_server(_options(share, collectors[looked][0])))
+            for looked, share in CASES.items()
+        }
+        for number in range(-1, run.plan.rounds):  # the first only warms them up
             for binding in BINDINGS:
                 for looked in list(CASES)[:: -1 if number % 2 else 1]:
-                    before = len(spans)
                     await _slice(run, binding, looked, servers[looked], number)
-                    if (len(spans) > before) is not bool(CASES[looked]) and number:  # the first are still on their way
-                        raise Wrong(f"{looked}: {len(spans) - before} messages of spans")
+        for looked, (_, came) in collectors.items():
+            if bool(came) is not bool(CASES[looked]):
+                raise Wrong(f"{looked}: {len(came)} messages of spans came")
 
 
 def _server(options: list[str]) -> AbstractContextManager[Running]:
@@ -95,6 +98,8 @@ async def _slice(run: Run, binding: str, looked: str, server: Running, number: i
         for line in lines:
             line.close()
     rate, spent = measured.count / measured.seconds, measured.server_cpu / measured.count * 1e6
+    if number < 0:
+        return
     told = f"{rate:.0f} req/s, {spent:.0f} µs of the server's CPU each"
     run.figure(Key(WATCHED, case(binding, looked), OURS), number, rate, "req/s", told=told, cpu=spent)
 

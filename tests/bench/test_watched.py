@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from bench.rows import Rows
 from bench.sections import WATCHED
 from bench.servers import OURS
 
-from bench import report, watched
+from bench import pieces, report, watched
 from dragoman.tracing import open_tracing
 
 
@@ -32,3 +33,11 @@ def test_ratios_are_taken_inside_each_round() -> None:
     cells = [cell.strip() for cell in last.strip("|").split("|")]
     assert cells[2].startswith("0.960")
     assert cells[4].startswith("1.04")
+
+
+def test_every_piece_costs_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "GOES", 2)
+    monkeypatch.setattr(pieces, "CALLS", 20)
+    found = pieces.pieces()
+    assert len(found) == 5
+    assert all(0 <= cost < 10_000 for cost in found.values())

@@ -1,0 +1,94 @@
+"""What the pieces of telemetry cost a send, one by one: CPU time of a thread, the least of many goes.
+
+Ratios of rates say what counts, and need a quiet machine; these figures hardly mind who else is at work.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from bench.rows import Key
+from bench.run import Run
+from bench.sections import WATCHED
+from bench.servers import OURS
+from dragoman.bindings.access import Access
+from dragoman.bindings.tally import GRPC, Tally
+from dragoman.core import trace
+from dragoman.core.counting import Histogram
+from dragoman.telemetry.otlp import message
+from dragoman.telemetry.spans import Recorder
+
+GOES: Final = 60
+CALLS: Final = 2000
+SPANS: Final = 512
+
+METHOD: Final = "lf.a2a.v1.A2AService/SendMessage"
+TASK: Final = "01a1ffb1-fc95-7f79-839e-d0636d382268"
+ENVELOPE: Final = b"\x12\x0c\x0a\x0atext/plain"
+
+
+def least(piece: Callable[[], object], calls: int = CALLS) -> float:
+    """Microseconds of one call."""
+    took = []
+    for _ in range(GOES):
+        began = time.thread_time()
+        for _ in range(calls):
+            piece()
+        took.append((time.thread_time() - began) / calls * 1e6)
+    return min(took)
+
+
+def pieces() -> dict[str, float]:
+    """Microseconds of each, by what a table calls it."""
+    logging.getLogger("dragoman.access").setLevel(logging.WARNING)  # as it is unless lines are JSON
+    tally, spread, recorder = Tally(), Histogram(), Recorder()
+
+    def counted() -> None:
+        Access(tally, GRPC, METHOD, "1.0").done("OK")
+
+    def server() -> str:
+        access = Access(traced, GRPC, METHOD, "1.0")
+        access.trace("")
+        access.done("OK")
+        return trace.CURRENT.get()
+
+    def run() -> None:
+        parent = trace.of(trace.stamped(ENVELOPE, context))
+        span = recorder.begin(
+            "run echo", "consumer", parent, dragoman_agent="echo", dragoman_task=TASK, dragoman_attempt=1
+        )
+        with recorder.within(span):
+            pass
+        span.end(dragoman_state="COMPLETED")
+
+    def emptied(piece: Callable[[], object]) -> Callable[[], None]:
+        def both() -> None:
+            piece()
+            recorder.take(1)
+
+        return both
+
+    traced = Tally(recorder)
+    context = server()
+    recorder.take(SPANS)
+    found = {
+        "a request, counted and not traced": least(counted),
+        "one value more in a histogram": least(lambda: spread.add(0.003)),
+        "a request, counted and traced": least(emptied(server)),
+        "a run, traced": least(emptied(run)),
+    }
+    for _ in range(SPANS // 2):
+        server()
+        run()
+    spans = recorder.take(SPANS)
+    found["a span, written for the collector"] = least(lambda: message(b"", spans), 4) / SPANS
+    return found
+
+
+def measure(run: Run) -> None:
+    """Each once."""
+    for name, cost in pieces().items():
+        run.figure(Key(WATCHED, name, OURS), 0, cost, "us", told=f"{cost:.2f} µs")
