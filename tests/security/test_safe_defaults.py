@@ -13,10 +13,11 @@ import aiohttp
 import pytest
 
 from dragoman import Turn, agent
-from dragoman.app import guard, open_app
+from dragoman.app import open_app
 from dragoman.core import targets
 from dragoman.core.errors import InvalidParams
 from dragoman.core.quotas import DEFAULTS
+from dragoman.outward import guard
 from dragoman.ports import Forbidden
 from dragoman.settings import Address, Settings, SettingsError, load
 from dragoman.wire import jsonscan
