@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,27 +44,21 @@ def steps() -> Iterator[Step]:
             yield Step("\n".join(said), "\n".join(lines[len(said) :]))
 
 
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_the_commands_do_what_the_page_says(tmp_path: Path) -> None:
     for program in ("openssl", "curl", "bash"):
         if not shutil.which(program):
             pytest.skip(f"there is no {program} on this machine")
-    http, grpc = free_port(), free_port()
     environment = clean_environment() | {
-        "DRAGOMAN_HTTP": f"127.0.0.1:{http}",
-        "DRAGOMAN_GRPC": f"127.0.0.1:{grpc}",
+        "DRAGOMAN_HTTP": "127.0.0.1:0",
+        "DRAGOMAN_GRPC": "127.0.0.1:0",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     server: subprocess.Popen[str] | None = None
+    http = ""
     refused = set()
     try:
         for step in steps():
-            command = step.command.replace("127.0.0.1:8080", f"127.0.0.1:{http}")
+            command = step.command.replace("https://127.0.0.1:8080", http)
             if command.endswith("&"):
                 server = subprocess.Popen(
                     ["bash", "-c", f"exec {command.removesuffix('&')}"],
@@ -79,7 +71,10 @@ def test_the_commands_do_what_the_page_says(tmp_path: Path) -> None:
                 assert server.stdout is not None
                 assert server.stderr is not None
                 log = Lines(server.stderr)
-                Lines(server.stdout).until("Ctrl-C")
+                printed = Lines(server.stdout)
+                http = printed.until("  HTTP ").split()[-1]
+                environment["DRAGOMAN_GRPC"] = printed.until("  gRPC ").split()[-1].removeprefix("grpcs://")
+                printed.until("Ctrl-C")
                 continue
             if server is not None:
                 command = command.replace("%1", str(server.pid))
