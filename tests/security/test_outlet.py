@@ -121,6 +121,34 @@ async def test_nobody_there_is_told_apart() -> None:
                 pass
 
 
+async def test_who_closes_without_a_word_may_have_heard_the_call() -> None:
+    async def hangs_up(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with receiving(hangs_up) as there, guard(per_host=0) as out:
+        with pytest.raises(Unreachable) as error:
+            async with out.open("POST", f"http://127.0.0.1:{there.port}/", {}, b"x", silence=10):
+                pass
+        assert not isinstance(error.value, NobodyThere)
+
+
+async def test_each_such_call_has_a_connection_of_its_own() -> None:
+    peers = set()
+
+    async def note(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.Response()
+
+    async with receiving(note) as there, guard(per_host=0) as out:
+        for _ in range(3):
+            async with out.open("GET", f"http://127.0.0.1:{there.port}/", {}, silence=10):
+                pass
+    assert len(peers) == 3
+
+
 async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
     async def elsewhere(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=302, headers={"Location": "http://10.0.0.1/"})

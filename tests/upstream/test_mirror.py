@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.agents.desk import RecordingDesk
 
@@ -59,6 +59,7 @@ EMPTY_THEN_BYTES = [
 
 
 @example(EMPTY_THEN_BYTES)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_whatever_is_heard_and_missed_the_end_is_the_same(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
     asyncio.run(follow(steps))

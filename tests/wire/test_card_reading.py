@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.core.card import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
@@ -204,6 +204,7 @@ OBJECTS = st.dictionaries(st.sampled_from(("url", "uri", "id", "protocolBinding"
 KEYS = ("url", "supportedInterfaces", "additionalInterfaces", "capabilities", "skills", "provider", "protocolVersion")
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), PLAIN | OBJECTS | st.lists(PLAIN | OBJECTS, max_size=3)))
 def test_nothing_else_comes_of_a_made_up_card_than_a_card_or_a_refusal(card: dict[str, Any]) -> None:
     with suppress(Unfit):

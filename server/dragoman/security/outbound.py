@@ -94,7 +94,8 @@ class Guard:
         per_host: int = PER_HOST,
     ) -> None:
         """`ca`: certificates (PEM) to trust beside the system's. Raises OSError when it cannot be read. `per_host`:
-        connections to one host at a time, others wait; 0 for as many as are asked for."""
+        connections to one host at a time, others wait; 0 for as many as are asked for, and a new one for each call:
+        one that is closed without a word is then none that had been left from before."""
         self._rules = rules
         self._look_up = lookup or self._lookup
         self._patience = patience or Patience()
@@ -111,7 +112,7 @@ class Guard:
             socket_factory=self._socket,
             limit=CONNECTIONS if per_host else 0,
             limit_per_host=per_host,
-            keepalive_timeout=IDLE,
+            **({"keepalive_timeout": IDLE} if per_host else {"force_close": True}),
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -151,7 +152,7 @@ class Guard:
         return target
 
     async def _call(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limit: int) -> Reply:
-        async with self._request(method, url, headers, body, self._session.timeout) as (target, response):
+        async with self._request(method, url, headers, body, self._session.timeout, _MISSING) as (target, response):
             whole, taken = await _read_body(response, limit)
             if method == "GET" and not whole:
                 raise Unreachable(f"{target.place}: answered with more than {limit} bytes")
@@ -167,7 +168,7 @@ class Guard:
         """A call whose answer is read as it comes (`dragoman.ports.Outlet`)."""
         connect = self._patience.connect
         timeout = aiohttp.ClientTimeout(None, connect, silence, connect)
-        async with self._request(method, url, headers, body, timeout) as (target, response):
+        async with self._request(method, url, headers, body, timeout, _UNCONNECTED) as (target, response):
             told = _headers(response)
             if told.get("content-encoding", "identity").lower() != "identity":
                 raise Unreachable(f"{target.place}: answered compressed, which was not asked for")
@@ -184,7 +185,13 @@ class Guard:
 
     @asynccontextmanager
     async def _request(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limits: aiohttp.ClientTimeout
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        limits: aiohttp.ClientTimeout,
+        missing: tuple[type[Exception], ...],
     ) -> AsyncIterator[tuple[Target, aiohttp.ClientResponse]]:
         target = self._read(url)
         _check_headers(headers)
@@ -209,8 +216,7 @@ class Guard:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = self._explain(error)
             log.info("%s: %s", target.place, why, extra={"cause": repr(error)[:500]})
-            missing = isinstance(error, _MISSING)
-            raise (NobodyThere if missing else Unreachable)(f"{target.place}: {why}") from None
+            raise (NobodyThere if isinstance(error, missing) else Unreachable)(f"{target.place}: {why}") from None
 
     def _vet(self, host: str, port: int, address: str) -> None:
         """Raises Forbidden for an address that may not be called for this host."""
@@ -280,6 +286,9 @@ _MISSING: Final = (
     aiohttp.ServerDisconnectedError,
 )
 """What goes wrong before anybody has said a word."""
+
+_UNCONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+"""What goes wrong before anything was sent."""
 
 _REASONS: Final = {
     errno.ECONNREFUSED: "refused the connection",
