@@ -150,7 +150,7 @@ class HttpRoad:
             if time.monotonic() > limit:  # a byte now and then is no silence
                 raise Away(f"{self._place}: the answer was not there within {self._bounds.silence:g} s")
         if answer.status in (502, 503, 504):
-            raise Away(f"{self._place}: answered with status {answer.status}", arrived=answer.status == 504)
+            raise Away(f"{self._place}: answered with status {answer.status}", arrived=answer.status != 503)
         try:
             return orjson.loads(bytes(data))
         except orjson.JSONDecodeError:
