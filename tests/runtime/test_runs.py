@@ -16,6 +16,7 @@ from dragoman import Turn
 from dragoman.core import states
 from dragoman.core.log import Append, Appended, Runner, StatusChange
 from dragoman.runtime import batch
+from dragoman.runtime.run import Run
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.changes import AGENT, created, new_ref
 
@@ -216,6 +217,23 @@ async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> No
         ended = await here.get(task.id)
         assert state(ended) == "FAILED"
         assert ended.status.message.metadata["reason"] == "DRAINED"
+
+
+@pytest.mark.parametrize(("how", "end"), [("cancel", "CANCELED"), ("drain", "FAILED")])
+async def test_a_run_that_is_told_to_stop_before_its_first_step_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, end: str
+) -> None:
+    """An asyncio task that is cancelled then does nothing at all, and its claim would stay for ever."""
+    begin = Run.begin
+
+    def begin_and_stop(run: Run, *about: Any, **options: Any) -> None:
+        begin(run, *about, **options)
+        getattr(run, how)()
+
+    monkeypatch.setattr(Run, "begin", begin_and_stop)
+    async with world(tmp_path, echo) as here:
+        assert state(await here.send()) == end
+        await here.idle()
 
 
 # What waits for the disk -------------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ class Run:
     _context = ContextState()
     _fresh_context = False
     _task: asyncio.Task[None] | None = None
+    _stepped = False  # its asyncio task has taken its first step: cancelled before that, it never would
     _ending = False
     _reason = ""
     _said_working = False
@@ -140,9 +141,10 @@ class Run:
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(WORKING_AFTER if self.head.visible else HELD_FOR, self._show_working))
         self._deadlines.start()
+        self._stepped, early = True, self.cancelled
         try:
-            while await self._end(await self._turn()):
-                self.message = NO_MESSAGE
+            while await self._end(Ending(self._last_words()) if early else await self._turn()):
+                self.message, early = NO_MESSAGE, False
         except Refused as refused:
             log.info("run stopped: %s", refused.reason, extra=self._about())
         except Exception:
@@ -163,13 +165,16 @@ class Run:
             return
         self.cancelled, self._reason = True, reason
         self._timers.append(asyncio.get_running_loop().call_later(FENCED_AFTER, self._fence))
-        if self._task is not None:
-            self._task.cancel()
+        self._interrupt()
 
     def drain(self) -> None:
         """The server's patience is over: ends the task as FAILED, or leaves its turn to be begun again elsewhere."""
         if not self._ending and self._task is not None and not self._task.done():
             self.cancelled, self._reason = True, self._reason or "drain"
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._task is not None and self._stepped:
             self._task.cancel()
 
     def stop_soon(self) -> None:
