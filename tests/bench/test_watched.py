@@ -40,4 +40,4 @@ def test_every_piece_costs_something(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "CALLS", 20)
     found = pieces.pieces()
     assert len(found) == 5
-    assert all(0 <= cost < 10_000 for cost in found.values())
+    assert all(cost >= 0 for cost in found.values())

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
 
 from dragoman.core.trace import CURRENT, Context, parse
 from dragoman.entropy import ENTROPY
@@ -20,12 +20,16 @@ QUEUE: Final = 16_384
 """Spans that wait to be sent; what is past that is dropped, and counted."""
 
 Attributes = dict[str, str | int]
+Attach = Callable[[str], Callable[[], None]]
+"""Tells others of a recorded trace context that holds from now on; what it gives ends that."""
 
 
 class Recorded:
     """A span of a trace that is recorded."""
 
-    __slots__ = ("_recorder", "attributes", "began", "ended", "error", "id", "kind", "link", "name", "parent", "trace")
+    __slots__ = (
+        "_recorder", "attributes", "began", "context", "ended", "error", "id", "kind", "link", "name", "parent", "trace"
+    )  # fmt: skip
 
     def __init__(
         self, recorder: Recorder, name: str, kind: Kind, parent: Context, link: Context | None, attributes: Attributes
@@ -37,16 +41,13 @@ class Recorded:
         self.trace = parent.trace
         self.parent = parent.span
         self.id = ENTROPY.take()[:8]
+        self.context = f"00-{parent.trace.hex()}-{self.id.hex()}-01"
+        """What is handed on."""
         self.link = link
         self.attributes = attributes
         self.error = ""
         self.ended = 0
         self.began = time.time_ns()
-
-    @property
-    def context(self) -> str:
-        """What is handed on."""
-        return f"00-{self.trace.hex()}-{self.id.hex()}-01"
 
     def end(self, error: str = "", **attributes: str | int) -> None:
         """It is over."""
@@ -72,6 +73,27 @@ class Silent:
         """Nothing."""
 
 
+class Within:
+    """What runs inside belongs to a trace context. Half the price of a generator."""
+
+    __slots__ = ("_attach", "_context", "_libraries", "_token")
+
+    def __init__(self, context: str, attach: Attach | None) -> None:
+        self._context = context
+        self._attach = attach
+        self._libraries: object = None
+
+    def __enter__(self) -> None:
+        self._token = CURRENT.set(self._context)
+        if self._attach is not None:
+            self._libraries = self._attach(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        CURRENT.reset(self._token)
+        if callable(self._libraries):
+            self._libraries()
+
+
 class Recorder:
     """Implements `dragoman.ports.tracing.Tracer`. `take` gives what was recorded."""
 
@@ -92,17 +114,8 @@ class Recorder:
             return Silent(name, str(known if known.span else known._replace(span=ENTROPY.take()[:8])))
         return Recorded(self, name, kind, known, parse(link) if link else None, attributes)
 
-    @contextmanager
-    def _current(self, span: Span) -> Iterator[None]:
-        token = CURRENT.set(span.context)
-        try:
-            with self._attach(span.context):
-                yield
-        finally:
-            CURRENT.reset(token)
-
     def within(self, span: Span) -> AbstractContextManager[None]:
-        return self._current(span)
+        return Within(span.context, self._attach if isinstance(span, Recorded) else None)
 
     def add(self, span: Recorded) -> None:
         """A span is over."""
@@ -120,25 +133,19 @@ class Recorder:
         return taken
 
 
-def _libraries() -> Callable[[str], AbstractContextManager[Any]]:
-    """How OpenTelemetry's own API is told which span is the present one: agents' libraries make children of that. Where
-    it is not installed, nobody is told."""
+def _libraries() -> Attach | None:
+    """How OpenTelemetry's own API is told which span is the present one: agents' libraries make children of that. None
+    where it is not installed."""
     try:
         import opentelemetry.context as context
         import opentelemetry.trace as trace
     except ImportError:
-        return lambda _: nullcontext()
+        return None
+    flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 
-    @contextmanager
-    def attached(said: str) -> Iterator[None]:
-        known = parse(said)
-        assert known is not None
-        ids = int.from_bytes(known.trace), int.from_bytes(known.span)
-        here = trace.SpanContext(*ids, is_remote=True, trace_flags=trace.TraceFlags(known.recorded))
+    def attach(said: str) -> Callable[[], None]:
+        here = trace.SpanContext(int(said[3:35], 16), int(said[36:52], 16), is_remote=True, trace_flags=flags)
         token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(here)))
-        try:
-            yield
-        finally:
-            context.detach(token)
+        return lambda: context.detach(token)
 
-    return attached
+    return attach
