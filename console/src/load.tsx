@@ -3,13 +3,15 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Chart } from "./chart";
-import { most, quantile, rate, read, sum, type Fits, type Numbers } from "./numbers";
+import { most as largest, quantile, rate, read, sum, type Fits, type Numbers } from "./numbers";
 import { Problem } from "./pieces";
 import { lasting } from "./say";
 import { ask, Failure } from "./server";
 
 const EVERY = 2_000;
+/** Looks that are kept, and those for which there is room at least. */
 const KEPT = 150;
+const ROOM = 30;
 
 interface Look {
   at: number;
@@ -59,12 +61,12 @@ const BINDINGS = ["rest", "jsonrpc", "grpc", "websocket"];
 const answered: Fits = ({ binding, method }) => binding !== "page" && !/stream|subscri/i.test(method ?? "");
 
 function Charts({ looks }: { looks: readonly Look[] }) {
-  const from = lasting((KEPT - 1) * EVERY);
+  const most = Math.max(ROOM, looks.length);
   const now = looks.map((one) => one.numbers);
   const pairs = looks.slice(1).map((after, index) => ({ before: looks[index] as Look, after }));
   const each = (value: (before: Numbers, after: Numbers, seconds: number) => number | undefined) =>
     pairs.map(({ before, after }) => value(before.numbers, after.numbers, (after.at - before.at) / 1000));
-  const shown = { from: `${from} ago`, most: KEPT };
+  const shown = { from: `${lasting((most - 1) * EVERY)} ago`, most };
   const spread = (name: string, fits?: Fits) => [
     { name: "half within", values: each((before, after) => quantile(before, after, 0.5, name, fits)) },
     { name: "95 % within", values: each((before, after) => quantile(before, after, 0.95, name, fits)) },
@@ -106,7 +108,7 @@ function Charts({ looks }: { looks: readonly Look[] }) {
         {...shown}
         title="Waiting for a turn: the longest"
         unit={duration}
-        series={[{ name: "waits for", values: now.map((numbers) => most(numbers, "dragoman_queue_age_seconds")) }]}
+        series={[{ name: "waits for", values: now.map((numbers) => largest(numbers, "dragoman_queue_age_seconds")) }]}
       />
     </div>
   );
@@ -116,6 +118,7 @@ const whole = (value: number) => (value < 10 ? String(Math.round(value * 10) / 1
 const perSecond = (value: number) => `${whole(value)}/s`;
 
 function duration(seconds: number): string {
+  if (seconds === 0) return "0 s";
   if (seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   return seconds < 60 ? `${seconds.toFixed(1)} s` : lasting(seconds * 1000);
