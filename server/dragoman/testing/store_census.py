@@ -119,3 +119,10 @@ class StoreCensus:
         await store.append(replace(by_runner(claimed), used=Used(1)))
         await store.erase(Selection(task=claimed.head.id))
         assert await store.usage(claimed.head.ref) == Usage()
+
+    async def test_the_request_that_brought_a_message_is_kept_as_it_came(self, store: Store) -> None:
+        change = created(new_ref())
+        assert change.message is not None
+        await store.append(replace(change, message=replace(change.message, envelope=b"\x12\x00 and more")))
+        assert await store.envelope(change.task, 1) == b"\x12\x00 and more"
+        assert await store.envelope(change.task, 2) == await store.envelope(new_ref(), 1) == b""
