@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.core.audit import GENESIS, Broken, Chain, Entry, Kept, chained, keep, line, read_line
@@ -30,6 +30,7 @@ def blank(kept: Kept) -> Kept:
     return replace(kept, salt=None, entry=replace(kept.entry, who={}))
 
 
+@settings(deadline=None)
 @given(st.lists(ENTRIES, max_size=5))
 def test_a_line_says_all_of_an_entry(entries: list[Entry]) -> None:
     kept = log_of(*entries)

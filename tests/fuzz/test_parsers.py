@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.parsers import PARSERS
 
@@ -17,6 +17,7 @@ def test_a_parser_takes_what_means_something_and_every_beginning_of_it(name: str
     PARSERS[name].read(seed)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(PARSERS)), st.data())
 def test_a_parser_refuses_in_words_what_means_nothing(name: str, data: st.DataObject) -> None:
     parser = PARSERS[name]
