@@ -34,6 +34,13 @@ function step(by: number): void {
   }
 }
 
+/** Puts the focus into a field as soon as it is there: the view that has it may be still to come. */
+function focus(id: string, frames = 300): void {
+  const field = document.getElementById(id);
+  if (field?.checkVisibility()) field.focus();
+  else if (frames > 0) requestAnimationFrame(() => focus(id, frames - 1));
+}
+
 function press(event: KeyboardEvent): void {
   const target = event.target as HTMLElement;
   const typing = target.matches("input, textarea, select");
@@ -47,11 +54,11 @@ function press(event: KeyboardEvent): void {
   const actions: Record<string, () => void> = {
     "/": () => {
       if (place.value !== "tasks" && place.value !== "new") go(["tasks"]);
-      requestAnimationFrame(() => document.getElementById("find")?.focus());
+      focus("find");
     },
     n: () => {
       if (!chosen.value) go(["new"]);
-      requestAnimationFrame(() => document.getElementById("message")?.focus());
+      focus("message");
     },
     j: () => step(1),
     k: () => step(-1),
