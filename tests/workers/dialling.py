@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import grpc
@@ -24,8 +24,9 @@ class Line:
         self._call = call
 
     async def say(self, **frame: Any) -> None:
-        """Sends a frame: `say(credit=wk.Credit(...))`."""
-        await self._call.write(wk.ConnectRequest(**frame))
+        """Sends a frame: `say(credit=wk.Credit(...))`. Who was refused in the meantime hears of it by `status`."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await self._call.write(wk.ConnectRequest(**frame))
 
     async def hear(self, kind: str) -> Any:
         """The next frame of a kind; heartbeats before it are passed over, anything else is not."""
