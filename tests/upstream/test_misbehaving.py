@@ -214,3 +214,13 @@ async def test_extensions_that_are_required_there_are_named_and_required_here(op
             with pytest.raises(ClientError, match="urn:needed"):
                 await ask(app)
             assert app.agents["words"].extensions[0].required
+
+
+async def test_what_it_takes_is_for_the_agent_to_judge(opened: Open) -> None:
+    async with elsewhere() as there:
+        there.answers["/rpc"] = rpc({"task": DONE})
+        modes = {"capabilities": {}, "defaultInputModes": ["application/json"]}
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), **modes))
+        async with opened("front", url) as app:
+            assert (await ask(app)).status.state == states.COMPLETED
+            assert app.agents["words"].input_modes == ("application/json",)

@@ -103,6 +103,17 @@ async def test_streams_that_cannot_be_taken_up_again_are_not_asked_for_forever()
     assert len(script.calls("SubscribeToTask")) == 1
 
 
+async def test_a_stream_that_does_not_show_what_came_of_the_task_is_completed_by_a_look() -> None:
+    script = Script(
+        {"SendStreamingMessage": [[task("WORKING"), status("COMPLETED")]], "GetTask": [[task("COMPLETED", "a")]]}
+    )
+    found, _ = await take(RecordingDesk("hi"), script)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "a")
+    gone = Script({"SendStreamingMessage": [[task("WORKING"), status("COMPLETED")]], "GetTask": [[GONE]]})
+    found, _ = await take(RecordingDesk("hi"), gone)
+    assert state_of(found) == "COMPLETED"
+
+
 async def test_a_message_is_a_whole_answer() -> None:
     answer = pb.Message(message_id="m", role=pb.ROLE_AGENT, task_id="x", parts=[pb.Part(text="hello")])
     _, ending = await take(RecordingDesk("hi"), Script({"SendStreamingMessage": [[answer]]}))

@@ -52,6 +52,8 @@ class AgentSpec:
     skills: tuple[Skill, ...] = ()
     input_modes: tuple[str, ...] = DEFAULT_MODES
     output_modes: tuple[str, ...] = DEFAULT_MODES
+    judges_modes: bool = False
+    """It is asked whatever a message holds, and refuses itself what it does not take."""
     provider: Provider | None = None
     icon_url: str = ""
     documentation_url: str = ""

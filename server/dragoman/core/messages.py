@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from dragoman.core import limits
 from dragoman.core.errors import ContentTypeNotSupported, InvalidParams
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+ANY: Final = ("*/*",)
+"""The media types of an agent that takes all of them."""
 
 
 def check(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:

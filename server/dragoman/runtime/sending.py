@@ -188,7 +188,8 @@ class Sending:
     async def _prepare(self, call: Call, request: pb.SendMessageRequest) -> Append:
         """The change that stores a message: it creates a task, or continues the one it names."""
         limits.check_size(request.ByteSize(), self._limits.message_bytes)
-        messages.check(request, self._agents[call.caller.agent].input_modes)
+        spec = self._agents[call.caller.agent]
+        messages.check(request, messages.ANY if spec.judges_modes else spec.input_modes)
         asked = request.configuration
         if asked.HasField("task_push_notification_config"):
             self._webhooks.check_on()

@@ -30,6 +30,11 @@ class Mirror:
         self._new_id = new_id
         self._seen: dict[str, Content] = {}
 
+    @property
+    def has_any(self) -> bool:
+        """Whether an artifact was seen."""
+        return bool(self._seen)
+
     def snapshot(self, task: pb.Task) -> list[ArtifactChange]:
         """What a Task says that is not put yet."""
         changes = (self._compare(artifact) for artifact in task.artifacts)

@@ -118,6 +118,7 @@ def judged(upstream: Upstream, card: Card, outlet: Outlet) -> Found:
         skills=card.skills,
         input_modes=card.input_modes,
         output_modes=card.output_modes,
+        judges_modes=True,  # many take more than their cards say
         provider=card.provider,
         icon_url=card.icon_url,
         documentation_url=card.documentation_url,
@@ -144,6 +145,7 @@ def unread(upstream: Upstream) -> AgentSpec:
         id=upstream.id,
         name=name,
         description=f"{name}, an agent that was not reached yet",
+        judges_modes=True,
         direct=True,
         retries=_RETRIES,
         time_limit=upstream.time_limit,

@@ -43,6 +43,11 @@ class Record:
         """Whether AUTH_REQUIRED was said and is not written yet: a stream that ends with it ends the turn."""
         return self._held is not None
 
+    @property
+    def has_artifacts(self) -> bool:
+        """Whether an artifact was seen in this turn."""
+        return self._mirror.has_any
+
     async def take(self, event: pb.StreamResponse, heard: str, *, by_call: bool = False) -> Ending | None:
         """Writes one event; `heard` is the id of the message that upstream has then. The end of the turn, if it is
         that. `by_call`: nothing more comes by itself. Raises Nonsense, InvalidAgentResponse."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from dragoman.agents.upstream import finding, memory
 from dragoman.agents.upstream.finding import Lost
 from dragoman.agents.upstream.forwarding import Forwarding
 from dragoman.agents.upstream.record import Record
-from dragoman.agents.upstream.road import Away, Blocked, Nonsense, Refused, Road
+from dragoman.agents.upstream.road import Away, Blocked, CallFailed, Nonsense, Refused, Road
 from dragoman.agents.values import NewId
 from dragoman.core import states
 from dragoman.core.errors import InvalidAgentResponse
@@ -270,12 +270,20 @@ class UpstreamTurn:
                     if not (whole or event.HasField("task")):
                         event = pb.StreamResponse(task=await self.look())
                     if (ending := await self._take(event)) is not None:
-                        return ending
+                        return ending if event.HasField("task") else await self._with_the_rest(ending)
             finally:
                 for one in (step, nudge):
                     if one is not None:
                         one.cancel()
                         await asyncio.wait([one])
+
+    async def _with_the_rest(self, ending: Ending) -> Ending:
+        """The end of a turn whose stream showed no artifact: some servers stream that a task is done, and not what came
+        of it."""
+        if ending.status.state == states.COMPLETED and ending.reply is None and not self.record.has_artifacts:
+            with suppress(CallFailed, Lost, ProcessLost):  # it has ended, as far as we were told
+                return await self._take(pb.StreamResponse(task=await self.look()), by_call=True) or ending
+        return ending
 
     async def look(self) -> pb.Task:
         """The task upstream as it is. Raises Lost when it is gone, ProcessLost when the agent is."""
