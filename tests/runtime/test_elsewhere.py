@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.test_fencing import until
 from tests.runtime.world import World, said, state
 
 from dragoman.bus.local import LocalBus
@@ -130,6 +131,29 @@ async def test_only_who_can_run_an_agent_is_told_of_its_jobs(tmp_path: Path) -> 
         runtime.enlisting.changed()
         assert await told() == 0
     await store.close()
+
+
+async def test_a_look_for_waiting_tasks_holds_nobody_up_where_there_is_room(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=4)) as here:
+        await until(lambda: here.runtime.dispatch.places.open("far"))
+        looked, go_on = asyncio.Event(), asyncio.Event()
+        store: Any = here.store
+        waiting = store.waiting
+
+        async def slow(*asked: Any) -> Any:
+            looked.set()
+            await go_on.wait()
+            return await waiting(*asked)
+
+        store.waiting = slow
+        here.runtime.dispatch.places.look_again()
+        here.runtime.enlisting.changed()
+        await looked.wait()
+        task = await here.start()
+        _, end = await far.turns.get()  # though somebody is still looking
+        end.set_result(DONE)
+        assert state(await here.ended(task.id)) == "COMPLETED"
+        go_on.set()
 
 
 async def test_slots_count_for_agents_elsewhere_as_well(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ async def test_who_has_room_tells_nobody_of_tasks_that_wait_for_a_moment(
         told = list[Job]()
         for world, bus in zip(servers[:2], servers.buses, strict=True):
             bus.offer = told.append  # type: ignore[method-assign, assignment]
-            world.runtime.dispatch._starved = True
+            world.runtime.dispatch._starved = world.runtime.dispatch._crowded = True
             world.runtime.dispatch._refill()
         done = await asyncio.gather(
             *(servers[number % 2].send(str(number)) for number in range(40))  # type: ignore[union-attr]

@@ -101,6 +101,8 @@ class Dispatch:
         self._reserved = 0
         self._starved = False
         """Tasks may wait in the store."""
+        self._crowded = True
+        """More of them than there are slots, as far as is known: nobody may pass them."""
         self._refilling = False
         self._served = ""
         """The principal whose task was taken last."""
@@ -172,7 +174,7 @@ class Dispatch:
         if agent in self.places:
             self.places.check(agent)
             return self._slot(agent) if self.places.open(agent) else 0
-        return 0 if self._starved or self._refilling or not self.runs else self._slot(agent)
+        return 0 if self._crowded or not self.runs else self._slot(agent)
 
     def _slot(self, agent: str) -> int:
         if self.free <= 0 or not self.places.take(agent):
@@ -218,6 +220,7 @@ class Dispatch:
             ours = self.places.room(head.agent) > 0
         else:
             self._starved = True
+            self._crowded = self._crowded or self.free <= 0
             ours = self.runs
         if ours and self.free > 0 and not self._draining:
             self._refill()
@@ -325,7 +328,9 @@ class Dispatch:
             while self._starved and self.free > 0 and not self._draining:
                 self._starved = False
                 here = [agent for agent in self._agents if agent not in self.places]
-                heads = await self._store.waiting(here, self.free, self._served)
+                room = self.free
+                heads = await self._store.waiting(here, room, self._served)
+                self._crowded = len(heads) >= room
                 if heads:
                     self._starved = True
                     await asyncio.gather(*map(self._claim, heads))
@@ -338,7 +343,9 @@ class Dispatch:
         """What waits for one agent elsewhere, as far as there is room."""
         try:
             while not self._draining and self.free > 0 and (room := self.places.next(agent)):
-                heads = await self._store.waiting((agent,), min(room, self.free), self._served)
+                room = min(room, self.free)
+                heads = await self._store.waiting((agent,), room, self._served)
+                self.places.found(agent, enough=len(heads) < room)
                 if heads:
                     self.places.wait(agent)
                     await asyncio.gather(*map(self._claim, heads))

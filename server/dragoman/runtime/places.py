@@ -23,6 +23,8 @@ class Places:
         self._taken: dict[str, int] = {}
         self._short = set(self._agents)
         self._looking: set[str] = set()
+        self._crowded = set(self._agents)
+        """Those of whose tasks more wait than there is room for, as far as is known: nobody may pass them."""
 
     def __contains__(self, agent: str) -> bool:
         return agent in self._agents
@@ -31,11 +33,13 @@ class Places:
         """Serves an agent from now on; tasks of it may wait in the store already."""
         self._agents[agent.spec.id] = agent
         self._short.add(agent.spec.id)
+        self._crowded.add(agent.spec.id)
 
     def remove(self, name: str) -> None:
         """Serves an agent no more."""
         self._agents.pop(name, None)
         self._short.discard(name)
+        self._crowded.discard(name)
 
     def check(self, agent: str) -> None:
         """Raises Unavailable for an agent that has been away for so long that nobody should wait for it."""
@@ -70,9 +74,7 @@ class Places:
 
     def open(self, agent: str) -> bool:
         """Whether a new message may begin a turn without passing others that wait."""
-        return agent not in self._agents or (
-            agent not in self._short and agent not in self._looking and self.room(agent) > 0
-        )
+        return agent not in self._agents or (agent not in self._crowded and self.room(agent) > 0)
 
     @property
     def here(self) -> list[str]:
@@ -131,6 +133,15 @@ class Places:
     def wait(self, agent: str) -> None:
         """Tasks of it may wait in the store."""
         self._short.add(agent)
+        if self.room(agent) <= 0:
+            self._crowded.add(agent)
+
+    def found(self, agent: str, *, enough: bool) -> None:
+        """Somebody has looked for tasks of it, and there is room `enough` for those that wait, or there is not."""
+        if enough:
+            self._crowded.discard(agent)
+        else:
+            self._crowded.add(agent)
 
     def look_again(self) -> None:
         """Tasks of any of them may wait in the store, though nobody said so."""
