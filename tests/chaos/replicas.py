@@ -239,10 +239,10 @@ class Replicas:
     async def _start(self, part: Part) -> None:
         """A server that meets no database says so and ends, as it should: then it is started again, as by whoever
         looks after it."""
-        deadline = time.monotonic() + START
+        deadline = time.monotonic() + 3 * START
         while True:
             try:
-                await asyncio.to_thread(part.start)
+                await asyncio.to_thread(partial(part.start, ready=isinstance(part, ServerPart)))
                 break
             except RuntimeError:
                 await asyncio.to_thread(part.kill)

@@ -154,9 +154,10 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
         if such := await quiet(stage, GRACE):
             problems.append(f"{GRACE:g} s after they were answered, tasks still run or wait: {', '.join(such)}")
     finally:
-        for task in (*background, *customers):
+        rest = (*background, *customers, *(() if stage.over.is_set() else stage.following))
+        for task in rest:
             task.cancel()
-        await asyncio.gather(*background, *customers, return_exceptions=True)
+        await asyncio.gather(*rest, return_exceptions=True)
     if left := await pushed(stage, GRACE + 15):
         problems.append(f"{GRACE + 15:g} s after everything was over, {left} receivers are still to be told something")
     await followers_end(stage)
