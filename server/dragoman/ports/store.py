@@ -11,7 +11,7 @@ from typing import Protocol
 from dragoman.core.census import Census
 from dragoman.core.counting import Commits
 from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
-from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
+from dragoman.core.log import USER, Append, Appended, ContextState, Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.pages import Page, Query
 from dragoman.core.usage import Usage
@@ -51,6 +51,10 @@ class Conversation:
     head: Head
     messages: list[StoredMessage]
     memory: bytes
+
+    def unread(self, taken: int) -> list[StoredMessage]:
+        """What users said after event `taken`."""
+        return [one for one in self.messages if one.role == USER and one.number > taken]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import Final
 from dragoman.core import states
 from dragoman.core.log import (
     CHANGED,
-    USER,
     Append,
     Appended,
     ArtifactChange,
@@ -29,7 +28,7 @@ from dragoman.core.log import (
 )
 from dragoman.core.names import Owner, id_of
 from dragoman.core.usage import NONE, Budget, Usage, Used
-from dragoman.ports import NOTHING, Agent, Conversation, Ending, Notes, ProcessLost, Store, StoredMessage, TurnOver
+from dragoman.ports import NOTHING, Agent, Ending, Notes, ProcessLost, Store, StoredMessage, TurnOver
 from dragoman.runtime.batch import Batch, Change
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.deadlines import Deadlines
@@ -429,8 +428,7 @@ class Run:
     async def _turn_to_next(self) -> None:
         """Prepares a turn on the first unread message."""
         conversation = await self._store.conversation(self.head.ref)
-        unread = _unread_of(conversation, self._taken)
-        if conversation is None or not unread:
+        if conversation is None or not (unread := conversation.unread(self._taken)):
             raise LookupError("a claimed task has no message to answer")
         self.memory = conversation.memory
         if self.spending is None and (used := await self._store.usage(self.head.ref)):
@@ -444,12 +442,8 @@ class Run:
         self._take(unread[0])
 
     async def _unread(self) -> list[StoredMessage]:
-        return _unread_of(await self._store.conversation(self.head.ref, self._taken), self._taken)
+        conversation = await self._store.conversation(self.head.ref, self._taken)
+        return conversation.unread(self._taken) if conversation else []
 
     def _about(self) -> dict[str, str]:
         return {"task": id_of(self.head.ref.key), "agent": self.head.agent, "scope": self.head.ref.owner.scope}
-
-
-def _unread_of(conversation: Conversation | None, taken: int) -> list[StoredMessage]:
-    messages = conversation.messages if conversation else []
-    return [one for one in messages if one.role == USER and one.number > taken]
