@@ -350,6 +350,14 @@ async def test_an_answer_that_did_not_arrive_is_sent_and_one_that_did_is_not() -
 # Refusals and nonsense -----------------------------------------------------------------------------------------------
 
 
+async def test_output_modes_are_said_where_servers_want_them() -> None:
+    for dialect, said_are in (("0.3", ["text/plain", "application/json"]), ("1.0", [])):
+        script = Script({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, dialect)
+        await take(RecordingDesk("hi"), script)
+        (sent,) = script.calls("SendStreamingMessage")
+        assert list(sent.configuration.accepted_output_modes) == said_are
+
+
 async def test_another_interface_is_used_when_one_does_not_know_the_call() -> None:
     first = Script(
         {"SendStreamingMessage": [[refused("METHOD_NOT_FOUND")]], "SendMessage": [[refused("METHOD_NOT_FOUND")]]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from dragoman.agents.upstream import memory
 from dragoman.agents.upstream.record import Record
@@ -24,11 +24,18 @@ Insist = Callable[[Callable[[Road], Awaitable[object]]], Awaitable[object]]
 class Forwarding:
     """The messages of one turn. `left` are those that the task upstream did not take: it had ended."""
 
-    def __init__(self, record: Record, insist: Insist, extensions: Callable[[pb.Message], str]) -> None:
+    def __init__(
+        self,
+        record: Record,
+        insist: Insist,
+        extensions: Callable[[pb.Message], str],
+        modes: Callable[[pb.SendMessageRequest], Sequence[str]],
+    ) -> None:
         self.left: list[Letter] = []
         self._record = record
         self._insist = insist
         self._extensions = extensions
+        self._modes = modes
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -59,6 +66,7 @@ class Forwarding:
         if letter[1].HasField("metadata"):
             request.metadata.CopyFrom(letter[1].metadata)
         request.configuration.return_immediately = True
+        request.configuration.accepted_output_modes.extend(self._modes(letter[1]))
         key = memory.key_of(self._record.desk.task_id, message.message_id)
         extensions = self._extensions(message)
         try:

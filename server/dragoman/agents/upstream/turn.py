@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
@@ -21,6 +21,7 @@ from dragoman.agents.upstream.record import Record
 from dragoman.agents.upstream.road import Away, Blocked, CallFailed, Nonsense, Refused, Road
 from dragoman.agents.values import NewId
 from dragoman.core import states
+from dragoman.core.card import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.ports import Desk, Ending, ProcessLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -40,6 +41,7 @@ HELD: Final = 1.0
 class Link(Protocol):
     """What a turn needs to know of its agent, and tells it."""
 
+    spec: AgentSpec
     at: str
     """Where it is, for people."""
     streams: bool
@@ -98,7 +100,7 @@ class UpstreamTurn:
     async def run(self) -> Ending:
         """The turn, from its message to its end. Raises ProcessLost when the agent is not there and may come back."""
         again = self.desk.attempt > 1 and not self.record.memory.unsent
-        forwarding = Forwarding(self.record, self.insist, self._extensions)
+        forwarding = Forwarding(self.record, self.insist, self._extensions, self._modes)
         passing = asyncio.create_task(forwarding.run(), name=f"messages for {self.desk.task_id} upstream")
         try:
             while True:
@@ -201,8 +203,14 @@ class UpstreamTurn:
         if self._envelope.HasField("metadata"):
             request.metadata.CopyFrom(self._envelope.metadata)
         request.configuration.return_immediately = True
-        request.configuration.accepted_output_modes.extend(self._envelope.configuration.accepted_output_modes)
+        request.configuration.accepted_output_modes.extend(self._modes(self._envelope))
         return request
+
+    def _modes(self, envelope: pb.SendMessageRequest) -> Sequence[str]:
+        """The output modes that a message's sender takes. 0.2 wants them said, and so do servers still."""
+        if envelope.configuration.accepted_output_modes or self.link.road.interface.dialect != "0.3":
+            return envelope.configuration.accepted_output_modes
+        return self.link.spec.output_modes
 
     def _extensions(self, message: pb.Message) -> str:
         named = [*filter(None, self.link.extensions.split(",")), *message.extensions]
