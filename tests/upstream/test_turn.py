@@ -139,6 +139,19 @@ async def test_a_question_ends_the_turn_and_the_answer_goes_to_the_same_task() -
     assert (request.message.task_id, request.message.context_id) == ("t-1", "c-1")
 
 
+async def test_one_that_begins_another_task_for_each_message_is_followed_there() -> None:
+    desk = RecordingDesk("blue", memory=memory(task="t-1", context="c-1", heard="m-0"))
+    script = Script(
+        {
+            "SendStreamingMessage": [[task("WORKING", id="t-2"), BROKEN]],
+            "GetTask": [[task("COMPLETED", "a", id="t-2")]],
+        }
+    )
+    found, _ = await take(desk, script)
+    assert texts(found) == "a"
+    assert kept(desk)["task"] == "t-2"
+
+
 async def test_the_same_question_asked_again_is_a_question() -> None:
     desk = RecordingDesk("red")
     asked = task("INPUT_REQUIRED", said="colour?", said_id="q-1")

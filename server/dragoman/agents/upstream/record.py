@@ -31,6 +31,8 @@ class Record:
         if self.memory.task:
             self.known.set()
         self.says = Sayings(desk, new_id)
+        self.is_new = False
+        """A message was just sent: some servers begin another task for each, whichever it names."""
         self.puts = 0
         """Events written."""
         self._kept = self.memory
@@ -135,8 +137,9 @@ class Record:
         """Which task and conversation it is there. Raises Nonsense for another one than it was."""
         if not task or len(task) > LONGEST_ID or len(context) > LONGEST_ID:
             raise Nonsense(f"{self.at}: what it says of a task has no id of that task, or a very long one")
-        if self.memory.task and task != self.memory.task:
+        if self.memory.task and task != self.memory.task and not self.is_new:
             raise Nonsense(f"{self.at}: it speaks of task {task[:100]} when asked about {self.memory.task}")
+        self.is_new = False
         self.memory = replace(
             self.memory, at=self.at, task=task, context=context or self.memory.context, heard=heard, unsent=False
         )

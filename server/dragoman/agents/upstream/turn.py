@@ -175,6 +175,7 @@ class UpstreamTurn:
         """Sends once, and reads what is answered: None when that stopped before the turn ended."""
         key = memory.key_of(self.desk.task_id, self._message.message_id)
         extensions = self._extensions(self._message)
+        self.record.is_new = True
         if streams:
             events = road.stream("SendStreamingMessage", request, key=key, extensions=extensions)
             return await self._read(events, whole=True)
