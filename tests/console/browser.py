@@ -42,7 +42,9 @@ def find() -> str:
 @contextmanager
 def launched(program: str, profile: Path) -> Iterator[str]:
     """Runs a browser with an empty profile, and gives the address at which it can be spoken to."""
-    command = [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+    # Where that is to be had, it does not outlive us, however we end.
+    leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    command = [*leash, program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None
