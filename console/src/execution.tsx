@@ -10,12 +10,20 @@ import { isTerminal, type Explanation } from "./wire";
 /** Who asks stands in the audit log each time, so it is asked when there is news, and else rarely. */
 const EVERY = 30_000;
 
-export function Execution({ id, agent, fold }: { id: string; agent: string; fold: Fold }) {
+interface Shown {
+  id: string;
+  agent: string;
+  fold: Fold;
+  /** The fold's. The fold stays the same object, and what reads signals is drawn again for other values only. */
+  state: string;
+}
+
+export function Execution({ id, agent, fold, state }: Shown) {
   const { value, error, again } = useAsked(
     async (stop) => ({ tasks: await explained(id, stop) }),
     (now) => (now?.tasks?.some((one) => one.session || one.ready) ? EVERY : 0),
     [id],
-    [fold.state],
+    [state],
   );
   const found = value?.tasks?.filter((one) => one.agent === agent) ?? [];
   return (

@@ -80,7 +80,7 @@ export function Task({ agent, id }: { agent: string; id: string }) {
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${at}`} tabIndex={0}>
         {at === "timeline" && <Timeline fold={fold} />}
         {at === "result" && <Results fold={fold} />}
-        {at === "execution" && <Execution id={id} agent={agent} fold={fold} />}
+        {at === "execution" && <Execution id={id} agent={agent} fold={fold} state={fold.state} />}
         {at === "pushes" && <Pushes id={id} agent={agent} state={fold.state} />}
         {at === "wire" && <WireView id={id} agent={agent} last={fold.last} />}
       </div>
