@@ -87,7 +87,7 @@ access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's
 	@python -m tests.access.write
 
 long: $(ENV) ## the long ones
-	@python -m pytest -n 2 $(LONG) $(ARGS)
+	@python -m pytest -n 3 --durations=12 $(LONG) $(ARGS)
 
 coverage: $(ENV) chromium ## all our tests, and which lines they reach; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term
@@ -100,7 +100,7 @@ fuzz-parsers: $(ENV) ## every parser under a guided fuzzer (FUZZ_SECONDS=60 for 
 
 chaos: $(ENV) ## kill and freeze a server under load, then judge what everybody saw (CHAOS_SECONDS=120 CHAOS_SEED=...)
 	@python -m tests.chaos.run
-	@SOAK_SECONDS=30 python -m tests.chaos.soak
+	@SOAK_SECONDS=$${SOAK_SECONDS:-30} python -m tests.chaos.soak
 
 chaos-cluster: $(ENV) ## the same with three servers, two workers, PostgreSQL and NATS, all of which are struck
 	@python -m tests.chaos.run --replicas

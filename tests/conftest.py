@@ -24,6 +24,9 @@ PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "")
 UNTIL: Final = float(os.environ.get("FUZZ_UNTIL", "inf"))
 """Seconds since the epoch after which no more property begins."""
 
+# Read by gRPC when it is imported. Its handlers at a fork break the child, now and then, before it is PostgreSQL.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts us in the background has Ctrl-C ignored, and so would the commands that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
