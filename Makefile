@@ -52,7 +52,6 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 # leaves them to `make long`, to stay well under three minutes.
 LONG = \
 	tests/abuse \
-	tests/abuse \
 	tests/cli/test_documented_certificates.py \
 	tests/cli/test_nats.py \
 	tests/cli/test_postgres.py \
