@@ -52,13 +52,18 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 # leaves them to `make long`, to stay well under three minutes.
 LONG = \
 	tests/abuse \
+	tests/bus/test_nats.py \
 	tests/cli/test_documented_certificates.py \
+	tests/cli/test_encrypted.py \
+	tests/cli/test_keys.py \
 	tests/cli/test_nats.py \
 	tests/cli/test_postgres.py \
+	tests/cli/test_push.py \
 	tests/cli/test_replicas.py \
 	tests/cli/test_rolling.py \
 	tests/cli/test_serve.py \
 	tests/cli/test_signing.py \
+	tests/cli/test_tasks.py \
 	tests/cli/test_upkeep.py \
 	tests/cli/test_worker.py \
 	tests/dialects/test_pairs.py \
@@ -66,9 +71,13 @@ LONG = \
 	tests/examples/test_worker_node.py \
 	tests/executors \
 	tests/overload \
+	tests/runtime/test_nats.py \
+	tests/runtime/test_postgres.py \
 	tests/stores/test_postgres.py \
 	tests/stores/test_postgres_machine.py \
+	tests/stores/test_postgres_opening.py \
 	tests/stores/test_postgres_pooler.py \
+	tests/stores/test_postgres_shared.py \
 	tests/strangers \
 	tests/test_make_cluster.py \
 	tests/test_push_crash.py \
