@@ -51,7 +51,6 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 # What takes long: whole matrices on real servers, processes that are killed, what needs Node or a browser. `make test`
 # leaves them to `make long`, to stay well under three minutes.
 LONG = \
-	tests/abuse \
 	tests/bus/test_nats.py \
 	tests/cli/test_documented_certificates.py \
 	tests/cli/test_encrypted.py \
@@ -70,16 +69,12 @@ LONG = \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
 	tests/executors \
-	tests/overload \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/stores/test_postgres.py \
-	tests/stores/test_postgres_machine.py \
 	tests/stores/test_postgres_opening.py \
-	tests/stores/test_postgres_pooler.py \
 	tests/stores/test_postgres_shared.py \
 	tests/strangers \
-	tests/test_make_cluster.py \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
 	tests/upstream/test_lost.py \
@@ -88,14 +83,25 @@ LONG = \
 	tests/workers/test_storm.py \
 	tests/workers/test_too_large.py
 
+# What CI has no time for within its quarter of an hour: before a release, and after a change of what they are about.
+LONGEST = \
+	tests/abuse \
+	tests/overload \
+	tests/stores/test_postgres_machine.py \
+	tests/stores/test_postgres_pooler.py \
+	tests/test_make_cluster.py
+
 test: $(ENV) ## our tests, but for the long ones and the browser's (ARGS="-k name" for some)
-	@python -m pytest -n 2 $(LONG:%=--ignore=%) --ignore=tests/console $(ARGS)
+	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console $(ARGS)
 
 access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's own tables
 	@python -m tests.access.write
 
 long: $(ENV) ## the long ones
 	@python -m pytest -n 3 --durations=12 $(LONG) $(ARGS)
+
+longest: $(ENV) ## those that CI leaves out: abuse, overload, PostgreSQL behind a pooler, the stores' state machines on it
+	@python -m pytest -n 2 $(LONGEST) $(ARGS)
 
 coverage: $(ENV) chromium ## all our tests, and which lines they reach; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term
