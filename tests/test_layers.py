@@ -18,6 +18,7 @@ PACKAGE: Final = Path(__file__).parents[1] / "server" / "dragoman"
 FLOORS: Final = {
     "core": 1,
     "entropy": 1,
+    "release": 1,
     "wire": 2,
     "ports": 2,
     "agents": 3,
@@ -70,6 +71,7 @@ NEEDS_ONLY: Final = {
         "foundation",
         "offline",
         "worker",
+        "release",
     },
     "worker": {"worker", "client", "runtime", "ports", "core"},
     "guest": {"guest"},  # it runs in environments that have nothing of ours

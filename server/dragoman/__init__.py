@@ -22,7 +22,7 @@ __version__: str
 
 def __getattr__(name: str) -> str:
     if name == "__version__":
-        from importlib.metadata import version  # slow to import, and seldom asked
+        from dragoman.release import version  # slow to import, and seldom asked
 
-        return version("dragoman")
+        return version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

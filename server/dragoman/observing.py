@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 
 from dragoman.bindings.tally import Tally
 from dragoman.core.counting import Family, Sample, gauge
+from dragoman.release import version
 from dragoman.runtime import Runtime
 from dragoman.setting_types import headers_of
 from dragoman.settings import Settings
@@ -32,7 +32,7 @@ class Numbers:
     def __init__(
         self, settings: Settings, runtime: Runtime, tally: Tally, draining: asyncio.Event, tracing: Tracing | None
     ) -> None:
-        about = (version("dragoman"), "postgresql" if settings.is_shared else "sqlite")
+        about = (version(), "postgresql" if settings.is_shared else "sqlite")
         help = "The version of this server, and the kind of its store."
         self._about = Family("build_info", "gauge", help, ("version", "store"), (Sample(about, 1),))
         self._runtime = runtime

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Final
 
 from dragoman.bindings import examples, failures, site, versions
@@ -26,6 +25,7 @@ from dragoman.bindings.schemas import Schema, Schemas, pointer
 from dragoman.core.enforced import NOTHING, Enforced, Scheme
 from dragoman.core.errors import A2AError, PushNotificationNotSupported
 from dragoman.core.identity import OPEN, Doorway
+from dragoman.release import version
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.httprule import Rule, Template, Wildcard
@@ -120,7 +120,7 @@ class _Document:
         schemas = {**failures.SCHEMAS, **site.SCHEMAS, **self._schemas.found}
         return {
             "openapi": "3.1.0",
-            "info": {"title": "Dragoman", "version": version("dragoman"), "description": _ABOUT},
+            "info": {"title": "Dragoman", "version": version(), "description": _ABOUT},
             "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
             "paths": paths,
             "components": {

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +28,7 @@ from dragoman.core import states
 from dragoman.core.audit import line
 from dragoman.core.erasing import Receipt, Selection
 from dragoman.core.errors import InvalidParams
+from dragoman.release import version
 from dragoman.runtime.upkeep import Exported, Upkeep
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -93,7 +93,7 @@ class Upkeeping:
         head = piece.head
         header = ops.ExportHeader(
             version=FORM,
-            dragoman=version("dragoman"),
+            dragoman=version(),
             task_id=head.id,
             agent=head.agent,
             principal=head.principal,

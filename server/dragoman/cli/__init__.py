@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from dragoman.cli import agents, audit, doctor, keys, push, serve, signing, tasks, top, upkeep, worker, workers
+from dragoman.release import version
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -49,7 +49,7 @@ cli = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"dragoman {version('dragoman')}")
+        typer.echo(f"dragoman {version()}")
         raise typer.Exit
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import shlex
-from importlib.metadata import version
 from typing import Any, Final
 
 import orjson
 
 from dragoman.app import App
 from dragoman.core.card import AgentSpec
+from dragoman.release import version
 from dragoman.settings import Settings
 
 _SAMPLES: Final[dict[str, dict[str, Any]]] = {
@@ -29,7 +29,7 @@ def banner(app: App, settings: Settings, processes: int = 0) -> str:
     several = f", {processes} processes" if processes else ""
     if app.at_grpc is None:
         return f"""\
-Dragoman {version("dragoman")}, a worker on a store{several}
+Dragoman {version()}, a worker on a store{several}
 
   Health  {app.http.url}/readyz
   Agents  {", ".join(sorted(app.agents))}
@@ -47,7 +47,7 @@ Ctrl-C stops, and lets running turns end."""
         else ""
     )
     return f"""\
-Dragoman {version("dragoman")}{several}
+Dragoman {version()}{several}
 
   Card    {app.card_url}
   HTTP    {app.public_url}

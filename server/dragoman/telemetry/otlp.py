@@ -15,13 +15,13 @@ import struct
 import threading
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import grpc
 
 from dragoman.core import frames
+from dragoman.release import version
 from dragoman.telemetry.spans import Recorded, Recorder
 
 log = logging.getLogger("dragoman.telemetry")
@@ -213,14 +213,14 @@ def _resource(attributes: Mapping[str, str]) -> bytes:
     return frames.frame(1, b"".join(frames.frame(1, attribute(*each)) for each in attributes.items()))
 
 
-_SCOPE: Final = frames.frame(1, frames.text(1, "dragoman") + frames.text(2, version("dragoman")))
+_SCOPE: Final = frames.frame(1, frames.text(1, "dragoman") + frames.text(2, version()))
 
 
 def resource(role: str) -> dict[str, str]:
     """What is said of this process, as OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have it, or as it is."""
     said = {
         "service.name": role,
-        "service.version": version("dragoman"),
+        "service.version": version(),
         "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
     }
     for item in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
