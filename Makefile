@@ -77,11 +77,8 @@ LONG = \
 	tests/strangers \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
-	tests/upstream/test_lost.py \
-	tests/workers/test_agents.py \
-	tests/workers/test_lost.py \
-	tests/workers/test_storm.py \
-	tests/workers/test_too_large.py
+	tests/upstream \
+	tests/workers
 
 # What CI has no time for within its quarter of an hour: before a release, and after a change of what they are about.
 LONGEST = \

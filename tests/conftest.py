@@ -1,4 +1,4 @@
-"""How thorough property tests are: as hypothesis has it, or as HYPOTHESIS_PROFILE says.
+"""How thorough property tests are: half of what hypothesis has by itself, or as HYPOTHESIS_PROFILE says.
 
 The profile `fuzz` tries more for each property, begins anywhere, and skips what is left when its time is over.
 """
@@ -32,8 +32,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fuzz", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-if PROFILE:
-    settings.load_profile(PROFILE)
+settings.register_profile("quick", max_examples=50, deadline=None)
+settings.load_profile(PROFILE or "quick")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
