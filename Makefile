@@ -68,7 +68,6 @@ LONG = \
 	tests/dialects/test_pairs.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
-	tests/executors \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/stores/test_postgres.py \
@@ -83,10 +82,13 @@ LONG = \
 # What CI has no time for within its quarter of an hour: before a release, and after a change of what they are about.
 LONGEST = \
 	tests/abuse \
+	tests/executors \
 	tests/overload \
 	tests/stores/test_postgres_machine.py \
 	tests/stores/test_postgres_pooler.py \
-	tests/test_make_cluster.py
+	tests/test_make_cluster.py \
+	tests/workers/test_lost.py \
+	tests/workers/test_storm.py
 
 test: $(ENV) ## our tests, but for the long ones and the browser's (ARGS="-k name" for some)
 	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console $(ARGS)
@@ -95,9 +97,9 @@ access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's
 	@python -m tests.access.write
 
 long: $(ENV) ## the long ones
-	@python -m pytest -n 3 --durations=12 $(LONG) $(ARGS)
+	@python -m pytest -n 3 --durations=12 $(LONG) $(LONGEST:%=--ignore=%) $(ARGS)
 
-longest: $(ENV) ## those that CI leaves out: abuse, overload, PostgreSQL behind a pooler, the stores' state machines on it
+longest: $(ENV) ## those that CI leaves out: abuse, overload, executors, storms of workers, PostgreSQL behind a pooler
 	@python -m pytest -n 2 $(LONGEST) $(ARGS)
 
 coverage: $(ENV) chromium ## all our tests, and which lines they reach; fails below the threshold
