@@ -119,7 +119,7 @@ async def test_who_rests_is_given_up_like_anybody(here: Scene) -> None:
     await here.later(3600 * SECOND)
     for task in tasks:
         assert (await here.until(task, PushState.DEAD)).why == f"given up after 2 tries: {DOWN}"
-    assert len(here.receivers.posts) == IN_VAIN + 1
+    assert len(here.receivers.posts) > IN_VAIN  # who comes late makes a call of its own; see above
 
 
 async def test_others_wait_for_the_call_that_finds_out(here: Scene) -> None:
