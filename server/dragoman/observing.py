@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from dragoman.bindings.tally import Tally
 from dragoman.core.counting import Family, Sample, gauge
@@ -15,13 +16,17 @@ from dragoman.runtime import Runtime
 from dragoman.setting_types import headers_of
 from dragoman.settings import Settings
 from dragoman.telemetry.prometheus import Exposition
-from dragoman.tracing import Tracing, open_tracing
+
+if TYPE_CHECKING:
+    from dragoman.tracing import Tracing
 
 
 async def begin_tracing(stack: AsyncExitStack, settings: Settings) -> Tracing | None:
     """Has traces sent until the stack is left; None where nobody collects them."""
     if not settings.otlp:
         return None
+    from dragoman.tracing import open_tracing  # most servers need none of it
+
     headers = headers_of(settings.otlp_headers.get_secret_value())
     return await stack.enter_async_context(open_tracing(settings.otlp, headers, settings.trace_share))
 

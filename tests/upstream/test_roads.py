@@ -19,9 +19,9 @@ from tests.security.test_outbound import HERE
 from tests.upstream.cards import Elsewhere, elsewhere, json, rpc, stream
 from tests.upstream.scripted import GONE, Script, agent, take, task
 
-from dragoman.agents.upstream.over_grpc import GrpcRoad, url_of
+from dragoman.agents.upstream.over_grpc import GrpcRoad
 from dragoman.agents.upstream.over_http import HttpRoad
-from dragoman.agents.upstream.road import Away, Blocked, Bounds, Nonsense, Refused, Road
+from dragoman.agents.upstream.road import Away, Blocked, Bounds, Nonsense, Refused, Road, url_of
 from dragoman.core.addresses import Reach
 from dragoman.core.targets import Rules
 from dragoman.security.outbound import Guard

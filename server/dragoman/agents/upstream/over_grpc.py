@@ -6,12 +6,12 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Refused, Stream
+from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Refused, Stream, url_of
 from dragoman.core import targets
 from dragoman.core.trace import CURRENT, HEADER
 from dragoman.ports import Forbidden, Outlet, Unreachable
@@ -19,9 +19,6 @@ from dragoman.wire import complaints, phrases
 from dragoman.wire.card_reading import Interface
 from dragoman.wire.phrases import GrpcPhrase
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-_PLAIN: Final = {"grpc": "http", "http": "http"}
-_SAFE: Final = {"grpcs": "https", "https": "https"}
 
 
 class GrpcRoad:
@@ -158,15 +155,6 @@ class GrpcRoad:
     @property
     def _place(self) -> str:
         return targets.read(self._url).place
-
-
-def url_of(address: str, *, safe: bool) -> str:
-    """What the rules for other servers are asked with. Addresses without a scheme are encrypted if `safe`."""
-    scheme, divider, rest = address.partition("://")
-    if not divider:
-        return f"{'https' if safe else 'http'}://{address}"
-    known = _SAFE.get(scheme.lower()) or _PLAIN.get(scheme.lower(), "https")
-    return f"{known}://{rest.partition('/')[0]}"
 
 
 def _never_arrived(text: str) -> bool:

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from dragoman.agents.upstream.over_grpc import GrpcRoad, url_of
-from dragoman.agents.upstream.over_http import HttpRoad
-from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Road
+from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Road, url_of
 from dragoman.core.card import AgentSpec
 from dragoman.core.extensions import IDEMPOTENCY, SERVER
 from dragoman.core.upstreams import Upstream, id_for
@@ -54,7 +52,10 @@ class Means:
     bounds: Bounds = BOUNDS
 
     def road(self, upstream: Upstream, interface: Interface) -> Road:
-        """A road to an interface."""
+        """A road to an interface. What makes one is not loaded before: few servers stand in front of others."""
+        from dragoman.agents.upstream.over_grpc import GrpcRoad
+        from dragoman.agents.upstream.over_http import HttpRoad
+
         if interface.binding != "GRPC":
             return HttpRoad(interface, self.outlet, upstream.headers, self.bounds)
         safe = upstream.url.startswith("https:")

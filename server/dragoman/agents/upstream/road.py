@@ -12,6 +12,9 @@ from dragoman.wire.card_reading import Interface
 from dragoman.wire.complaints import Complaint
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+_PLAIN: Final = {"grpc": "http", "http": "http"}
+_SAFE: Final = {"grpcs": "https", "https": "https"}
+
 Stream = AsyncGenerator[pb.StreamResponse, None]
 """Events as they come. Close it (`contextlib.aclosing`) to stop before it ends."""
 
@@ -101,3 +104,12 @@ class Road(Protocol):
     async def close(self) -> None:
         """Lets go of the connection. May be called twice."""
         ...
+
+
+def url_of(address: str, *, safe: bool) -> str:
+    """What the rules for other servers are asked with. Addresses without a scheme are encrypted if `safe`."""
+    scheme, divider, rest = address.partition("://")
+    if not divider:
+        return f"{'https' if safe else 'http'}://{address}"
+    known = _SAFE.get(scheme.lower()) or _PLAIN.get(scheme.lower(), "https")
+    return f"{known}://{rest.partition('/')[0]}"
