@@ -101,12 +101,13 @@ class Guard:
         self._patience = patience or Patience()
         self._pool = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup")
         self._dial = dial or _dial
-        context = ssl.create_default_context()
+        trusted: ssl.SSLContext | bool = True  # the system's, which aiohttp has read already: that takes 30 ms
         if ca is not None:
-            context.load_verify_locations(ca)
+            trusted = ssl.create_default_context()
+            trusted.load_verify_locations(ca)
         connector = _Connector(
             self._vet,
-            ssl=context,
+            ssl=trusted,
             resolver=_Resolver(self._look_up, self._vetted),
             use_dns_cache=False,  # each new connection asks again, and what is answered is looked at again
             socket_factory=self._socket,
