@@ -6,13 +6,13 @@ from types import ModuleType
 from typing import Any
 
 import a2a.types as types
-from a2a.auth.user import UnauthenticatedUser, User
 from a2a.server.agent_execution import RequestContext
 from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
 
 from . import card, older
 from .turn import Turn
+from .user import user
 
 
 class Executor:
@@ -51,7 +51,7 @@ def _context(turn: Turn, request: Any, *, current: bool = False) -> RequestConte
         context_id=turn.context_id,
         task=_task(turn, answering=not current) if turn.follows or current else None,
         related_tasks=[types.Task.model_validate(_older(one)) for one in turn.start.get("references", [])],
-        call_context=ServerCallContext(user=_user(turn)),
+        call_context=ServerCallContext(user=user(turn)),
     )
 
 
@@ -74,24 +74,6 @@ def _older(task: dict[str, Any]) -> dict[str, Any]:
     made["history"] = [older.message_to(one) for one in task.get("history", [])]
     made["artifacts"] = [older.artifact_to(one) for one in task.get("artifacts", [])]
     return made
-
-
-def _user(turn: Turn) -> User:
-    name = turn.start.get("principal", "")
-    return _Caller(name) if name and name != "anonymous" else UnauthenticatedUser()
-
-
-class _Caller(User):
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def is_authenticated(self) -> bool:
-        return True
-
-    @property
-    def user_name(self) -> str:
-        return self._name
 
 
 class _Queue(EventQueue):

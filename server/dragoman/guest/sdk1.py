@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import Any
 
 import a2a.types as types
-from a2a.auth.user import UnauthenticatedUser, User
 from a2a.server.agent_execution import RequestContext
 from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
@@ -14,6 +13,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from . import card
 from .turn import Turn
+from .user import user
 
 
 class Executor:
@@ -42,7 +42,7 @@ class Executor:
 def _context(turn: Turn, request: Any, *, current: bool = False) -> RequestContext:
     named = turn.start.get("references", [])
     return RequestContext(
-        call_context=ServerCallContext(user=_user(turn)),
+        call_context=ServerCallContext(user=user(turn)),
         request=request,
         task_id=turn.task_id,
         context_id=turn.context_id,
@@ -58,24 +58,6 @@ def _task(turn: Turn) -> Any:
     said = {"id": turn.task_id, "contextId": turn.context_id, "status": status, "history": turn.history}
     said["artifacts"] = turn.start.get("artifacts", [])
     return ParseDict(said, types.Task(), ignore_unknown_fields=True)
-
-
-def _user(turn: Turn) -> User:
-    name = turn.start.get("principal", "")
-    return _Caller(name) if name and name != "anonymous" else UnauthenticatedUser()
-
-
-class _Caller(User):
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def is_authenticated(self) -> bool:
-        return True
-
-    @property
-    def user_name(self) -> str:
-        return self._name
 
 
 class _Queue(EventQueue):
