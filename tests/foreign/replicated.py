@@ -28,7 +28,7 @@ def replicas(*arguments: str) -> Iterator[dict[str, str]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         http, grpc = (stack.enter_context(_round_robin()) for _ in range(2))
         public = ("--public-url", f"http://{http.address}", "--public-grpc", grpc.address)
-        cluster = stack.enter_context(Cluster(folder, app=app, servers=SERVERS, serving=(*options, *public)))
+        cluster = stack.enter_context(Cluster(folder, app=app, servers=SERVERS, serving=(*public, *options)))
         cluster.start()
         http.targets = [server.http.removeprefix("http://") for server in cluster.servers]
         grpc.targets = [server.grpc for server in cluster.servers]
