@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from hashlib import sha256
 from typing import Any
@@ -166,6 +167,32 @@ async def test_a_key_in_wrong_hands_is_gone_at_once() -> None:
     assert kid(await letter(keys)) == fresh.id
     with pytest.raises(KeyError):
         checked(stolen, await keys.public())
+
+
+async def test_every_server_of_a_store_shows_a_new_key_at_once() -> None:
+    papers = Paper()
+    here, there = keys_of(papers=papers), keys_of(papers=papers)
+    (first,) = await shown(there)
+    fresh = await here.rotate("EdDSA", lead=0, keep=KEEP)
+    assert await shown(there) == [fresh.id, first]
+    checked(await letter(here), await there.public())
+
+
+async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more() -> None:
+    time, papers = Time(), Paper()
+    keys, reads = keys_of(time, papers), 0
+    read = papers.read
+
+    async def counted(name: str) -> str:
+        nonlocal reads
+        reads += 1
+        time.past(1)
+        await asyncio.sleep(0)
+        return await read(name)
+
+    papers.read = counted  # type: ignore[method-assign]  # what the store is asked is what is counted
+    await asyncio.gather(*(keys.public() for _ in range(50)))
+    assert reads == 2
 
 
 async def test_a_former_key_can_be_withdrawn_and_the_one_that_signs_cannot() -> None:

@@ -60,6 +60,7 @@ class SigningKeys:
         self._pairs: dict[str, KeyPair] = {}
         self._signed = ""
         self._reading = asyncio.Lock()
+        self._begun = self._read = 0  # looks: the last one that was begun, and that succeeded
         self.changed: list[Callable[[], None]] = []
         """Told when another key signs than before."""
 
@@ -74,8 +75,9 @@ class SigningKeys:
         return self._pairs[signing.signing(self._kept, self._clock()).id]
 
     async def public(self) -> bytes:
-        """The public halves, as a JWK set."""
-        await self._fresh()
+        """The public halves, as a JWK set. Read anew each time: who asks has met a signature that another server of
+        the store may have made a moment ago."""
+        await self._fresh(now=True)
         shown = [self._pairs[key.id].public for key in signing.shown(self._kept, self._clock())]
         return json.dumps({"keys": shown}, separators=(",", ":")).encode()
 
@@ -138,14 +140,18 @@ class SigningKeys:
         if self._kept and not now and self._monotonic() - self._looked < FRESH:
             self._tell()
             return
+        begun = self._begun
         async with self._reading:
+            if self._read > begun:  # somebody else has looked since
+                return
+            self._begun = number = self._begun + 1
             looked = self._monotonic()
             text = await self._papers.read(PAPER)
             kept = signing.read(text) if text else (await self._original(),)
             pairs = {}
             for key in signing.shown(kept, self._clock()):
                 pairs[key.id] = self._pairs.get(key.id) or await self._pair(key)
-            self._kept, self._pairs, self._looked = kept, pairs, looked
+            self._kept, self._pairs, self._looked, self._read = kept, pairs, looked, number
         self._tell()
 
     def _tell(self) -> None:
