@@ -72,8 +72,10 @@ NEEDS_ONLY: Final = {
         "offline",
         "worker",
         "release",
+        "flaky",
     },
     "worker": {"worker", "client", "runtime", "ports", "core"},
+    "flaky": {"flaky"},
     "guest": {"guest"},  # it runs in environments that have nothing of ours
 }
 """Rooms that may use less of us than their floor allows."""

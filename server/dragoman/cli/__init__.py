@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import agents, audit, doctor, keys, push, serve, signing, tasks, top, upkeep, worker, workers
+from dragoman.cli import agents, audit, doctor, flaky, keys, push, serve, signing, tasks, top, upkeep, worker, workers
 from dragoman.release import version
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
@@ -28,6 +28,8 @@ Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
 Change the keys with which it signs:  `signing list`,  `signing rotate`,  `signing withdraw`
 
 Ask who did what:  `audit export`,  `audit verify`
+
+Try a client on a bad network:  `flaky`
 
 Look after its webhooks:  `push list`,  `push redeliver`, and its workers:  `workers list`,  `workers forget`
 """
@@ -75,6 +77,7 @@ worker.register(cli)
 workers.register(cli)
 doctor.register(cli)
 top.register(cli)
+flaky.register(cli)
 
 
 def main() -> None:
