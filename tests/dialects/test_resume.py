@@ -75,6 +75,20 @@ async def test_a_finished_task_gives_the_rest_and_then_the_end(server: Server, d
         assert [event async for event in end] == []
 
 
+@pytest.mark.parametrize("words", ["stream 3", "ask which one?"])
+@EVERY
+async def test_a_send_that_is_repeated_from_its_last_event_ends_at_once(
+    server: Server, dialect: str, binding: str, words: str
+) -> None:
+    request = pb.SendMessageRequest(message=message(words))
+    key = f"{dialect} {binding} {words}"
+    async with server.client(dialect, binding) as client, asyncio.timeout(10):
+        sent = [event async for event in client._road.stream("SendStreamingMessage", request, key=key)]
+        after = cursor_of(sent[-1])
+        again = client._road.stream("SendStreamingMessage", request, after=after, key=key)
+        assert [event async for event in again] == []
+
+
 WRONG = [
     ("x", "must be a cursor"),
     ("-1", "must be a cursor"),

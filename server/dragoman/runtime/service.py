@@ -200,9 +200,14 @@ class TaskService:
                 yield lot
 
     async def _replay(self, subscriber: Subscriber, call: Call, head: Head) -> Lots:
-        """The events of a turn that was begun before: from the task's first, or after the caller's cursor."""
-        subscriber.go_on(self._at(call, head) if call.after else 0, head.last)
-        ended = False
+        """The events of a turn that was begun before: from the task's first, or after the caller's cursor.
+
+        Nothing for a caller who has seen the end: one whose connection broke between the last event and the end of the
+        stream asks again.
+        """
+        after = self._at(call, head) if call.after else 0
+        subscriber.go_on(after, head.last)
+        ended = after == head.last and not (head.running or head.ready)
         while not ended:
             lot, ended = up_to(await subscriber.lot(), ends)
             yield lot
