@@ -4,7 +4,7 @@ import { useAsked } from "./asking";
 import type { Fold } from "./fold";
 import { explained } from "./looking";
 import { Ago, Copy, Facts, Problem } from "./pieces";
-import { clock, now, lasting } from "./say";
+import { clock } from "./say";
 import { isTerminal, type Explanation } from "./wire";
 
 /** Who asks stands in the audit log each time, so it is asked when there is news, and else rarely. */
@@ -20,7 +20,7 @@ interface Shown {
 
 export function Execution({ id, agent, fold, state }: Shown) {
   const { value, error, again } = useAsked(
-    async (stop) => ({ tasks: await explained(id, stop) }),
+    async (stop) => ({ tasks: await explained(id, stop), asked: Date.now() }),
     (now) => (now?.tasks?.some((one) => one.session || one.ready) ? EVERY : 0),
     [id],
     [state],
@@ -31,20 +31,20 @@ export function Execution({ id, agent, fold, state }: Shown) {
       <Problem error={error} />
       {value && !value.tasks && <p class="empty">Only operators are told how a task is run: its session, its attempts, what happens next.</p>}
       {found.map((one, index) => (
-        <Explained key={index} one={one} again={again} />
+        <Explained key={index} one={one} asked={value?.asked ?? 0} again={again} />
       ))}
       <Attempts fold={fold} />
     </div>
   );
 }
 
-function Explained({ one, again }: { one: Explanation; again: () => void }) {
+function Explained({ one, asked, again }: { one: Explanation; asked: number; again: () => void }) {
   const over = isTerminal(one.state);
   const expires = Number(one.sessionExpires ?? 0);
   return (
     <section aria-label="Explanation">
       <p class="next">
-        {one.next}{" "}
+        {one.next} <span class="faint">(asked <Ago time={asked} after=" ago" />)</span>{" "}
         <button type="button" class="plain" onClick={again}>
           ask again
         </button>
@@ -54,7 +54,7 @@ function Explained({ one, again }: { one: Explanation; again: () => void }) {
           ["in this state for", <Ago time={Number(one.since ?? 0)} />],
           ["attempt", `${one.attempt ?? 1} of ${one.attemptsAllowed ?? 1}`],
           ["session", one.session && `${one.session}${one.here ? ", this server" : ""}`],
-          ["session ends", expires ? `in ${lasting(expires - now.value)}, unless it is renewed` : undefined],
+          ["session held until", expires ? `${clock(expires).slice(0, 8)}, and renewed` : undefined],
           ["worker", one.worker],
           ["waits for a worker", one.ready ? "yes" : undefined],
           ["asked to stop", one.stopping ? "yes" : undefined],

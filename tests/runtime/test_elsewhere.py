@@ -44,6 +44,9 @@ class Far:
     def runner_of(self, task_id: str) -> str:
         return "somewhere"
 
+    def outlook_of(self, task_id: str) -> str:
+        return ""
+
     async def let_go(self, memory: bytes) -> None:
         """There is nothing to let go of."""
 

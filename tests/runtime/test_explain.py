@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.runtime.test_sessions import Shifted, hold, two
 from tests.runtime.world import World, world
 
 from dragoman import Turn, retry
+from dragoman.core import states
+from dragoman.core.retention import Rules
 from dragoman.runtime.explain import Explanation
 
 
@@ -30,8 +33,27 @@ async def test_a_running_task_is_held_here_until_its_session_ends(tmp_path: Path
         one = await explained(here, task.id)
         assert (one.here, one.attempts_allowed, one.subscribers) == (True, 1, 0)
         assert one.session_expires > one.head.updated
-        assert "ends it as FAILED after" in one.next
-        assert "60 s" in one.next
+        assert "and has said nothing yet. It may take 60 s: at " in one.next
+        assert "Should this server go, it ends as FAILED within 10 s" in one.next
+
+
+async def test_how_long_a_silent_agent_may_be_silent_is_said(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def speaks_once(turn: Turn) -> None:
+        turn.chunk("x")
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with world(tmp_path, speaks_once, idle_limit=50) as here:
+        task = await here.start()
+        await begun.wait()
+        said = (await explained(here, task.id)).next
+        assert "last said something " in said
+        assert "It may be silent for 50 s: unless it says something it is stopped about " in said
+    async with world(tmp_path, waits) as here:
+        task = await here.start()
+        assert "It has no time_limit and no idle_limit" in (await explained(here, task.id)).next
 
 
 async def test_a_task_without_a_slot_waits_for_one(tmp_path: Path) -> None:
@@ -40,22 +62,45 @@ async def test_a_task_without_a_slot_waits_for_one(tmp_path: Path) -> None:
         waiting = await here.start()
         one = await explained(here, waiting.id)
         assert (one.head.ready, one.here, one.free_slots) == (True, False, 0)
-        assert one.next == "It waits for a free slot here; all are taken."
+        assert one.next.startswith('It waits for a free slot here: all 1 are taken, by agent "waits". It is taken once')
 
 
 async def test_one_that_asked_waits_for_its_caller_and_one_that_ended_for_nothing(tmp_path: Path) -> None:
     async with world(tmp_path, waits) as here:
         asked = await here.send("ask")
-        assert (await explained(here, asked.id)).next == "It waits for a message of its caller."
+        assert (await explained(here, asked.id)).next == (
+            'It waits for a message of its caller: "which?" A cancel ends it, too; it waits for as long as that takes '
+            "(nothing is said of --retain-input-required)."
+        )
         await here.cancel(asked.id)
         assert (await explained(here, asked.id)).next == "Nothing: it has ended."
+
+
+async def test_one_that_waits_too_long_for_its_caller_says_until_when(tmp_path: Path) -> None:
+    rules = Rules({states.INPUT_REQUIRED: 86_400_000})
+    async with world(tmp_path, waits, retention=rules) as here:
+        asked = await here.send("ask")
+        one = await explained(here, asked.id)
+        ends = datetime.fromtimestamp(one.head.updated / 1000 + 86_400, UTC)
+        assert one.next.endswith(f"unanswered it ends as FAILED about {ends:%Y-%m-%d %H:%M} UTC.")
+
+
+async def test_one_that_failed_says_why(tmp_path: Path) -> None:
+    async def fails(turn: Turn) -> None:
+        raise RuntimeError("the pump\nis broken " + "x" * 500)
+
+    async with world(tmp_path, fails) as here:
+        task = await here.send("x")
+        said = (await explained(here, task.id)).next
+        assert said.startswith('Nothing: it has ended: "RuntimeError: the pump is broken xxx')
+        assert said.endswith('x…"')
 
 
 async def test_the_task_of_a_dead_process_says_what_becomes_of_it(tmp_path: Path) -> None:
     clock = Shifted()
     async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
         task = await one.start()
-        assert "begins attempt 2 of 2 after" in (await explained(other, task.id)).next
+        assert "its turn begins again (attempt 2 of 2) after " in (await explained(other, task.id)).next
         assert not (await explained(other, task.id)).here
         clock.ahead += 15_000
         assert (await explained(other, task.id)).next.startswith("Its process is gone: ")

@@ -201,6 +201,10 @@ class Elsewhere(Agent, Protocol):
         """Which process runs a turn of this task, for people; empty when none does."""
         ...
 
+    def outlook_of(self, task_id: str) -> str:
+        """What is to be expected of it where something seems to be wrong, in a few sentences; empty when nothing is."""
+        ...
+
     @property
     def dials_in(self) -> bool:
         """Whether it is workers that have it: then others of the same principal may bring it, too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from dragoman.core.card import AgentSpec
@@ -17,11 +18,12 @@ class Deadlines:
         self._spec = spec
         self._late = late
         self._timers: list[asyncio.TimerHandle] = []
-        self._heard = False
+        self._began = self._last = self._looked = 0.0
         self._passed: tuple[Notice, float | str] = (TIMED_OUT, 0.0)
 
     def start(self) -> None:
         """Begins to count."""
+        self._began = self._last = time.monotonic()
         if limit := self._spec.time_limit:
             self._timers.append(asyncio.get_running_loop().call_later(limit, self._pass, TIMED_OUT, limit))
         if self._spec.idle_limit:
@@ -29,7 +31,17 @@ class Deadlines:
 
     def heard(self) -> None:
         """The agent said something. Safe from any thread."""
-        self._heard = True
+        self._last = time.monotonic()
+
+    @property
+    def took(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def silence(self) -> float | None:
+        """Seconds since the agent last said something; None when it has not."""
+        return time.monotonic() - self._last if self._last > self._began else None
 
     def stop(self) -> None:
         """Counts no more."""
@@ -47,13 +59,13 @@ class Deadlines:
         return notice(what, limit if isinstance(limit, str) else f"The limit is {limit:g} s.")
 
     def _watch(self) -> None:
-        self._heard = False
+        self._looked = self._last
         limit = self._spec.idle_limit
         self._timers = [timer for timer in self._timers if not timer.cancelled()]
         self._timers.append(asyncio.get_running_loop().call_later(limit, self._look))
 
     def _look(self) -> None:
-        if self._heard:
+        if self._last != self._looked:
             self._watch()
         else:
             self._pass(IDLE, self._spec.idle_limit)

@@ -143,6 +143,11 @@ class Dispatch:
         """Runs under way."""
         return len(self._runs)
 
+    @property
+    def busiest(self) -> tuple[str, int]:
+        """The agent that has most of them, and how many."""
+        return next(iter(Counter(run.head.agent for run in self._runs.values()).most_common(1)), ("", 0))
+
     def left_behind(self, agent: str) -> int:
         """Threads of an agent that go on although their turn is over."""
         return self._agents[agent].left_behind if agent in self._agents else 0

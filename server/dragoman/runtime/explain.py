@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from dragoman.core import states, trace
 from dragoman.core.card import AgentSpec
@@ -14,6 +14,8 @@ from dragoman.core.usage import NONE, Usage
 from dragoman.ports import Store
 from dragoman.runtime.dispatch import Dispatch
 from dragoman.runtime.follow import Followers
+from dragoman.runtime.outlook import Sight, next_of
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,13 @@ class Explainer:
         followers: Followers,
         agents: Mapping[str, AgentSpec],
         carriers: Callable[[TaskRef], int] | None = None,
+        age: Callable[[str, int], int] = lambda agent, state: 0,
+        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`carriers`: how many followers of a task are there to push it, and no readers."""
+        """`carriers`: how many followers of a task are there to push it, and no readers. `age`: for how many
+        milliseconds a task of an agent may be in a state, 0 for ever. `now`: milliseconds since the epoch."""
+        self._age = age
+        self._now = now
         self._carriers = carriers
         self._store = store
         self._dispatch = dispatch
@@ -66,14 +73,23 @@ class Explainer:
         sessions = await self._store.sessions() if heads else {}
         return [
             replace(
-                self._one(head, sessions, await self._store.pushes.of(head.ref)),
+                self._one(head, sessions, await self._store.pushes.of(head.ref), await self._said(head)),
                 usage=await self._store.usage(head.ref),
                 trace=trace.id_of(trace.of(await self._store.envelope(head.ref, 1))),
             )
             for head in heads
         ]
 
-    def _one(self, head: Head, sessions: Mapping[int, int], pushes: Sequence[Push]) -> Explanation:
+    async def _said(self, head: Head) -> str:
+        """What a task says of itself that ended or waits for its caller."""
+        if head.running or head.ready or head.state == states.COMPLETED:
+            return ""
+        snapshot = await self._store.read(head.ref, history=0, artifacts=False)
+        if snapshot is None:
+            return ""
+        return " ".join(part.text for part in pb.Task.FromString(snapshot.task).status.message.parts if part.text)
+
+    def _one(self, head: Head, sessions: Mapping[int, int], pushes: Sequence[Push], said: str) -> Explanation:
         run = self._dispatch.run_of(head.ref)
         spec = self._agents.get(head.agent)
         allowed = 1 + (spec.retries if spec else 0)
@@ -86,35 +102,10 @@ class Explainer:
             stopping=run is not None and run.cancelled,
             subscribers=self._followers.count(head.ref) - (self._carriers(head.ref) if self._carriers else 0),
             free_slots=max(self._dispatch.free, 0),
-            next=_next(head, spec, allowed, expires, self._dispatch, run is not None and run.cancelled),
+            next=next_of(
+                Sight(head, spec, allowed, expires, self._now(), self._age(head.agent, head.state), said, pushes),
+                self._dispatch,
+            ),
             pushes=pushes,
             worker=self._dispatch.places.runner(head.agent, head.id),
         )
-
-
-def _next(head: Head, spec: AgentSpec | None, allowed: int, expires: int, dispatch: Dispatch, stopping: bool) -> str:
-    if states.is_terminal(head.state):
-        return "Nothing: it has ended."
-    if head.running and stopping:
-        return "Its agent was asked to stop; it is fenced off when it has not within 10 s of that."
-    if head.running:
-        crash = f"begins attempt {head.attempt + 1} of {allowed}" if head.attempt < allowed else "ends it as FAILED"
-        if not expires:
-            return f"Its process is gone: within some seconds another one {crash}."
-        limit = f" Its turn may take {spec.time_limit:g} s." if spec and spec.time_limit else ""
-        return f"Its agent works on it. Should the process die, another one {crash} after {_clock(expires)}.{limit}"
-    if head.ready and spec is None:
-        return f'It waits for a worker, and no agent "{head.agent}" is served here.'
-    if head.ready and not dispatch.runs and head.agent not in dispatch.places:
-        return (
-            "It waits for a process that runs its agent (--role worker, or all), and is taken as soon as one has room."
-        )
-    if head.ready and dispatch.free <= 0:
-        return "It waits for a free slot here; all are taken."
-    if head.ready:
-        return dispatch.places.next_for(head.agent)
-    return "It waits for a message of its caller."
-
-
-def _clock(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%H:%M:%S} UTC"

@@ -207,7 +207,7 @@ async def open_runtime(
         await dispatch.start()
         if courier:
             await courier.start(bus)
-        explainer = Explainer(store, dispatch, followers, specs, courier.following if courier else None)
+        explainer = Explainer(store, dispatch, followers, specs, courier.following if courier else None, rules.age)
         parts = Parts(
             store=store, bus=bus, dispatch=dispatch, followers=followers, log=appends, retention=kept,
             watchdog=watchdog, courier=courier,

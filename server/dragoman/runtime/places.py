@@ -108,6 +108,10 @@ class Places:
         """Which process elsewhere runs a turn of a task; empty when none does."""
         return self._agents[agent].runner_of(task_id) if agent in self._agents else ""
 
+    def outlook(self, agent: str, task_id: str) -> str:
+        """What is to be expected of that process, in a few sentences; empty when there is nothing to say."""
+        return self._agents[agent].outlook_of(task_id) if agent in self._agents else ""
+
     def next_for(self, agent: str) -> str:
         """What happens next to a task of it that waits for nothing else, in words."""
         if agent not in self._agents or self.room(agent) > 0:
@@ -121,11 +125,11 @@ class Places:
         if found.trouble:
             return (
                 f'It waits for agent "{agent}", which has been away for {away:.0f} s ({found.trouble}); '
-                f"in {left:.0f} s more it ends as FAILED."
+                f"it is tried again every few seconds, and in {left:.0f} s more (--worker-wait) it ends as FAILED."
             )
         return (
             f'It waits for a worker of agent "{agent}"; none has been connected for {away:.0f} s, and in {left:.0f} s '
-            "more it ends as FAILED."
+            "more (--worker-wait) it ends as FAILED. Start one: dragoman worker."
         )
 
     # Who waits --------------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class Run:
         self._touched: set[str] = set()
         self._taken = head.taken
         self._timers: list[asyncio.TimerHandle] = []
-        self._deadlines = Deadlines(agent.spec, lambda: self.cancel("deadline"))
+        self.deadlines = Deadlines(agent.spec, lambda: self.cancel("deadline"))
         self.principal = head.principal
         self.attempt = head.attempt
         if head.visible:
@@ -139,7 +139,7 @@ class Run:
         """Turn after turn, until the task ends, waits for its caller, or is lost."""
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(WORKING_AFTER if self.head.visible else HELD_FOR, self._show_working))
-        self._deadlines.start()
+        self.deadlines.start()
         self._stepped, early = True, self.cancelled
         try:
             while await self._end(Ending(self._last_words()) if early else await self._turn()):
@@ -151,7 +151,7 @@ class Run:
         finally:
             for timer in self._timers:
                 timer.cancel()
-            self._deadlines.stop()
+            self.deadlines.stop()
             self._batch.close()
             if not self.first.done():
                 self.first.set_result(None)
@@ -214,7 +214,7 @@ class Run:
         self.refusal = why
 
     def put(self, change: Change, *, notes: Notes = NOTHING) -> Awaitable[None]:
-        self._deadlines.heard()
+        self.deadlines.heard()
         if isinstance(change, StatusChange):
             self._step(change.state)
         else:
@@ -240,7 +240,7 @@ class Run:
         self.spending.add(used)
 
     def _spending(self, before: Usage = NONE) -> Spending:
-        return Spending(self._log, self.head.ref, self._guard, self.budget, self._deadlines.exceed, before)
+        return Spending(self._log, self.head.ref, self._guard, self.budget, self.deadlines.exceed, before)
 
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:
@@ -337,7 +337,7 @@ class Run:
             case "drain":
                 return notice(DRAINED)
             case "deadline":
-                return self._deadlines.end()
+                return self.deadlines.end()
             case _:
                 return StatusChange(states.CANCELED)
 

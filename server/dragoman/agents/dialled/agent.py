@@ -68,6 +68,16 @@ class DialledAgent:
         """The worker that runs a turn of this task; empty when none does."""
         return next((str(worker) for worker in self._workers if worker.runs(self.spec.id, task_id)), "")
 
+    def outlook_of(self, task_id: str) -> str:
+        """Whether its worker is silent."""
+        for worker in self._workers:
+            if worker.runs(self.spec.id, task_id) and (silence := worker.silence) > worker.pace.heartbeat * 2:
+                return (
+                    f"Nothing was heard of its worker for {silence:.0f} s; "
+                    f"after {worker.pace.lease:g} s without a sign of life it counts as gone."
+                )
+        return ""
+
     @property
     def dials_in(self) -> bool:
         """It is workers that have it."""

@@ -53,6 +53,8 @@ class Connection:
         self.peer = peer
         self.principal = principal
         self.draining = False
+        self.pace = Pace()
+        """As `beat` keeps it."""
         self.outgoing: asyncio.Queue[wk.ConnectResponse | None] = asyncio.Queue()
         self.failed: A2AError | None = None
         self._agents = agents
@@ -75,6 +77,11 @@ class Connection:
     def agents(self) -> Sequence[str]:
         """The ids of its agents."""
         return tuple(self._agents)
+
+    @property
+    def silence(self) -> float:
+        """Seconds since it was heard."""
+        return self._loop.time() - self._heard
 
     def free(self, agent: str) -> int:
         """Turns of an agent that it would take now."""
@@ -162,9 +169,10 @@ class Connection:
 
     async def beat(self, pace: Pace) -> None:
         """Shows that the server lives, and looks whether the worker does. Runs until the connection is left."""
+        self.pace = pace
         while not self._gone:
             await asyncio.sleep(pace.heartbeat)
-            silent = self._loop.time() - self._heard
+            silent = self.silence
             if silent > pace.lease:
                 self.leave(Unavailable(f"nothing was heard of the worker for {silent:.1f} s"))
                 return

@@ -10,7 +10,7 @@ from typing import Final
 
 from dragoman.agents.upstream.breaker import Breaker
 from dragoman.agents.upstream.memory import read
-from dragoman.agents.upstream.road import CallFailed, Refused, Road
+from dragoman.agents.upstream.road import BOUNDS, CallFailed, Refused, Road
 from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.agents.values import NewId
 from dragoman.core import states
@@ -98,6 +98,19 @@ class UpstreamAgent:
         there = f" as its task {turn.task}" if turn.task else ""
         missed = f"; not reached just now: {self.breaker.trouble}" if self.breaker.trouble else ""
         return f"upstream {self.roads[0].interface if self.roads else self.at}{there}{missed}"
+
+    def outlook_of(self, task_id: str) -> str:
+        """How long it may be silent, and what went wrong last."""
+        turn = self._running.get(task_id)
+        if turn is None:
+            return ""
+        if self.breaker.trouble:
+            return (
+                f"The last call to it failed ({self.breaker.trouble}) and is made again; after {self.breaker.most} "
+                "failures in a row it counts as away, and the turn is given back."
+            )
+        waits = "It was sent the message, and has not answered" if not turn.task else "It is asked for its task"
+        return f"{waits}; a call to it that brings nothing for {BOUNDS.silence:g} s is given up, and another one made."
 
     @property
     def running(self) -> int:

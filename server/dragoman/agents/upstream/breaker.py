@@ -21,7 +21,7 @@ class Breaker:
 
     def __init__(self, clock: Callable[[], float], failures: int = FAILURES, apart: float = APART) -> None:
         self._clock = clock
-        self._most = failures
+        self.most = failures
         self._apart = apart
         self._failures = 0
         self._last = float("-inf")
@@ -59,7 +59,7 @@ class Breaker:
                 return False
             self._last = now
             self._failures += 1
-            if self._failures < self._most:
+            if self._failures < self.most:
                 return False
         self.open(why)
         return True

@@ -1,0 +1,177 @@
+"""Why is it stuck? A task brought to a stop in five ways, as an operator finds it: in the console, and by `explain`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.cli.server import clean_environment
+from tests.console.served import Stage, staged
+from tests.runtime.receiver import answered
+from tests.workers.process import working
+
+pytestmark = pytest.mark.timeout(300)
+
+DOWN = "https://down.example/hook"
+WORKER = """
+import asyncio
+from dragoman import Turn, agent
+
+@agent
+async def far(turn: Turn):
+    yield "begun"
+    await asyncio.Event().wait()
+"""
+
+
+async def told(stage: Stage, task: str) -> dict[str, str]:
+    """What `dragoman explain` prints of a task, by the word at the beginning of each line."""
+    words = (sys.executable, "-m", "dragoman", "explain", task, "--grpc", str(stage.app.grpc))
+    process = await asyncio.create_subprocess_exec(*words, env=clean_environment(), stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return {line[:12].rstrip(): line[13:] for line in out.decode().splitlines()}
+
+
+async def begun(stage: Stage, agent: str, text: str = "go") -> str:
+    """The id of a task that nobody waits for."""
+    task = await stage.put(text, agent, configuration={"returnImmediately": True})
+    return str(task["id"])
+
+
+async def seen(stage: Stage, agent: str, task: str, *texts: str) -> dict[str, str]:
+    """Waits until the console says all of this of what happens next, asking again as its user would; then what
+    `explain` prints, which has to say it as well."""
+    page = stage.page
+    await stage.to(f"#/tasks/{agent}/{task}?tab=execution")
+    for text in texts:
+        deadline = time.monotonic() + 60
+        while text not in (shown := await page.text(".next")):
+            assert time.monotonic() < deadline, f"{text!r} was never said, but {shown!r}"
+            await page.click(".next button", "ask again")
+            await asyncio.sleep(0.1)  # as a user would, who is not told either
+    said = await told(stage, task)
+    for text in texts:
+        assert text in said["next"]
+    return said
+
+
+@dataclass
+class Mute:
+    """An agent upstream that shows its card, accepts everything else, and says nothing."""
+
+    url: str
+    held: list[asyncio.StreamWriter]
+
+    def hang_up(self) -> None:
+        for writer in self.held:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def mute() -> AsyncIterator[Mute]:
+    """One that listens."""
+    held: list[asyncio.StreamWriter] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        if b"agent-card.json" not in asked:
+            held.append(writer)
+            return
+        body = json.dumps(card).encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        modes = {"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"]}
+        interface = {"url": f"{url}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        card = {
+            **{"name": "Mute", "description": "Says nothing", "version": "1", "skills": [], **modes},
+            **{"supportedInterfaces": [interface], "capabilities": {"streaming": True}},
+        }
+        yield (made := Mute(url, held))
+        made.hang_up()
+
+
+async def test_its_worker_is_dead(browser: str, tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    async with staged(browser, tmp_path) as stage:
+        at = working("--name", "box-7", server=str(stage.app.grpc), cwd=tmp_path, app=tmp_path / "worker.py")
+        worker = await asyncio.to_thread(at.__enter__)
+        try:
+            task = await begun(stage, "far")
+            said = await seen(stage, "far", task, "Its agent works on it, since", "last said something")
+            assert said["worker"].startswith("box-7 (ipv4:127.0.0.1:")
+            assert "Should its worker go, it ends as FAILED at once" in said["next"]
+            await stage.page.see("box-7 (ipv4:127.0.0.1:", ".execution .facts")
+            # It is frozen, and nobody knows yet.
+            worker.signal(signal.SIGSTOP)
+            await seen(stage, "far", task, "Nothing was heard of its worker for", "after 10 s without a sign of life")
+            worker.signal(signal.SIGKILL)
+            await seen(
+                stage, "far", task, 'Nothing: it has ended: "INTERRUPTED: The worker that ran this task is gone."'
+            )
+            # Whoever comes now waits for another one.
+            late = await begun(stage, "far", "later")
+            waits = (
+                'It waits for a worker of agent "far"; none has been connected for',
+                "it ends as FAILED. Start one",
+            )
+            said = await seen(stage, "far", late, *waits)
+            assert said["held by"].startswith("nobody; it waits")
+        finally:
+            await asyncio.to_thread(at.__exit__, None, None, None)
+
+
+async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_path: Path) -> None:
+    async with mute() as upstream, staged(browser, tmp_path, upstream=[f"mute={upstream.url}"]) as stage:
+        task = await begun(stage, "mute")
+        said = await seen(
+            stage,
+            "mute",
+            task,
+            "and has said nothing yet. It was sent the message, and has not answered",
+            "a call to it that brings nothing for 120 s is given up, and another one made",
+            "It has no time_limit and no idle_limit, so this may last; a cancel ends it",
+        )
+        assert said["worker"] == f"upstream JSONRPC 1.0 at {upstream.url}/"
+        # It hangs up, too: it may have the message, so it is asked for its tasks, to which it says nothing either.
+        upstream.hang_up()
+        await seen(
+            stage,
+            "mute",
+            task,
+            "The last call to it failed (",
+            "after 5 failures in a row it counts as away, and the turn",
+        )
+
+
+async def test_the_queue_is_full_it_waits_for_its_caller_or_its_receiver_is_down(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, slots=1, retain_input_required="1d") as stage:
+        stage.receivers.answer(DOWN, then=answered(503))
+        pushing = {"taskPushNotificationConfig": {"url": DOWN}}
+        asked = str((await stage.put("paint", configuration=pushing))["id"])
+        said = await seen(
+            stage,
+            "curious",
+            asked,
+            'It waits for a message of its caller: "Which color?" A cancel ends it, too; unanswered it ends as FAILED',
+            f"Its webhook {DOWN} takes nothing since",
+            "(answered 503)",
+        )
+        assert f"to {DOWN}: LIVE, " in said["push"]
+        await begun(stage, "dictation")
+        waiting = await begun(stage, "dictation", "later")
+        full = 'It waits for a free slot here: all 1 are taken, by agent "dictation". It is taken once turns have ended'
+        await seen(stage, "dictation", waiting, full)
