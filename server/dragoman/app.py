@@ -206,7 +206,7 @@ async def open_app(
                 draining=draining,
                 trouble=lambda: bus.trouble,
             )
-            cast.serve(stack, runtime.enlisting, alone=False)
+            await cast.serve(stack, runtime.enlisting, bus, alone=False)
             at = await _listen(stack, "--http", settings.http, health.serve(vitals))
             yield App(
                 at,
@@ -253,7 +253,7 @@ async def open_app(
             await _keep_signed(stack, signing, cards)
         card_file = open_card_file(stack, settings.card_file, cards.lay_over)
         runtime.enlisting.show(cards.show, cards.hide)
-        cast.serve(stack, runtime.enlisting, alone=lock is not None)
+        await cast.serve(stack, runtime.enlisting, bus, alone=lock is not None)
         store.blobs.served_at(lambda: home or cards.url(None))
         over_grpc = Options(
             host=settings.grpc.host,

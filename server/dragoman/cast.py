@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dragoman.agents.dialled.switchboard import Switchboard
 from dragoman.agents.upstream.directory import Directory, Unusable, with_token
@@ -14,7 +15,7 @@ from dragoman.agents.upstream.road import BOUNDS
 from dragoman.foundation import StartError
 from dragoman.hosting import Hosted, Hosting, open_executors
 from dragoman.outward import guard
-from dragoman.ports import Agent, Store, Vault
+from dragoman.ports import Agent, Bus, News, Store, Vault
 from dragoman.runtime.enlisting import Enlisting
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import milliseconds
@@ -38,7 +39,7 @@ class Cast:
         """Of all of them."""
         return frozenset(agent.spec.id for agent in self.agents)
 
-    def serve(self, stack: AsyncExitStack, enlisting: Enlisting, *, alone: bool) -> None:
+    async def serve(self, stack: AsyncExitStack, enlisting: Enlisting, bus: Bus, *, alone: bool) -> None:
         """Lets others come and go. `alone`: no other server on the store has workers, or knows agents upstream; else
         what they learn is known here, too, until the stack is left."""
         enlisting.reserve(agent.spec.id for agent in self.hosted.agents)
@@ -50,6 +51,10 @@ class Cast:
         looks = (("roster of workers", self.switchboard.keep_up()), ("agents upstream", self.directory.keep_up()))
         for what, looking in looks:
             stack.callback(asyncio.create_task(looking, name=what).cancel)
+        keepers: dict[News, Switchboard | Directory] = {News.WORKERS: self.switchboard, News.UPSTREAMS: self.directory}
+        for news, keeper in keepers.items():
+            keeper.announce = partial(bus.announce, news)
+        stack.push_async_callback(await bus.attend(lambda news: keepers[news].bell.ring()))
 
 
 async def open_cast(

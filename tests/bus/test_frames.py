@@ -12,7 +12,7 @@ from dragoman.bus.nats import frames
 from dragoman.bus.nats.frames import Hello, Subjects, Unreadable
 from dragoman.core.log import Event, TaskRef
 from dragoman.core.names import Owner
-from dragoman.ports import Job, Signal
+from dragoman.ports import Job, News, Signal
 
 texts = st.text(max_size=20)
 refs = st.builds(TaskRef, st.builds(Owner, texts, texts), st.binary(min_size=16, max_size=16))
@@ -40,9 +40,20 @@ def test_jobs_and_signals_come_out_as_they_went_in(agent: str, ref: TaskRef, sig
     assert frames.read_signal(frames.signal(ref, signal)) == (ref, signal)
 
 
+@given(st.sampled_from(News), refs, st.sampled_from(Signal))
+def test_news_and_signals_share_a_subject_and_are_not_taken_for_each_other(
+    news: News, ref: TaskRef, signal: Signal
+) -> None:
+    assert frames.read_news(frames.news(news)) == news
+    with pytest.raises(Unreadable):
+        frames.read_signal(frames.news(news))
+    with pytest.raises(Unreadable):
+        frames.read_news(frames.signal(ref, signal))
+
+
 @given(st.binary())
 def test_whatever_arrives_is_read_or_refused(message: bytes) -> None:
-    for read in (frames.read_events, frames.read_job, frames.read_signal, frames.read_hello):
+    for read in (frames.read_events, frames.read_job, frames.read_signal, frames.read_news, frames.read_hello):
         for one in (message, b"\x01" + message):
             try:
                 read(one)

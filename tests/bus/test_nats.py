@@ -20,7 +20,7 @@ from dragoman.bus.local import LocalBus
 from dragoman.bus.nats import Address, BadAddress, NatsBus, connection, open_bus
 from dragoman.bus.nats import bus as nats_bus
 from dragoman.core.log import Event, TaskRef
-from dragoman.ports import Job, Signal, Stop
+from dragoman.ports import Job, News, Signal, Stop
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.bus_contract import BusContract, event
 from dragoman.testing.changes import AGENT, new_ref
@@ -71,6 +71,12 @@ class Apart:
 
     async def obey(self, handle: Callable[[TaskRef, Signal], None]) -> Stop:
         return await self.hears.obey(handle)
+
+    def announce(self, news: News) -> None:
+        self.says.announce(news)
+
+    async def attend(self, handle: Callable[[News], None]) -> Stop:
+        return await self.hears.attend(handle)
 
     async def settled(self) -> None:
         await self.says.settled()

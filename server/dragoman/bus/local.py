@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import cycle
 
 from dragoman.core.log import Event, TaskRef
-from dragoman.ports import Job, Signal, Stop
+from dragoman.ports import Job, News, Signal, Stop
 
 
 class LocalBus:
     """Implements `dragoman.ports.Bus` for one event loop; nothing is lost, repeated or reordered.
 
-    Jobs and signals are handed over on the loop's next turn, never inside the caller's.
+    Jobs, signals and news are handed over on the loop's next turn, never inside the caller's.
     """
 
     trouble = ""
@@ -23,6 +23,7 @@ class LocalBus:
         self._workers: dict[str, list[Callable[[Job], None]]] = {}
         self._turns: dict[str, cycle[Callable[[Job], None]]] = {}
         self._obeying: list[Callable[[TaskRef, Signal], None]] = []
+        self._attending: list[Callable[[News], None]] = []
 
     def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
         for deliver in tuple(self._followers.get(task, ())):
@@ -75,7 +76,22 @@ class LocalBus:
 
         return stop
 
+    def announce(self, news: News) -> None:
+        loop = asyncio.get_running_loop()
+        for handle in tuple(self._attending):
+            loop.call_soon(handle, news)
+
+    async def attend(self, handle: Callable[[News], None]) -> Stop:
+        self._attending.append(handle)
+
+        async def stop() -> None:
+            if handle in self._attending:
+                self._attending.remove(handle)
+
+        return stop
+
     async def close(self) -> None:
+        self._attending.clear()
         self._followers.clear()
         self._workers.clear()
         self._turns.clear()

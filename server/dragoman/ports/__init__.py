@@ -7,7 +7,7 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Elsewhere, Ending, Notes, ProcessLost, TurnOver
 from dragoman.ports.apikeys import ApiKeys
 from dragoman.ports.audit import AuditLog
-from dragoman.ports.bus import Bus, Job, Signal, Stop
+from dragoman.ports.bus import Bus, Job, News, Signal, Stop
 from dragoman.ports.cancels import Cancels
 from dragoman.ports.outbound import Forbidden, NobodyThere, Opened, Outbound, Outlet, Reply, Unreachable
 from dragoman.ports.papers import Papers
@@ -44,6 +44,7 @@ __all__ = [
     "Letter",
     "Letters",
     "NOTHING",
+    "News",
     "NobodyThere",
     "Notes",
     "Opened",

@@ -27,6 +27,15 @@ class Signal(Enum):
     """Its push configurations are others now. For whoever delivers them."""
 
 
+class News(Enum):
+    """What every process keeps a copy of is another in the store now."""
+
+    WORKERS = "workers"
+    """The agents of workers (`Roster`)."""
+    UPSTREAMS = "upstreams"
+    """The agents upstream that were added (`Upstreams`)."""
+
+
 Stop = Callable[[], Awaitable[None]]
 """Ends a registration with the bus; may be called twice."""
 
@@ -64,6 +73,14 @@ class Bus(Protocol):
 
     async def obey(self, handle: Callable[[TaskRef, Signal], None]) -> Stop:
         """Calls `handle` for every signal; whoever does not run the task ignores it."""
+        ...
+
+    def announce(self, news: News) -> None:
+        """Tells every process of what is in the store already."""
+        ...
+
+    async def attend(self, handle: Callable[[News], None]) -> Stop:
+        """Calls `handle` for all of it, also for what is announced here."""
         ...
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dragoman.core import states
 from dragoman.core.log import Event, TaskRef
-from dragoman.ports import Bus, Job, Signal, Store
+from dragoman.ports import Bus, Job, News, Signal, Store
 from dragoman.runtime.follow import Followers
 from dragoman.testing.changes import AGENT, by_runner, chunk, new_ref, running, status
 
@@ -87,6 +87,24 @@ class BusContract:
         await stop()
         await stop()
         bus.signal(ref, Signal.CANCEL)
+        await self.told()
+        assert len(heard) == 2
+
+    async def test_news_reach_whoever_attends_and_nobody_who_obeys(self, bus: Bus) -> None:
+        heard: list[News] = []
+        signals: list[tuple[TaskRef, Signal]] = []
+        stop = await bus.attend(heard.append)
+        await bus.obey(lambda task, signal: signals.append((task, signal)))
+        ref = new_ref()
+        bus.announce(News.WORKERS)
+        bus.signal(ref, Signal.CANCEL)
+        bus.announce(News.UPSTREAMS)
+        await self.told()
+        assert heard == [News.WORKERS, News.UPSTREAMS]
+        assert signals == [(ref, Signal.CANCEL)]
+        await stop()
+        await stop()
+        bus.announce(News.WORKERS)
         await self.told()
         assert len(heard) == 2
 

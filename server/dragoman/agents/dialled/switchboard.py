@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from dataclasses import replace
 from typing import Final
 
+from dragoman.agents.bell import Bell
 from dragoman.agents.dialled.agent import DialledAgent
 from dragoman.agents.dialled.connection import Connection, Pace
 from dragoman.agents.dialled.registration import check_hello, read
@@ -46,7 +47,13 @@ class Switchboard:
         self._frame_bytes = frame_bytes
         self._new_id = new_id
         self._enlist: Enlist | None = None
+        self.bell = Bell()
+        """To be rung when another server changed the roster."""
+        self.announce: Callable[[], None] = lambda: None
+        """Called when this one did."""
         self._agents: dict[str, DialledAgent] = {}
+        self._said: dict[str, bytes] = {}
+        """What was last said of each, serialized."""
         self._noted: dict[str, int] = {}
         """What this server itself wrote into the roster last."""
         self.eldest = ""
@@ -88,11 +95,13 @@ class Switchboard:
             there = ", ".join(map(str, found.workers)) or "at another server"
             raise InvalidParams.field("agent", f'"{agent}" has workers that are there: {there}; stop them first')
         await self._roster.strike(agent)
+        self.announce()
         log.info("an agent of workers is forgotten", extra={"agent": agent, "principal": found.principal})
         return await self._discharge(agent)
 
     async def _discharge(self, agent: str) -> int:
         del self._agents[agent]
+        self._said.pop(agent, None)
         return await self._enlist.discharge(agent) if self._enlist is not None else 0
 
     # A worker ---------------------------------------------------------------------------------------------------
@@ -183,9 +192,12 @@ class Switchboard:
             if kept.principal != principal:
                 raise _taken(spec.id)
             agent = self._agents.get(spec.id)
+            if agent is None or agent.spec != spec or not agent.is_here:
+                self.announce()
             if agent is None:
                 agent = self._agents[spec.id] = DialledAgent(spec, principal, self._clock, now)
             agent.spec = spec
+            self._said[spec.id] = text
             await self._enlist.enlist(agent)
 
     def _more(self, agents: Iterable[str]) -> None:
@@ -204,15 +216,19 @@ class Switchboard:
 
     async def keep_up(self) -> None:
         """Notes whose workers are here, and learns whose are elsewhere. Runs until cancelled."""
+        noted = 0.0
         while True:
-            await asyncio.sleep(LOOK)
+            await self.bell.wait(LOOK)
+            now = asyncio.get_running_loop().time()
+            due = now - noted >= LOOK / 2
+            noted = now if due else noted
             try:
-                await self.look()
+                await self.look(note=due)
             except Exception:
                 log.exception("could not look at the roster of workers")
 
-    async def look(self) -> None:
-        """Once of that."""
+    async def look(self, *, note: bool = True) -> None:
+        """Once of that; without `note` only the learning, which others may ask for often."""
         now = self._clock()
         kept = await self._roster.list()
         for name in set(self._agents) - {entry.agent for entry in kept}:
@@ -228,21 +244,38 @@ class Switchboard:
                 if (agent := self._restore(entry)) is not None:
                     await self._enlist.enlist(agent)
             elif agent.is_here:
+                if not note:
+                    continue
                 self._noted[entry.agent] = now
                 await self._roster.enrol(replace(entry, seen=now))
             elif entry.seen != self._noted.get(entry.agent):
                 agent.elsewhere = entry.seen
+                await self._learn(agent, entry)
+
+    async def _learn(self, agent: DialledAgent, entry: Enrolled) -> None:
+        """Takes what a worker at another server says of an agent now."""
+        if entry.registration != self._said.get(entry.agent) and (spec := _spec(entry)) is not None:
+            self._said[entry.agent] = entry.registration
+            agent.spec = spec
+            if self._enlist is not None:
+                await self._enlist.enlist(agent)
 
     def _restore(self, entry: Enrolled) -> DialledAgent | None:
         """An agent of the roster; None, with a line in the log, for one that this version cannot read."""
-        try:
-            spec = read(wk.AgentRegistration.FromString(entry.registration))
-        except A2AError as error:
-            log.error("agent %s of a worker is not served: %s", entry.agent, error.message)
+        if (spec := _spec(entry)) is None:
             return None
+        self._said[entry.agent] = entry.registration
         agent = self._agents[entry.agent] = DialledAgent(spec, entry.principal, self._clock, entry.seen)
         agent.elsewhere = entry.seen if self._enlist is not None else 0
         return agent
+
+
+def _spec(entry: Enrolled) -> AgentSpec | None:
+    try:
+        return read(wk.AgentRegistration.FromString(entry.registration))
+    except A2AError as error:
+        log.error("agent %s of a worker is not served as it is now: %s", entry.agent, error.message)
+        return None
 
 
 async def _read(frames: AsyncIterator[wk.ConnectRequest], worker: Connection) -> None:

@@ -49,6 +49,8 @@ class UpstreamAgent:
         self.idempotent = False
         self.extensions = ""
         self.is_removed = False
+        self.silence = BOUNDS.silence
+        """Seconds without a byte after which a call is given up."""
         self.roads: Sequence[Road] = ()
         """Its interfaces in the order in which to use them; none before its card was read."""
         self._silent: list[Road] = []
@@ -110,7 +112,7 @@ class UpstreamAgent:
                 "failures in a row it counts as away, and the turn is given back."
             )
         waits = "It was sent the message, and has not answered" if not turn.task else "It is asked for its task"
-        return f"{waits}; a call to it that brings nothing for {BOUNDS.silence:g} s is given up, and another one made."
+        return f"{waits}; a call to it that brings nothing for {self.silence:g} s is given up, and another one made."
 
     @property
     def running(self) -> int:

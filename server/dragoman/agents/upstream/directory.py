@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from dragoman.agents.bell import Bell
 from dragoman.agents.upstream import reading
 from dragoman.agents.upstream.agent import UpstreamAgent
 from dragoman.agents.upstream.breaker import Breaker
@@ -79,6 +80,10 @@ class Directory:
         self._seconds = seconds
         self._new_id = new_id
         self._enlist: Enlist | None = None
+        self.bell = Bell()
+        """To be rung when another server added or removed some."""
+        self.announce: Callable[[], None] = lambda: None
+        """Called when this one did."""
         self._members: dict[str, Member] = {}
         self._gone: list[UpstreamAgent] = []
 
@@ -135,6 +140,7 @@ class Directory:
         agent = UpstreamAgent(spec, upstream.place, upstream.turns, breaker, self._new_id)
         member = self._members[spec.id] = Member(upstream, agent, settings=settings)
         agent.changed = lambda: self._changed(member)
+        agent.silence = self._means.bounds.silence
         if isinstance(result, CallFailed):
             log.warning("%s is served as agent %s, and is not there: %s", upstream.place, spec.id, result)
             breaker.open(str(result))
@@ -188,6 +194,7 @@ class Directory:
         entry = self._vault.seal(written(upstream), _about(id)).encode()
         if self._enlist.knows(id) or not await self._store.add(Added(id, entry, self._clock())):
             raise AgentTaken(f'id: "{id}" is an agent of this server; choose another id')
+        self.announce()
         member = self._join(upstream, found, settings=False)
         await self._enlist.enlist(member.agent)
         self._keep(member)
@@ -201,6 +208,7 @@ class Directory:
         if member.settings:
             raise InvalidParams.field("agent", f'"{agent}" is in the settings of the server; take it out there')
         await self._store.remove(agent)
+        self.announce()
         return await self._part(member)
 
     async def _part(self, member: Member) -> int:
@@ -284,7 +292,7 @@ class Directory:
     async def keep_up(self) -> None:
         """Learns what other servers on the store added and removed. Runs until cancelled."""
         while True:
-            await asyncio.sleep(LOOK)
+            await self.bell.wait(LOOK)
             try:
                 await self.look()
             except Exception:

@@ -3,8 +3,8 @@
 What is said is said here first, by the bus of this process, and then to the others: whoever follows a task where it
 runs waits for no network, and loses nothing when NATS is away. Nothing of our own comes back to us.
 
-Jobs and events may be lost, for the store has them, and is asked every two seconds. Signals are nowhere else, so they
-are kept for a while, and said again to everybody who comes (back).
+Jobs, events and news may be lost, for the store has them, and is asked every few seconds. Signals are nowhere else, so
+they are kept for a while, and said again to everybody who comes (back).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dragoman.bus.nats.address import Address
 from dragoman.bus.nats.connection import CONNECT, Connection
 from dragoman.bus.nats.frames import Hello, Subjects, Unreadable
 from dragoman.core.log import Event, TaskRef
-from dragoman.ports import Bus, Job, Signal, Stop
+from dragoman.ports import Bus, Job, News, Signal, Stop
 
 log = logging.getLogger("dragoman.bus")
 
@@ -135,6 +135,17 @@ class NatsBus:
 
         stops = [await self._here.obey(handle)]
         return await self._listen(stops, [self._subjects.signals], self._read(frames.read_signal, arrived))
+
+    # News -------------------------------------------------------------------------------------------------------
+
+    def announce(self, news: News) -> None:
+        """On the subject of signals, which servers of older versions, and their grants, know: they leave it unread."""
+        self._here.announce(news)
+        self._connection.send(self._subjects.signals, frames.news(news))
+
+    async def attend(self, handle: Callable[[News], None]) -> Stop:
+        stops = [await self._here.attend(handle)]
+        return await self._listen(stops, [self._subjects.signals], self._read(frames.read_news, handle))
 
     def _repeat(self) -> None:
         """Says again what somebody may not have heard."""

@@ -17,7 +17,7 @@ import orjson
 
 from dragoman.core.log import Event, TaskRef
 from dragoman.core.names import Owner
-from dragoman.ports import Job, Signal
+from dragoman.ports import Job, News, Signal
 
 LAYOUT: Final = 1
 
@@ -26,6 +26,9 @@ _EVENT: Final = struct.Struct("!QBBI")
 _LENGTH: Final = struct.Struct("!I")
 _SIGNALS: Final = (Signal.CANCEL, Signal.MESSAGE, Signal.PUSHES)
 """By the number that stands for each: add at the end."""
+_NEWS: Final = (News.WORKERS, News.UPSTREAMS)
+"""Likewise, from `_FIRST_NEWS` on."""
+_FIRST_NEWS: Final = 128
 _START: Final = bytes((LAYOUT,))
 
 
@@ -106,6 +109,18 @@ def read_signal(message: bytes) -> tuple[TaskRef, Signal]:
     if at >= len(message) or message[at] >= len(_SIGNALS):
         raise Unreadable
     return _read_ref(message, at + 1), _SIGNALS[message[at]]
+
+
+def news(said: News) -> bytes:
+    return bytes((LAYOUT, _FIRST_NEWS + _NEWS.index(said)))
+
+
+def read_news(message: bytes) -> News:
+    """Raises Unreadable, also for signals."""
+    at = _begin(message)
+    if len(message) != at + 1 or not 0 <= message[at] - _FIRST_NEWS < len(_NEWS):
+        raise Unreadable
+    return _NEWS[message[at] - _FIRST_NEWS]
 
 
 # Presence -------------------------------------------------------------------------------------------------------
