@@ -45,6 +45,9 @@ async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opene
     async with opened() as app:
         async with dialled(str(app.grpc)) as line:
             await line.begin(registration())
+        async with asyncio.timeout(60):
+            while app.switchboard.presence()[0].workers:  # noqa: ASYNC110 - nothing tells that it is gone
+                await asyncio.sleep(0.005)
         async with Client(str(app.grpc), agent="desk") as client:
             task = (await client.send(message("x"), configuration=NOW)).task
             assert task.status.state == states.SUBMITTED
