@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.agents.desk import RecordingDesk
 
 from dragoman.agents.upstream import mirror as mirrors
-from dragoman.agents.upstream.mirror import Mirror, is_plain
-from dragoman.core import fold
+from dragoman.agents.upstream.mirror import Mirror
+from dragoman.core import fold, seen
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.log import ArtifactChange
+from dragoman.core.seen import is_plain
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 PARTS = st.one_of(
@@ -41,7 +42,7 @@ def ids() -> Mirror:
 
 def joined(task: pb.Task) -> dict[str, tuple[str, list[pb.Part]]]:
     """Artifacts by id, each run of plain texts as one."""
-    return {one.artifact_id: (one.name, mirrors._joined(one.parts)) for one in task.artifacts}
+    return {one.artifact_id: (one.name, seen.joined(one.parts)) for one in task.artifacts}
 
 
 def shown(task: pb.Task) -> pb.Task:

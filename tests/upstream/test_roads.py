@@ -21,11 +21,12 @@ from tests.upstream.scripted import GONE, Script, agent, take, task
 
 from dragoman.agents.upstream.over_grpc import GrpcRoad
 from dragoman.agents.upstream.over_http import HttpRoad
-from dragoman.agents.upstream.road import Away, Blocked, Bounds, Nonsense, Refused, Road, url_of
+from dragoman.agents.upstream.road import Away, Blocked, Bounds, Nonsense, Refused, Road
 from dragoman.core.addresses import Reach
 from dragoman.core.targets import Rules
 from dragoman.security.outbound import Guard
 from dragoman.wire.card_reading import Interface
+from dragoman.wire.finding_cards import url_of
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -54,6 +54,7 @@ _STATUSES: Final[Mapping[int, str]] = {
 """What a bare HTTP status means, in gRPC's words."""
 
 _CLASS: Final = re.compile(r"(?P<name>[A-Z][A-Za-z]+)Error(?:: (?P<text>.*))?", re.DOTALL)
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s", re.ASCII)
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -70,6 +71,30 @@ class Complaint:
     reason: str = ""
     violations: tuple[Violation, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    retry_after: float | None = None
+    """Seconds after which to try again (RetryInfo); None when the server did not say."""
+
+    @property
+    def is_unknown_call(self) -> bool:
+        """Whether the server does not know the call at all, so that nothing was begun."""
+        return self.reason in ("METHOD_NOT_FOUND", "VERSION_NOT_SUPPORTED") or (
+            not self.reason and self.code in ("UNIMPLEMENTED", "NOT_FOUND")
+        )
+
+    @property
+    def is_unsupported(self) -> bool:
+        """Whether the server does without the operation, whatever its card says."""
+        return self.is_unknown_call or self.reason == "UNSUPPORTED_OPERATION" or self.code == "UNIMPLEMENTED"
+
+    @property
+    def is_no_such_task(self) -> bool:
+        """Whether the server does not know the task."""
+        return self.reason == "TASK_NOT_FOUND" or (not self.reason and self.code == "NOT_FOUND")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the server has more to do than it can, so that nothing was begun."""
+        return self.code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
 
 
 def of_json(error: Any) -> Complaint:
@@ -90,6 +115,7 @@ def of_json(error: Any) -> Complaint:
             for v in _objects(one.get("fieldViolations"))
         ),
         told if isinstance(told, dict) else {},
+        next((wait for one in details if (wait := _seconds(one.get("retryDelay"))) is not None), None),
     )
 
 
@@ -99,9 +125,7 @@ def of_body(status: int, value: Any) -> Complaint:
     error = value.get("error") if isinstance(value, dict) else None
     if isinstance(error, dict):
         found = of_json(error)
-        return Complaint(
-            found.code if "status" in error else code, found.message, found.reason, found.violations, found.metadata
-        )
+        return found if "status" in error else replace(found, code=code)
     said = value if isinstance(value, dict) else {}
     number, kind = said.get("code"), said.get("type")
     reason = _REASONS.get(number, "") if type(number) is int else ""
@@ -117,9 +141,9 @@ def of_status(code: str, text: str, details: bytes = b"") -> Complaint:
         status.MergeFromString(details)
     except DecodeError:  # somebody on the way spoiled it; code and text are still there
         status.Clear()
-    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    info, bad, wait = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
     for detail in status.details:
-        for known in (info, bad):
+        for known in (info, bad, wait):
             if detail.Is(known.DESCRIPTOR):
                 detail.Unpack(known)
     return Complaint(
@@ -128,7 +152,14 @@ def of_status(code: str, text: str, details: bytes = b"") -> Complaint:
         info.reason or _reason_of_class(text),
         tuple(Violation(v.field, v.description) for v in bad.field_violations),
         dict(info.metadata),
+        wait.retry_delay.ToTimedelta().total_seconds() if wait.HasField("retry_delay") else None,
     )
+
+
+def _seconds(value: Any) -> float | None:
+    """A Duration as ProtoJSON has it; None for what is none."""
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    return float(found[1]) if found else None
 
 
 def _reason_of_class(text: str) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Refused, Stream, url_of
+from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Refused, Stream
 from dragoman.core import targets
 from dragoman.core.trace import CURRENT, HEADER
 from dragoman.ports import Forbidden, Outlet, Unreachable
 from dragoman.wire import complaints, phrases
 from dragoman.wire.card_reading import Interface
+from dragoman.wire.finding_cards import url_of
 from dragoman.wire.phrases import GrpcPhrase
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

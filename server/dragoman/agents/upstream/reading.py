@@ -6,24 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Road, url_of
+from dragoman.agents.upstream.road import BOUNDS, Away, Blocked, Bounds, Nonsense, Road
 from dragoman.core.card import AgentSpec
 from dragoman.core.extensions import IDEMPOTENCY, SERVER
 from dragoman.core.upstreams import Upstream, id_for
 from dragoman.ports import Forbidden, NobodyThere, Outlet, Unreachable
-from dragoman.wire import card_reading
-from dragoman.wire.card_reading import Card, Interface, Unfit
+from dragoman.wire import card_reading, finding_cards
+from dragoman.wire.card_reading import Card, Interface
 
 CARD_BYTES: Final = 1024 * 1024
 CARD_SILENCE: Final = 10.0
 """Bytes of a card, and seconds without one of them."""
 
-PATHS: Final = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-"""Where cards are: since 0.3, and before."""
-
-_NEWEST: Final = ("1.0", "0.3", "0.1")
 _RETRIES: Final = 100
 """How often a turn is begun again after a process died: none of that has it run twice upstream."""
 
@@ -74,17 +69,12 @@ async def find(upstream: Upstream, means: Means) -> Found:
 
 async def fetch(upstream: Upstream, outlet: Outlet) -> tuple[bytes, str]:
     """An agent's card, and where it was. Raises CallFailed."""
-    if urlsplit(upstream.url).path.endswith(".json"):
-        urls = [upstream.url]
-    else:
-        urls = [upstream.url.partition("?")[0].rstrip("/") + path for path in PATHS]
     statuses = []
-    for url in urls:
-        # One server shows its card of 1.0 to those alone who say that they read it.
-        headers = {**upstream.headers, "Accept": "application/json", "A2A-Version": "1.0"}
-        status, document = await _get(url, headers, outlet)
-        if status == 400:
-            status, document = await _get(url, {**upstream.headers, "Accept": "application/json"}, outlet)
+    for url in finding_cards.places(upstream.url):
+        for headers in finding_cards.HEADERS:
+            status, document = await _get(url, {**upstream.headers, **headers}, outlet)
+            if status != 400:
+                break
         if status == 200:
             return document, url
         if 300 <= status < 400:
@@ -101,15 +91,9 @@ async def fetch(upstream: Upstream, outlet: Outlet) -> tuple[bytes, str]:
 
 def judged(upstream: Upstream, card: Card, outlet: Outlet) -> Found:
     """What to make of a card. Raises ValueError for an agent that cannot be called."""
-    interfaces, left_out = [], list(card.left_out)
-    for interface in card.interfaces:
-        if problem := _problem(upstream, interface, outlet):
-            left_out.append(f"{interface}: {problem}")
-        else:
-            interfaces.append(interface)
-    if not interfaces:
-        raise Unfit(f"names no interface that may be called: {'; '.join(left_out)}")
-    interfaces.sort(key=lambda one: _NEWEST.index(one.dialect))  # and as the card has them in each dialect
+    choice = finding_cards.chosen(
+        card, upstream.url, credentials=bool(upstream.headers), allowed=lambda url: _forbidden(url, outlet)
+    )
     ours = {extension.uri for extension in SERVER}
     spec = AgentSpec(
         id=id_for(upstream, card.name),
@@ -131,8 +115,8 @@ def judged(upstream: Upstream, card: Card, outlet: Outlet) -> Found:
     )
     return Found(
         spec,
-        tuple(interfaces),
-        tuple(left_out),
+        choice.interfaces,
+        choice.left_out,
         ",".join(one.uri for one in card.extensions if one.required),
         any(one.uri == IDEMPOTENCY.uri for one in card.extensions),
         card.streaming,
@@ -153,19 +137,12 @@ def unread(upstream: Upstream) -> AgentSpec:
     )
 
 
-def _problem(upstream: Upstream, interface: Interface, outlet: Outlet) -> str:
-    """Why an interface is not called; empty when it may be."""
-    safe = upstream.url.startswith("https:")
-    url = url_of(interface.url, safe=safe) if interface.binding == "GRPC" else interface.url
+def _forbidden(url: str, outlet: Outlet) -> str:
+    """Why this server may not call there; empty when it may."""
     try:
         outlet.check(url)
     except Forbidden as error:
         return str(error)
-    there = urlsplit(url)
-    if upstream.headers and there.hostname != urlsplit(upstream.url).hostname:
-        return "is at another host than the card, and would get the credentials that are for that one"
-    if safe and there.scheme == "http":
-        return "is not encrypted, and the card is"
     return ""
 
 

@@ -12,9 +12,6 @@ from dragoman.wire.card_reading import Interface
 from dragoman.wire.complaints import Complaint
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-_PLAIN: Final = {"grpc": "http", "http": "http"}
-_SAFE: Final = {"grpcs": "https", "https": "https"}
-
 Stream = AsyncGenerator[pb.StreamResponse, None]
 """Events as they come. Close it (`contextlib.aclosing`) to stop before it ends."""
 
@@ -50,24 +47,22 @@ class Refused(CallFailed):
     @property
     def is_unknown_call(self) -> bool:
         """Whether the agent does not know the call at all, so that nothing was begun."""
-        return self.reason in ("METHOD_NOT_FOUND", "VERSION_NOT_SUPPORTED") or (
-            not self.reason and self.complaint.code in ("UNIMPLEMENTED", "NOT_FOUND")
-        )
+        return self.complaint.is_unknown_call
 
     @property
     def is_unsupported(self) -> bool:
         """Whether the agent does without the operation, whatever its card says."""
-        return self.is_unknown_call or self.reason == "UNSUPPORTED_OPERATION" or self.complaint.code == "UNIMPLEMENTED"
+        return self.complaint.is_unsupported
 
     @property
     def is_no_such_task(self) -> bool:
         """Whether the agent does not know the task."""
-        return self.reason == "TASK_NOT_FOUND" or (not self.reason and self.complaint.code == "NOT_FOUND")
+        return self.complaint.is_no_such_task
 
     @property
     def is_busy(self) -> bool:
         """Whether the agent has more to do than it can, so that nothing was begun."""
-        return self.complaint.code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+        return self.complaint.is_busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +99,3 @@ class Road(Protocol):
     async def close(self) -> None:
         """Lets go of the connection. May be called twice."""
         ...
-
-
-def url_of(address: str, *, safe: bool) -> str:
-    """What the rules for other servers are asked with. Addresses without a scheme are encrypted if `safe`."""
-    scheme, divider, rest = address.partition("://")
-    if not divider:
-        return f"{'https' if safe else 'http'}://{address}"
-    known = _SAFE.get(scheme.lower()) or _PLAIN.get(scheme.lower(), "https")
-    return f"{known}://{rest.partition('/')[0]}"
