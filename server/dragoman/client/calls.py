@@ -10,11 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, cast
 
+from google.protobuf.message import Message as ProtoMessage
+
 from dragoman.client import resume
 from dragoman.client.failure import ClientError
 from dragoman.client.over_grpc import GrpcRoad
 from dragoman.client.over_http import JsonRpcRoad, RestRoad, WebSocketRoad
-from dragoman.client.roads import BINDINGS, DIALECTS, Road, Stream, Trace, silent
+from dragoman.client.roads import BINDINGS, DIALECTS, Means, Road, Stream, Trace, silent
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -45,45 +47,28 @@ class Client:
         patience: float = 60.0,
         ca: Path | None = None,
         cert: Path | None = None,
+        parent: str = "",
     ) -> None:
         """`address` is HOST:PORT for gRPC, grpcs://HOST:PORT where it is encrypted, and a URL for `rest`, `jsonrpc`
         and `ws`. `token` proves who calls: an API key or any other bearer token. `trace` is told what goes over the
         wire, but not the token. `patience`: seconds for which a broken stream is taken up again. `ca`: a file of the
         authorities (PEM) that may have signed the server's certificate, by default those of the system.
-        `cert`: our own certificate and its key in one file (PEM), for a server that asks for one. Raises
-        ValueError for a dialect that is not spoken over a binding.
+        `cert`: our own certificate and its key in one file (PEM), for a server that asks for one. `parent`: the
+        trace context (a `traceparent`) that calls carry, if any. Raises ValueError for a dialect that is not spoken
+        over a binding.
         """
         check(dialect, binding)
         self.address = address
         self.agent = agent
         self.binding = binding
         self._dialect = dialect
-        self._token = token
-        self._trace = trace
+        self._means = Means(token=token, trace=trace, ca=ca, cert=cert)
         self._patience = patience
-        self._ca = ca
-        self._cert = cert
+        self._parent = parent
         self._open: Road | None = None
 
     async def __aenter__(self) -> Self:
-        match self.binding:
-            case "rest":
-                self._open = RestRoad(
-                    self.address, self._dialect, self.agent, self._token, self._trace, self._ca, self._cert
-                )
-            case "jsonrpc":
-                self._open = JsonRpcRoad(
-                    self.address, self._dialect, self.agent, self._token, self._trace, self._ca, self._cert
-                )
-            case "ws":
-                self._open = WebSocketRoad(
-                    self.address, self._dialect, self.agent, self._token, self._trace, self._ca, self._cert
-                )
-            case _:
-                old = self._dialect == "0.3"
-                self._open = GrpcRoad(
-                    self.address, old=old, token=self._token, trace=self._trace, ca=self._ca, cert=self._cert
-                )
+        self._open = open_road(self.address, self._dialect, self.binding, self.agent, self._means)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -107,7 +92,7 @@ class Client:
         an agent that needs no task.
         """
         request = self._request(message, configuration, metadata)
-        return cast(pb.SendMessageResponse, await self._road.call("SendMessage", request, key=key or str(uuid.uuid4())))
+        return cast(pb.SendMessageResponse, await self._call("SendMessage", request, key=key or str(uuid.uuid4())))
 
     def stream(
         self,
@@ -139,7 +124,9 @@ class Client:
         follow = resume.Following(after, to_the_end=rpc == "SubscribeToTask", patience=self._patience)
         while not follow.over:
             try:
-                async with aclosing(self._road.stream(rpc, request, after=follow.cursor, key=key)) as events:
+                async with aclosing(
+                    self._road.stream(rpc, request, after=follow.cursor, key=key, parent=self._parent)
+                ) as events:
                     async for event in events:
                         yield follow.take(event)
                 follow.ended()
@@ -151,7 +138,7 @@ class Client:
     async def get(self, task_id: str, *, history: int | None = None) -> pb.Task:
         """The task with its last `history` messages (None: as many as the server likes)."""
         request = pb.GetTaskRequest(tenant=self.agent, id=task_id, history_length=history)
-        return cast(pb.Task, await self._road.call("GetTask", request))
+        return cast(pb.Task, await self._call("GetTask", request))
 
     async def list(
         self,
@@ -175,7 +162,7 @@ class Client:
         if since is not None:
             request.status_timestamp_after.FromDatetime(since)
         while True:
-            page = cast(pb.ListTasksResponse, await self._road.call("ListTasks", request))
+            page = cast(pb.ListTasksResponse, await self._call("ListTasks", request))
             for task in page.tasks:
                 yield task
             if not page.next_page_token:
@@ -185,7 +172,10 @@ class Client:
     async def cancel(self, task_id: str) -> pb.Task:
         """Asks for the task to stop and gives it as it is then: still running when its agent is slow."""
         request = pb.CancelTaskRequest(tenant=self.agent, id=task_id)
-        return cast(pb.Task, await self._road.call("CancelTask", request))
+        return cast(pb.Task, await self._call("CancelTask", request))
+
+    async def _call(self, rpc: str, request: ProtoMessage, *, key: str = "") -> ProtoMessage:
+        return await self._road.call(rpc, request, key=key, parent=self._parent)
 
     @property
     def _road(self) -> Road:
@@ -203,6 +193,20 @@ class Client:
         if metadata:
             request.metadata.update(metadata)
         return request
+
+
+def open_road(address: str, dialect: str, binding: str, agent: str, means: Means, *, exact: bool = False) -> Road:
+    """The road to one agent. `exact`: the address is that of its interface (as a card names it), and not the server's.
+    Has to be called where an event loop runs."""
+    match binding:
+        case "rest":
+            return RestRoad(address, dialect, agent, means)
+        case "jsonrpc":
+            return JsonRpcRoad(address, dialect, agent, means, exact=exact)
+        case "ws":
+            return WebSocketRoad(address, dialect, agent, means)
+        case _:
+            return GrpcRoad(address, old=dialect == "0.3", means=means)
 
 
 def check(dialect: str, binding: str) -> None:

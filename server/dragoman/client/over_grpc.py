@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import grpc
@@ -13,7 +12,8 @@ from google.protobuf.message import Message
 
 from dragoman.client import trust
 from dragoman.client.failure import ClientError
-from dragoman.client.roads import Stream, Trace, silent
+from dragoman.client.roads import Means, Stream, Trace, silent
+from dragoman.core import trace as traces
 from dragoman.core.extensions import RESUME
 from dragoman.wire import phrases
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -31,39 +31,33 @@ _OPTIONS: Final = (
 class GrpcRoad:
     """One channel to HOST:PORT. Implements `Road`."""
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        old: bool = False,
-        token: str = "",
-        trace: Trace = silent,
-        ca: Path | None = None,
-        cert: Path | None = None,
-    ) -> None:
-        """`old`: speaks `a2a.v1` and not `lf.a2a.v1`. `token`: shown with every call."""
-        self._channel = trust.channel(address, _OPTIONS, ca=ca, cert=cert)
+    def __init__(self, address: str, *, old: bool = False, means: Means) -> None:
+        """`old`: speaks `a2a.v1` and not `lf.a2a.v1`."""
+        self._channel = trust.channel(address, _OPTIONS, ca=means.ca, cert=means.cert)
         self._phrases = phrases.GRPC["0.3" if old else "1.0"]
-        self._trace = trace
-        shown = (("authorization", f"Bearer {token}"),) if token else ()
-        self._metadata = (("a2a-version", "0.3" if old else "1.0"), ("a2a-extensions", RESUME.uri), *shown)
+        self._trace = means.trace
+        self._idle = means.idle
+        shown = ((name.lower(), value) for name, value in means.shown.items())
+        extensions = "x-a2a-extensions" if old else "a2a-extensions"
+        self._metadata = (("a2a-version", "0.3" if old else "1.0"), (extensions, RESUME.uri), *shown)
 
-    async def call(self, rpc: str, request: Message, *, key: str = "") -> Message:
+    async def call(self, rpc: str, request: Message, *, key: str = "", parent: str = "") -> Message:
         path, write, answer, read = self._phrases[rpc]
         sent = write(request)
         self._tell(">", path, sent)
         method = self._channel.unary_unary(path, type(sent).SerializeToString, answer.FromString)
+        limit = None if rpc == "SendMessage" else self._idle
         with _failures(self._trace):
-            told = await method(sent, metadata=self._with(key=key))
+            told = await method(sent, metadata=self._with(key=key, parent=parent), timeout=limit)
         self._tell("<", answer.DESCRIPTOR.full_name, told)
         return read(told)
 
-    async def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "") -> Stream:
+    async def stream(self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "") -> Stream:
         path, write, answer, read = self._phrases[rpc]
         sent = write(request)
         self._tell(">", path, sent)
         method = self._channel.unary_stream(path, type(sent).SerializeToString, answer.FromString)
-        events = method(sent, metadata=self._with(after=after, key=key))
+        events = method(sent, metadata=self._with(after=after, key=key, parent=parent))
         try:
             with _failures(self._trace):
                 async for event in events:
@@ -77,8 +71,8 @@ class GrpcRoad:
     async def close(self) -> None:
         await self._channel.close()
 
-    def _with(self, *, after: str = "", key: str = "") -> tuple[tuple[str, str], ...]:
-        given = (("dragoman-after", after), ("idempotency-key", key))
+    def _with(self, *, after: str = "", key: str = "", parent: str = "") -> tuple[tuple[str, str], ...]:
+        given = (("dragoman-after", after), ("idempotency-key", key), (traces.HEADER, parent))
         return (*self._metadata, *((name, value) for name, value in given if value))
 
     def _tell(self, direction: str, what: str, message: Message) -> None:
