@@ -1,12 +1,57 @@
-"""A small asynchronous A2A client: the core of the command line, and of scripts like it.
+"""Calling agents: any A2A server, of any version, over any of its bindings.
 
-    async with Client("127.0.0.1:50051") as client:
-        answer = await client.send(message("echo hello"))
+    async with connect("https://agents.example") as client:
+        result = await client.ask("Summarise this", files=["report.pdf"])
+        print(result.text)
 
-Messages are those of `lf.a2a.v1` in every dialect and over every binding; every failure is a `ClientError`.
+        async for event in client.run("count to ten", agent="counter"):
+            ...
+
+`connect` reads the agent's card and gives a `Connection`; `dragoman.client.sync` has the same without asyncio, and
+`dragoman.client.webhooks` checks push notifications. `Client` is the layer below: one call at a time, in the messages
+of `lf.a2a.v1`, to a server whose address, dialect and binding are known. Every failure is a `ClientError`.
+docs/client.md shows how it is used.
 """
 
 from dragoman.client.calls import Client, message
-from dragoman.client.failure import ClientError
+from dragoman.client.connection import Connection, connect
+from dragoman.client.events import Artifact, Data, Event, File, Finished, Question, Result, Status, TaskFailed, Text
+from dragoman.client.failure import (
+    Busy,
+    ClientError,
+    Conflict,
+    Invalid,
+    Nonsense,
+    NotAllowed,
+    NotFound,
+    NotSupported,
+    Silent,
+    Unreachable,
+)
 
-__all__ = ["Client", "ClientError", "message"]
+__all__ = [
+    "connect",
+    "Connection",
+    "Event",
+    "Text",
+    "Status",
+    "Artifact",
+    "Data",
+    "File",
+    "Question",
+    "Finished",
+    "Result",
+    "ClientError",
+    "TaskFailed",
+    "NotFound",
+    "NotAllowed",
+    "NotSupported",
+    "Invalid",
+    "Conflict",
+    "Busy",
+    "Unreachable",
+    "Silent",
+    "Nonsense",
+    "Client",
+    "message",
+]

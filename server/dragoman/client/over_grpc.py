@@ -14,7 +14,6 @@ from dragoman.client import trust
 from dragoman.client.failure import ClientError
 from dragoman.client.roads import Means, Stream, Trace, silent
 from dragoman.core import trace as traces
-from dragoman.core.extensions import RESUME
 from dragoman.wire import phrases
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -39,7 +38,7 @@ class GrpcRoad:
         self._idle = means.idle
         shown = ((name.lower(), value) for name, value in means.shown.items())
         extensions = "x-a2a-extensions" if old else "a2a-extensions"
-        self._metadata = (("a2a-version", "0.3" if old else "1.0"), (extensions, RESUME.uri), *shown)
+        self._metadata = (("a2a-version", "0.3" if old else "1.0"), (extensions, means.extensions), *shown)
 
     async def call(self, rpc: str, request: Message, *, key: str = "", parent: str = "") -> Message:
         path, write, answer, read = self._phrases[rpc]

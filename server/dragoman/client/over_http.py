@@ -17,7 +17,6 @@ from dragoman.client.failure import ClientError, Invalid, Nonsense, NotAllowed, 
 from dragoman.client.roads import Means, Stream
 from dragoman.core import trace as traces
 from dragoman.core.errors import A2AError
-from dragoman.core.extensions import RESUME
 from dragoman.wire import complaints, phrases, sse
 from dragoman.wire.phrases import Phrase
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -60,7 +59,7 @@ class _Http:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=means.idle)
         tls = trust.context(means.ca, means.cert) if self._base.startswith("https:") else True
         connector = aiohttp.TCPConnector(ssl=tls, socket_factory=_kept_alive)
-        headers = {"A2A-Version": dialect, extension: RESUME.uri, **means.shown}
+        headers = {"A2A-Version": dialect, extension: means.extensions, **means.shown}
         self._session = aiohttp.ClientSession(timeout=timeout, headers=headers, connector=connector)
 
     async def close(self) -> None:

@@ -77,11 +77,16 @@ class Following:
         return state in states.TERMINAL or (not self._to_the_end and state in states.INTERRUPTED)
 
     def _note(self, holder: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> None:
-        if not holder.HasField("metadata") or RESUME.uri not in holder.metadata.fields:
-            return
-        mark = holder.metadata.fields[RESUME.uri].struct_value.fields
-        if "cursor" in mark:
-            self.cursor = mark["cursor"].string_value
-        del holder.metadata.fields[RESUME.uri]
-        if not holder.metadata.fields:
-            holder.ClearField("metadata")
+        self.cursor = unmarked(holder) or self.cursor
+
+
+def unmarked(holder: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> str:
+    """Takes the mark of its cursor off an event, and gives the cursor; empty when it had none."""
+    if not holder.HasField("metadata") or RESUME.uri not in holder.metadata.fields:
+        return ""
+    mark = holder.metadata.fields[RESUME.uri].struct_value.fields
+    cursor = mark["cursor"].string_value if "cursor" in mark else ""
+    del holder.metadata.fields[RESUME.uri]
+    if not holder.metadata.fields:
+        holder.ClearField("metadata")
+    return cursor

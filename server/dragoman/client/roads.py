@@ -9,6 +9,7 @@ from typing import Final, Literal, Protocol, get_args
 
 from google.protobuf.message import Message
 
+from dragoman.core.extensions import RESUME
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DialectName = Literal["1.0", "0.3", "0.1"]
@@ -36,6 +37,8 @@ class Means:
     """Proves who calls: an API key or any other bearer token."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent with each call, as metadata over gRPC."""
+    extensions: str = RESUME.uri
+    """URIs that each call activates, with commas."""
     trace: Trace = silent
     ca: Path | None = None
     cert: Path | None = None

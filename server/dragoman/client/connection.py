@@ -1,0 +1,331 @@
+"""A server, or one agent, as its callers like to have it: `run`, `ask`, `follow`, and the rest of what one does with
+tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final, Self, cast
+from urllib.parse import quote
+
+from google.protobuf import json_format
+
+from dragoman.client import files as sending
+from dragoman.client import line as lines
+from dragoman.client import traces
+from dragoman.client.events import Event, Finished, Question, Result
+from dragoman.client.line import Line
+from dragoman.client.pursuit import Pursuit
+from dragoman.client.resume import unmarked
+from dragoman.client.roads import Means, Trace, silent
+from dragoman.client.telling import Teller
+from dragoman.wire.card_reading import Card
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+IDLE: Final = 60.0
+"""Seconds without a byte after which a connection is taken for broken, and the task is taken up again over another.
+Servers say something more often (ours every 15 s); one that does not is asked for the task."""
+
+Answer = Callable[[Question], "str | Awaitable[str | None] | None"]
+"""Answers a question, or gives None and lets the run end with it."""
+
+
+def connect(
+    url: str,
+    *,
+    token: str = "",
+    headers: Mapping[str, str] | None = None,
+    dialect: str = "",
+    binding: str = "",
+    patience: float = 60.0,
+    silence: float | None = None,
+    ca: Path | None = None,
+    cert: Path | None = None,
+    trace: Trace = silent,
+) -> Connection:
+    """A server at a URL (or one agent, or the URL of its card), for `async with`.
+
+        async with connect("https://agents.example") as client:
+            result = await client.ask("echo hello")
+
+    Its card says which versions and bindings it has; the newest version is spoken, over the binding that the card puts
+    first; `dialect` (1.0, 0.3, 0.1) and `binding` (grpc, rest, jsonrpc) leave only some. `grpc://HOST:PORT` and
+    `grpcs://HOST:PORT` are called without a card.
+
+    token: proves who calls, an API key or any other bearer token. headers: sent with each call. Neither is shown to
+    another host than the card's. patience: seconds for which a server that is away or busy is tried again. silence:
+    seconds for which a task may say nothing new, after which Silent is raised; None for as long as it likes. There is
+    no limit on the whole. ca, cert: files (PEM) of the authorities to trust, and of our own certificate with its key.
+    trace: is told what goes over the wire. Raises ValueError for a URL that is none.
+    """
+    if not url.startswith(("http://", "https://", "grpc://", "grpcs://")):
+        raise ValueError(f'"{url}" is no URL of a server: http(s)://HOST[:PORT][/PATH], or grpc(s)://HOST:PORT')
+    if dialect not in ("", "1.0", "0.3", "0.1"):
+        raise ValueError(f'dialect: "{dialect}" is not spoken; use one of 1.0, 0.3, 0.1')
+    if binding not in ("", "grpc", "rest", "jsonrpc"):
+        raise ValueError(f'binding: there is no "{binding}"; use one of grpc, rest, jsonrpc')
+    means = Means(token=token, headers=headers or {}, trace=trace, ca=ca, cert=cert, idle=IDLE)
+    return Connection(url, means, dialect=dialect, binding=binding, patience=patience, silence=silence)
+
+
+class Connection:
+    """A server whose card was read. Made by `connect`. Calls may run at the same time; all raise ClientError."""
+
+    def __init__(
+        self, url: str, means: Means, *, dialect: str, binding: str, patience: float, silence: float | None
+    ) -> None:
+        self.url = url
+        self._means = means
+        self._dialect = dialect
+        self._binding = binding
+        self._patience = patience
+        self._silence = silence
+        self._lines: dict[str, Line] = {}
+        self._reading = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self._line("")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        found, self._lines = self._lines, {}
+        for line in found.values():
+            await line.close()
+
+    @property
+    def card(self) -> Card:
+        """The card of the agent at the URL itself."""
+        return self._lines[""].card
+
+    async def card_of(self, agent: str = "") -> Card:
+        """The card of an agent of this server, by its id."""
+        return (await self._line(agent)).card
+
+    # Talking ----------------------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        text: str | pb.Message = "",
+        *,
+        agent: str = "",
+        files: Iterable[sending.Sendable] = (),
+        data: Any = None,
+        task: str = "",
+        context: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        accepts: Sequence[str] = (),
+        key: str = "",
+        answer: Answer | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Sends a message and yields what comes of it, until the task has ended (`Finished`) or asks (`Question`).
+
+            async for event in client.run("count to ten"):
+                match event:
+                    case Text(text):
+                        print(text, end="")
+                    case Question():
+                        event.answer(input(event.text))
+
+        A question that is answered, there or by `answer`, is gone on with in the same task. Close the generator
+        (`contextlib.aclosing`) to stop listening; the task goes on.
+
+        text: what to say, or a whole message. agent: the id of one of several at this server. files: paths, bytes,
+        (name, bytes). data: a value that JSON can hold. task: goes on with that one, which asked something. context:
+        the conversation. accepts: media types of the answer. key: an idempotency key of your own, with which the same
+        message may be sent again, also by another process; by default one for this call.
+        """
+        line = await self._line(agent)
+        parent, key = traces.current(), key or str(uuid.uuid4())
+        teller, turns = Teller(), 0
+        message = _message(text, sending.parts(files), data, task, context)
+        if message.task_id:
+            teller.know(await self._task(line, message.task_id, parent))
+            message.context_id = message.context_id or teller.task.context_id
+        while True:
+            turns += 1
+            own = key if turns == 1 else f"{key}.{turns}"
+            pursuit = self._pursuit(line, teller, own, parent)
+            asked: Question | None = None
+            async with aclosing(pursuit.send(line.request(message, dict(metadata or {}), accepts=accepts))) as events:
+                async for event in events:
+                    yield event
+                    if isinstance(event, Question):
+                        asked = event
+                        if event.answered is None and answer is not None:
+                            said = answer(event)
+                            reply = said if said is None or isinstance(said, str) else await said
+                            if reply is not None:
+                                event.answer(reply)
+                        if event.answered is not None:
+                            break
+            if asked is None or asked.answered is None or teller.is_over:
+                break
+            words, more = asked.answered
+            known = teller.task
+            message = _message(words, sending.parts(more), None, known.id, known.context_id)
+        if teller.is_over:
+            yield teller.end()
+
+    async def ask(
+        self,
+        text: str | pb.Message = "",
+        *,
+        agent: str = "",
+        files: Iterable[sending.Sendable] = (),
+        data: Any = None,
+        task: str = "",
+        context: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        accepts: Sequence[str] = (),
+        key: str = "",
+        answer: Answer | None = None,
+    ) -> Result:
+        """Sends a message and gives the result, when there is one: `.text`, `.files`, `.data`, `.task`.
+
+        Where the agent asks and `answer` does not answer, the result has its `question`; go on with
+        `ask(..., task=result.task_id)`. Arguments as of `run`. Raises TaskFailed for a task that did not end well.
+        """
+        stream = self.run(
+            text,
+            agent=agent,
+            files=files,
+            data=data,
+            task=task,
+            context=context,
+            metadata=metadata,
+            accepts=accepts,
+            key=key,
+            answer=answer,
+        )
+        return await self._result(stream, agent)
+
+    async def follow(self, task: str, *, agent: str = "", after: str = "") -> AsyncGenerator[Event, None]:
+        """Yields what becomes of a task, until it has ended or asks. `after`: the `cursor` of the last event that was
+        taken, perhaps by another process; without, it begins with the task as it is."""
+        line = await self._line(agent)
+        teller, parent = Teller(after), traces.current()
+        async with aclosing(self._pursuit(line, teller, "", parent).follow(task)) as events:
+            async for event in events:
+                yield event
+        if teller.is_over:
+            if not teller.whole:
+                teller.task.CopyFrom(await self._task(line, task, parent))
+            yield teller.end()
+
+    async def wait(self, task: str, *, agent: str = "") -> Result:
+        """Waits for a task to end, or to ask, and gives the result. Raises TaskFailed for one that did not end well."""
+        return await self._result(self.follow(task, agent=agent), agent)
+
+    async def start(
+        self,
+        text: str | pb.Message = "",
+        *,
+        agent: str = "",
+        files: Iterable[sending.Sendable] = (),
+        data: Any = None,
+        task: str = "",
+        context: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        accepts: Sequence[str] = (),
+        key: str = "",
+    ) -> Result:
+        """Sends a message and does not wait: the result is the task as it is at first. Arguments as of `run`."""
+        stream = self.run(
+            text,
+            agent=agent,
+            files=files,
+            data=data,
+            task=task,
+            context=context,
+            metadata=metadata,
+            accepts=accepts,
+            key=key,
+        )
+        async with aclosing(stream) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    return event.result
+                if event.task_id:
+                    return Result(await self._task(await self._line(agent), event.task_id, traces.current()))
+        raise AssertionError("a run says something")
+
+    # Tasks ------------------------------------------------------------------------------------------------------
+
+    async def get(self, task: str, *, agent: str = "", history: int | None = None) -> Result:
+        """A task as it is, with its last `history` messages (None: as many as the server likes)."""
+        line = await self._line(agent)
+        found = await line.get(task, history=history, parent=traces.current())
+        return Result(found, cursor=unmarked(found))
+
+    async def cancel(self, task: str, *, agent: str = "") -> Result:
+        """Asks for a task to stop, and gives it as it is then: still running where its agent is slow."""
+        line = await self._line(agent)
+        asked = pb.CancelTaskRequest(tenant=line.interface.tenant, id=task)
+        return Result(cast(pb.Task, await line.call("CancelTask", asked, parent=traces.current())))
+
+    async def list(
+        self, *, agent: str = "", context: str = "", state: str = "", page_size: int = 50
+    ) -> AsyncGenerator[Result, None]:
+        """The tasks of an agent, newest status first: those of a conversation, those in a state (`WORKING`). Servers
+        before 1.0 have no such call over JSON-RPC; then NotSupported is raised."""
+        line = await self._line(agent)
+        status = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}")) if state else None
+        asked = pb.ListTasksRequest(
+            tenant=line.interface.tenant, context_id=context, status=status, page_size=page_size
+        )
+        parent = traces.current()
+        while True:
+            page = cast(pb.ListTasksResponse, await line.call("ListTasks", asked, parent=parent))
+            for task in page.tasks:
+                yield Result(task)
+            if not page.next_page_token:
+                return
+            asked.page_token = page.next_page_token
+
+    # Within -----------------------------------------------------------------------------------------------------
+
+    def _pursuit(self, line: Line, teller: Teller, key: str, parent: str) -> Pursuit:
+        return Pursuit(line, teller, key=key, parent=parent, patience=self._patience, silence=self._silence)
+
+    async def _task(self, line: Line, id: str, parent: str) -> pb.Task:
+        task = await line.get(id, history=0, parent=parent)
+        unmarked(task)
+        return task
+
+    async def _result(self, stream: AsyncGenerator[Event, None], agent: str) -> Result:
+        """What a run comes to."""
+        asked: Question | None = None
+        async with aclosing(stream) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    return event.result.raise_for_state()
+                if isinstance(event, Question):
+                    asked = event
+        assert asked is not None
+        return Result(await self._task(await self._line(agent), asked.task_id, traces.current()), cursor=asked.cursor)
+
+    async def _line(self, agent: str) -> Line:
+        if agent not in self._lines:
+            async with self._reading:
+                if agent not in self._lines:
+                    at = f"{self.url.rstrip('/')}/{quote(agent, safe='')}" if agent else self.url
+                    self._lines[agent] = await lines.find(at, self._means, binding=self._binding, dialect=self._dialect)
+        return self._lines[agent]
+
+
+def _message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, task: str, context: str) -> pb.Message:
+    """A user's message with an id of its own."""
+    made = pb.Message(role=pb.ROLE_USER)
+    if isinstance(text, pb.Message):
+        made.CopyFrom(text)
+    elif text:
+        made.parts.add(text=text)
+    made.message_id = made.message_id or str(uuid.uuid4())
+    made.task_id, made.context_id = task or made.task_id, context or made.context_id
+    made.parts.extend(parts)
+    if data is not None:
+        json_format.ParseDict(data, made.parts.add().data)
+    return made

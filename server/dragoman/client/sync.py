@@ -1,0 +1,236 @@
+"""The same for programs without asyncio: scripts, notebooks, web applications with threads.
+
+    from dragoman.client.sync import connect
+
+    with connect("https://agents.example") as client:
+        print(client.ask("echo hello").text)
+        for event in client.run("count to ten"):
+            ...
+
+The names are those of `dragoman.client`, and so are events, results and failures. Behind it is one event loop in a
+thread of its own, for all connections of the process; calls may come from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from dragoman.client import connection as asynchronous
+from dragoman.client.events import Event, Question, Result
+from dragoman.client.files import Sendable
+from dragoman.client.roads import Trace, silent
+from dragoman.wire.card_reading import Card
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+T = TypeVar("T")
+
+Answer = Callable[[Question], "str | None"]
+"""Answers a question, or gives None and lets the run end with it."""
+
+
+class _Loop:
+    """An event loop in a thread of its own, begun when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, what: Coroutine[Any, Any, T]) -> T:
+        """Runs it there, and waits for it here. Whoever stops waiting (Ctrl-C) stops it."""
+        future = asyncio.run_coroutine_threadsafe(what, self._running())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or not self._loop.is_running():
+                ready, loop = threading.Event(), asyncio.new_event_loop()
+                loop.call_soon(ready.set)
+                threading.Thread(target=loop.run_forever, name="dragoman.client", daemon=True).start()
+                ready.wait()
+                self._loop = loop
+            return self._loop
+
+
+_LOOP: Final = _Loop()
+
+
+def connect(
+    url: str,
+    *,
+    token: str = "",
+    headers: Mapping[str, str] | None = None,
+    dialect: str = "",
+    binding: str = "",
+    patience: float = 60.0,
+    silence: float | None = None,
+    ca: Path | None = None,
+    cert: Path | None = None,
+    trace: Trace = silent,
+) -> SyncConnection:
+    """A server at a URL, for `with`. Arguments as of `dragoman.client.connect`."""
+    made = asynchronous.connect(
+        url,
+        token=token,
+        headers=headers,
+        dialect=dialect,
+        binding=binding,
+        patience=patience,
+        silence=silence,
+        ca=ca,
+        cert=cert,
+        trace=trace,
+    )
+    return SyncConnection(made)
+
+
+class SyncConnection:
+    """A `Connection` whose calls wait. Made by `connect`."""
+
+    def __init__(self, connection: asynchronous.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> Self:
+        _LOOP.run(self._connection.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _LOOP.run(self._connection.__aexit__())
+
+    @property
+    def card(self) -> Card:
+        """The card of the agent at the URL itself."""
+        return self._connection.card
+
+    def card_of(self, agent: str = "") -> Card:
+        """The card of an agent of this server, by its id."""
+        return _LOOP.run(self._connection.card_of(agent))
+
+    def run(
+        self,
+        text: str | pb.Message = "",
+        *,
+        agent: str = "",
+        files: Iterable[Sendable] = (),
+        data: Any = None,
+        task: str = "",
+        context: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        accepts: Sequence[str] = (),
+        key: str = "",
+    ) -> Generator[Event, None, None]:
+        """Sends a message and yields what comes of it. As `Connection.run`."""
+        return _each(
+            self._connection.run(
+                text,
+                agent=agent,
+                files=files,
+                data=data,
+                task=task,
+                context=context,
+                metadata=metadata,
+                accepts=accepts,
+                key=key,
+            )
+        )
+
+    def ask(
+        self,
+        text: str | pb.Message = "",
+        *,
+        agent: str = "",
+        files: Iterable[Sendable] = (),
+        data: Any = None,
+        task: str = "",
+        context: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        accepts: Sequence[str] = (),
+        key: str = "",
+        answer: Answer | None = None,
+    ) -> Result:
+        """Sends a message and gives the result, when there is one. As `Connection.ask`; `answer` is called in a thread
+        of its own, and may wait for a person."""
+        return _LOOP.run(
+            self._connection.ask(
+                text,
+                agent=agent,
+                files=files,
+                data=data,
+                task=task,
+                context=context,
+                metadata=metadata,
+                accepts=accepts,
+                key=key,
+                answer=None if answer is None else lambda question: asyncio.to_thread(answer, question),
+            )
+        )
+
+    def follow(self, task: str, *, agent: str = "", after: str = "") -> Generator[Event, None, None]:
+        """Yields what becomes of a task. As `Connection.follow`."""
+        return _each(self._connection.follow(task, agent=agent, after=after))
+
+    def wait(self, task: str, *, agent: str = "") -> Result:
+        """Waits for a task to end, or to ask. As `Connection.wait`."""
+        return _LOOP.run(self._connection.wait(task, agent=agent))
+
+    def start(
+        self,
+        text: str | pb.Message = "",
+        *,
+        agent: str = "",
+        files: Iterable[Sendable] = (),
+        data: Any = None,
+        task: str = "",
+        context: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        accepts: Sequence[str] = (),
+        key: str = "",
+    ) -> Result:
+        """Sends a message and does not wait for what comes of it. As `Connection.start`."""
+        return _LOOP.run(
+            self._connection.start(
+                text,
+                agent=agent,
+                files=files,
+                data=data,
+                task=task,
+                context=context,
+                metadata=metadata,
+                accepts=accepts,
+                key=key,
+            )
+        )
+
+    def get(self, task: str, *, agent: str = "", history: int | None = None) -> Result:
+        """A task as it is. As `Connection.get`."""
+        return _LOOP.run(self._connection.get(task, agent=agent, history=history))
+
+    def cancel(self, task: str, *, agent: str = "") -> Result:
+        """Asks for a task to stop. As `Connection.cancel`."""
+        return _LOOP.run(self._connection.cancel(task, agent=agent))
+
+    def list(
+        self, *, agent: str = "", context: str = "", state: str = "", page_size: int = 50
+    ) -> Generator[Result, None, None]:
+        """The tasks of an agent. As `Connection.list`."""
+        return _each(self._connection.list(agent=agent, context=context, state=state, page_size=page_size))
+
+
+def _each(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    """What an asynchronous generator yields, which ends when this one does."""
+    try:
+        while (item := _LOOP.run(_next(items))) is not None:
+            yield item
+    finally:
+        _LOOP.run(items.aclose())
+
+
+async def _next(items: AsyncGenerator[T, None]) -> T | None:
+    return await anext(items, None)

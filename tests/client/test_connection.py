@@ -1,0 +1,225 @@
+"""`connect`, `run` and `ask` against a real server: every dialect over every binding that its card names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from dragoman import Turn, agent
+from dragoman.app import open_app
+from dragoman.client import (
+    Artifact,
+    ClientError,
+    Connection,
+    Data,
+    Event,
+    File,
+    Finished,
+    Invalid,
+    Nonsense,
+    NotFound,
+    NotSupported,
+    Question,
+    Status,
+    TaskFailed,
+    Text,
+    Unreachable,
+    connect,
+)
+from dragoman.client.files import Sendable
+from dragoman.playground import playground
+from dragoman.settings import Address, Settings
+
+WAYS = [
+    ("1.0", "grpc"), ("1.0", "rest"), ("1.0", "jsonrpc"),
+    ("0.3", "grpc"), ("0.3", "rest"), ("0.3", "jsonrpc"),
+]  # fmt: skip
+EVERY = pytest.mark.parametrize(("dialect", "binding"), WAYS)
+
+
+@agent(description="Says its name")
+async def other(turn: Turn) -> str:
+    return f"other heard {turn.text}"
+
+
+@agent(description="Gives back what it was sent", input_modes=["*/*"])
+async def mirror(turn: Turn) -> None:
+    turn.artifact(list(turn.message.parts))
+
+
+class Server(NamedTuple):
+    http: str
+    grpc: str
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
+    async with open_app(settings, [playground, other, mirror]) as app:
+        yield Server(f"http://{app.http}", f"grpc://{app.grpc}")
+
+
+async def taken(events: AsyncIterator[Event]) -> list[Event]:
+    return [event async for event in events]
+
+
+@EVERY
+async def test_whatever_is_spoken_a_caller_hears_the_same(server: Server, dialect: str, binding: str) -> None:
+    async with connect(server.http, dialect=dialect, binding=binding) as client:
+        result = await client.ask("echo hi")
+        assert (result.text, result.state, result.ok, result.question) == ("hi", "COMPLETED", True, "")
+        heard = await taken(client.run("stream 5 1"))
+        assert [event.text for event in heard if isinstance(event, Text)] == [f"chunk-{n} " for n in range(1, 6)]
+        last = heard[-1]
+        assert isinstance(last, Finished)
+        assert last.ok
+        assert last.result.text == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
+        assert [event for event in heard if isinstance(event, Artifact)] == [Artifact("output")]
+        with pytest.raises(TaskFailed, match="failing, as asked") as failed:
+            await client.ask("fail")
+        assert failed.value.code == failed.value.result.state == "FAILED"
+        assert (await client.ask("reply hello")).text == "hello"
+        (file,) = (await client.ask("file")).files
+        assert (file.name, file.media_type, file.content) == (
+            "hello.txt",
+            "text/plain",
+            b"hello from the playground\n",
+        )
+        assert (await client.ask("data")).data["numbers"] == [1, 2, 3]
+        with pytest.raises(NotFound):
+            await client.get("none")
+
+
+@EVERY
+async def test_questions_are_answered_in_the_same_task(server: Server, dialect: str, binding: str) -> None:
+    async with connect(server.http, dialect=dialect, binding=binding) as client:
+        heard: list[Event] = []
+        async for event in client.run("ask"):
+            heard.append(event)
+            if isinstance(event, Question):
+                assert not event.wants_credentials
+                event.answer("blue")
+        tasks = {event.task_id for event in heard}
+        assert len(tasks) == 1
+        assert [type(event) for event in heard if not isinstance(event, Status)] == [Question, Artifact, Text, Finished]
+        answered = await client.ask("ask", answer=lambda question: f"not {question.text}")
+        assert answered.text == "you said: not what would you like to say?"
+
+        asked = await client.ask("ask")
+        assert (asked.state, asked.question) == ("INPUT_REQUIRED", "what would you like to say?")
+        assert not asked.is_over
+        assert (await client.ask("green", task=asked.task_id)).text == "you said: green"
+
+        credentials = [event async for event in client.run("auth") if isinstance(event, Question)]
+        assert [event.wants_credentials for event in credentials] == [True]
+
+
+@EVERY
+async def test_a_task_is_left_followed_canceled_and_waited_for(server: Server, dialect: str, binding: str) -> None:
+    async with connect(server.http, dialect=dialect, binding=binding) as client:
+        begun = await client.start("sleep 60")
+        assert begun.state in ("SUBMITTED", "WORKING")
+        states = []
+        async with aclosing(client.follow(begun.task_id)) as events:
+            async for event in events:
+                if isinstance(event, Status):
+                    states.append(event.state)
+                    if event.state == "WORKING" and event.text:
+                        await client.cancel(event.task_id)
+        assert states[-1] == "CANCELED"
+        with pytest.raises(TaskFailed) as failed:
+            await client.wait(begun.task_id)
+        assert failed.value.code == "CANCELED"
+        over = await taken(client.follow(begun.task_id))
+        assert isinstance(over[-1], Finished)
+
+
+async def test_the_card_says_what_is_spoken_and_agents_have_their_own(server: Server) -> None:
+    said: list[str] = []
+    async with connect(server.http, trace=lambda direction, text: said.append(f"{direction} {text}")) as client:
+        assert client.card.name == "Playground"
+        assert (await client.ask("x", agent="other")).text == "other heard x"
+        assert (await client.card_of("other")).name == "Other"
+        with pytest.raises(NotFound, match="no card"):
+            await client.ask("x", agent="nobody")
+    assert any("/other/.well-known/agent-card.json" in line for line in said)
+    async with connect(f"{server.http}/other") as client:
+        assert (await client.ask("y")).text == "other heard y"
+    async with connect(f"{server.http}/other/.well-known/agent.json") as client:
+        assert (await client.ask("z")).text == "other heard z"
+    async with connect(server.grpc) as client:
+        assert (await client.ask("echo g")).text == "g"
+
+
+async def test_files_and_values_go_there_and_come_back(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_bytes(b"a,b\n")
+    async with connect(server.http) as client:
+        sent: list[Sendable] = [tmp_path / "table.csv", ("../../evil.txt", b"e"), b"\x00"]
+        heard = await taken(client.run(files=sent, data={"n": 1}, agent="mirror"))
+        files = [event for event in heard if isinstance(event, File)]
+        assert [(file.name, file.media_type) for file in files] == [
+            ("table.csv", "text/csv"), ("../../evil.txt", "text/plain"), ("file", "application/octet-stream"),
+        ]  # fmt: skip
+        assert [event.value for event in heard if isinstance(event, Data)] == [{"n": 1}]
+        last = heard[-1]
+        assert isinstance(last, Finished)
+        saved = last.result.save(tmp_path / "out")
+        again = last.result.save(tmp_path / "out")
+    assert [path.name for path in saved] == ["table.csv", "evil.txt", "file"]
+    assert [path.name for path in again] == ["table-1.csv", "evil-1.txt", "file-1"]
+    assert {path.parent for path in saved + again} == {tmp_path / "out"}
+
+
+async def test_a_key_of_ones_own_finds_the_same_task_again(server: Server) -> None:
+    async with connect(server.http) as client:
+        first = await client.ask("echo once", key="order-1")
+        second = await client.ask("echo once", key="order-1")
+        assert first.task_id == second.task_id
+        with pytest.raises(ClientError) as caught:
+            await client.ask("echo twice", key="order-1")
+        assert caught.value.reason == "IDEMPOTENCY_KEY_REUSED"
+        assert len([task async for task in client.list()]) == 1
+
+
+async def test_another_process_goes_on_after_the_cursor_that_one_kept(server: Server) -> None:
+    async with connect(server.http) as client:
+        heard = await taken(client.run("stream 6 1"))
+    place = next(n for n, event in enumerate(heard) if isinstance(event, Text) and event.text == "chunk-3 ")
+    async with connect(server.http) as client:
+        rest = await taken(client.follow(heard[0].task_id, after=heard[place].cursor))
+        assert [event for event in rest if isinstance(event, Text)] == [
+            event for event in heard[place + 1 :] if isinstance(event, Text)
+        ]
+        last = rest[-1]
+        assert isinstance(last, Finished)
+        assert last.result.text.startswith("chunk-1 ")
+        with pytest.raises(Invalid, match="cursor"):
+            await taken(client.follow(heard[0].task_id, after="00000000.00000000.1"))
+
+
+async def test_what_cannot_be_called_is_said(server: Server) -> None:
+    with pytest.raises(ValueError, match="no URL"):
+        connect("host")
+    with pytest.raises(ValueError, match='there is no "ws"'):
+        connect("http://host", binding="ws")
+    with pytest.raises(ValueError, match="not spoken"):
+        connect("http://host", dialect="2.0")
+    with pytest.raises(Unreachable) as away:
+        async with connect("http://127.0.0.1:9"):
+            pass
+    assert not away.value.arrived
+    with pytest.raises(Nonsense, match=r"no interface for 0\.1 over grpc"):
+        async with connect(server.http, dialect="0.1", binding="grpc"):
+            pass
+    async with connect(server.http, dialect="0.3", binding="jsonrpc") as client:
+        with pytest.raises(NotSupported, match="ListTasks"):
+            await anext(client.list())
+
+
+def test_a_connection_is_public() -> None:
+    assert isinstance(connect("https://host.example"), Connection)
