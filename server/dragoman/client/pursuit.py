@@ -140,10 +140,12 @@ class Pursuit:
             return await anext(heard, None)
         left = self._silence - (self._clock() - self._news)
         try:
-            async with asyncio.timeout(max(left, 0)):
-                return await anext(heard, None)
+            if left > 0:
+                async with asyncio.timeout(left):
+                    return await anext(heard, None)
         except TimeoutError:
-            raise Silent(self.teller.task.id, self._silence) from None
+            pass
+        raise Silent(self.teller.task.id, self._silence)
 
     # Asking -----------------------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Pursuit:
                     whole = whole or event.HasField("task")
                     # Where the Task does not come first, what was missed is only to be seen by looking at it.
                     yield event if whole else await self._look()
-            if cursor:
+            if cursor or self.teller.is_over:
                 return
         yield await self._look()
 
@@ -197,7 +199,7 @@ class Pursuit:
 
     async def _failed(self, error: ClientError, request: pb.SendMessageRequest | None) -> None:
         """Makes ready for the next try. Raises the error when there is no use in one, or no patience."""
-        self._broke = True
+        self._broke = self._broke or self._arrived
         told = error.complaint
         if isinstance(error, Unreachable):
             if not self._arrived and error.arrived and not self.line.is_idempotent and request is not None:
