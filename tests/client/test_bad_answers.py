@@ -164,7 +164,7 @@ async def test_a_card_is_found_wherever_its_generation_has_it_and_whatever_its_s
             there.card("bad", b"")
             there.answers["/bad/.well-known/agent-card.json"] = json(b"", status)
             with pytest.raises(kind, match="bad"):
-                async with connect(f"{there.url}/bad"):
+                async with connect(f"{there.url}/bad", patience=0.01):
                     pass
 
 

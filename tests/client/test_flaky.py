@@ -12,7 +12,7 @@ import pytest
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
-from dragoman.client import Artifact, Finished, Text, connect, pursuit
+from dragoman.client import Artifact, Finished, Text, connect, patience
 from dragoman.settings import Address, Settings
 
 CHUNKS = 300
@@ -80,7 +80,7 @@ async def flaky(host: str, port: int, most: int) -> AsyncIterator[tuple[Flaky, i
 async def test_a_road_that_breaks_again_and_again_loses_nothing(
     tmp_path: Path, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pursuit, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
     async with open_app(settings, [counter]) as app:

@@ -17,7 +17,9 @@ from dragoman.client import files as sending
 from dragoman.client import line as lines
 from dragoman.client import traces
 from dragoman.client.events import Event, Finished, Question, Result
+from dragoman.client.failure import Busy, Unreachable
 from dragoman.client.line import Line
+from dragoman.client.patience import Patience
 from dragoman.client.pursuit import Pursuit
 from dragoman.client.resume import unmarked
 from dragoman.client.roads import Means, Trace, silent
@@ -257,14 +259,17 @@ class Connection:
     async def get(self, task: str, *, agent: str = "", history: int | None = None) -> Result:
         """A task as it is, with its last `history` messages (None: as many as the server likes)."""
         line = await self._line(agent)
-        found = await line.get(task, history=history, parent=traces.current())
+        parent = traces.current()
+        found = await self._patient().insist(lambda: line.get(task, history=history, parent=parent))
         return Result(found, cursor=unmarked(found))
 
     async def cancel(self, task: str, *, agent: str = "") -> Result:
         """Asks for a task to stop, and gives it as it is then: still running where its agent is slow."""
         line = await self._line(agent)
         asked = pb.CancelTaskRequest(tenant=line.interface.tenant, id=task)
-        return Result(cast(pb.Task, await line.call("CancelTask", asked, parent=traces.current())))
+        parent = traces.current()
+        answer = await self._patient().insist(lambda: line.call("CancelTask", asked, parent=parent))
+        return Result(cast(pb.Task, answer))
 
     async def list(
         self, *, agent: str = "", context: str = "", state: str = "", page_size: int = 50
@@ -278,7 +283,8 @@ class Connection:
         )
         parent = traces.current()
         while True:
-            page = cast(pb.ListTasksResponse, await line.call("ListTasks", asked, parent=parent))
+            answer = await self._patient().insist(lambda: line.call("ListTasks", asked, parent=parent))
+            page = cast(pb.ListTasksResponse, answer)
             for task in page.tasks:
                 yield Result(task)
             if not page.next_page_token:
@@ -291,7 +297,7 @@ class Connection:
         return Pursuit(line, teller, key=key, parent=parent, patience=self._patience, silence=self._silence)
 
     async def _task(self, line: Line, id: str, parent: str) -> pb.Task:
-        task = await line.get(id, history=0, parent=parent)
+        task = await self._patient().insist(lambda: line.get(id, history=0, parent=parent))
         unmarked(task)
         return task
 
@@ -312,8 +318,24 @@ class Connection:
             async with self._reading:
                 if agent not in self._lines:
                     at = f"{self.url.rstrip('/')}/{quote(agent, safe='')}" if agent else self.url
-                    self._lines[agent] = await lines.find(at, self._means, binding=self._binding, dialect=self._dialect)
+                    self._lines[agent] = await self._found(at)
         return self._lines[agent]
+
+    async def _found(self, at: str) -> Line:
+        """The line to an agent. A server that was never there is not waited for."""
+        patience = self._patient()
+        while True:
+            try:
+                return await lines.find(at, self._means, binding=self._binding, dialect=self._dialect)
+            except Unreachable as error:
+                if not (error.arrived or self._lines):
+                    raise
+                await patience.wait(error)
+            except Busy as error:
+                await patience.wait(error)
+
+    def _patient(self) -> Patience:
+        return Patience(self._patience)
 
 
 def _message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, task: str, context: str) -> pb.Message:

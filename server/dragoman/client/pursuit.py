@@ -18,17 +18,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Final, cast
 
+from dragoman.client import patience as pauses
 from dragoman.client.events import Event
 from dragoman.client.failure import Busy, ClientError, Invalid, NotFound, Silent, Unreachable
 from dragoman.client.line import Line
+from dragoman.client.patience import Patience
 from dragoman.client.roads import Stream
 from dragoman.client.telling import Teller
 from dragoman.core import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-FIRST_PAUSE: Final = 0.25
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two tries, or two looks at a task: from the first to the longest, half as much more each time."""
 
 LAST_WORDS: Final = 1.0
 """Seconds for which a stream may stay open once its task has ended."""
@@ -58,7 +56,7 @@ class Pursuit:
         self.teller = teller
         self._key = key
         self._parent = parent
-        self._patience = patience
+        self._patience = Patience(patience, sleep=sleep, clock=clock)
         self._silence = silence
         self._sleep = sleep
         self._clock = clock
@@ -70,8 +68,7 @@ class Pursuit:
         """What was heard last was the whole task."""
         self._broke = False
         """Something may have been missed."""
-        self._away: float | None = None
-        self._pause = FIRST_PAUSE
+        self._pause = pauses.FIRST_PAUSE
         self._news = clock()
 
     async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
@@ -105,7 +102,7 @@ class Pursuit:
                         self._reached()
                         self._was_task = raw.HasField("task")
                         for event in self.teller.tell(raw):
-                            self._news, self._pause = self._clock(), FIRST_PAUSE
+                            self._news, self._pause = self._clock(), pauses.FIRST_PAUSE
                             yield event
                         if self.teller.is_over:
                             await _ended(heard)
@@ -190,12 +187,12 @@ class Pursuit:
 
     def _reached(self) -> None:
         self.line.reached()
-        self._away = None
+        self._patience.reached()
 
     async def _rest(self) -> None:
         """Waits before the next look."""
         await self._sleep(self._pause)
-        self._pause = min(self._pause * 1.5, LONGEST_PAUSE)
+        self._pause = pauses.longer(self._pause)
 
     async def _failed(self, error: ClientError, request: pb.SendMessageRequest | None) -> None:
         """Makes ready for the next try. Raises the error when there is no use in one, or no patience."""
@@ -206,9 +203,9 @@ class Pursuit:
                 await self._find(request, error)
             elif not error.arrived and self.line.other():
                 return
-            await self._wait(error)
+            await self._patience.wait(error)
         elif isinstance(error, Busy):
-            await self._wait(error)
+            await self._patience.wait(error)
         elif not self._arrived:
             if self._streams and told.is_unsupported:
                 self._streams = False
@@ -223,16 +220,6 @@ class Pursuit:
             self.teller.cursor = ""
         elif isinstance(error, NotFound) or not (told.is_unknown_call and self.line.other()):
             raise error
-
-    async def _wait(self, error: Unreachable | Busy) -> None:
-        now = self._clock()
-        if self._away is None:
-            self._away, self._pause = now, FIRST_PAUSE
-        pause = max(error.retry_after or 0.0, self._pause)
-        if now - self._away + pause > self._patience:
-            raise error
-        await self._sleep(pause)
-        self._pause = min(self._pause * 1.5, LONGEST_PAUSE)
 
     async def _find(self, request: pb.SendMessageRequest, error: ClientError) -> None:
         """Looks for the task of a message that may have arrived, so that it is not sent twice. Raises the error when
