@@ -37,6 +37,7 @@ from dragoman.runtime.redelivery import Redelivery
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.resting import Rests
 from dragoman.runtime.retention import Retention
+from dragoman.runtime.sending import new_context_id, new_task_key
 from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
 from dragoman.runtime.tidying import keep_tidy
@@ -113,6 +114,8 @@ async def open_runtime(
     vacant: bool = False,
     runs: bool = True,
     audit: Auditing | None = None,
+    new_key: Callable[[], bytes] = new_task_key,
+    new_context: Callable[[], str] = new_context_id,
 ) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends what earlier ones left running, and serves these agents.
 
@@ -128,7 +131,8 @@ async def open_runtime(
     no agent yet; the root agent is then the first that comes, unless `root` names one. Without `runs` the turns of
     these agents are left to other processes on the store.
 
-    `audit` says what the audit log is told: nothing without it.
+    `audit` says what the audit log is told: nothing without it. `new_key` and `new_context` give tasks and
+    conversations their ids.
 
     On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes store and bus. Raises
     ValueError for agents that cannot be served together.
@@ -179,6 +183,8 @@ async def open_runtime(
         Admission(quotas),
         canceling,
         waits,
+        new_key=new_key,
+        new_context=new_context,
         doorway=doorway,
     )
     upkeep = Upkeep(store, bus, followers, auditor)
