@@ -39,17 +39,8 @@ from dragoman.testing.changes import (
     running,
     status,
 )
+from dragoman.testing.clock import Clock as Clock
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-
-class Clock:
-    """Milliseconds that only a test moves."""
-
-    def __init__(self, now: int = 1_700_000_000_000) -> None:
-        self.now = now
-
-    def __call__(self) -> int:
-        return self.now
 
 
 class StoreWrites:

@@ -1,0 +1,193 @@
+"""One task of an agent under test: what happened to it, and what its caller does next."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dragoman.core.identity import Caller
+from dragoman.core.log import Event, Head
+from dragoman.testing.story import Exchange, Step, Story
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+if TYPE_CHECKING:
+    from dragoman.testing.in_memory import AgentUnderTest
+
+LOT = 256
+
+
+class TaskRun(Story):
+    """A task, as far as it has come. What waits gives the run itself, so that calls can be chained."""
+
+    def __init__(self, kit: AgentUnderTest, caller: Caller, task_id: str = "") -> None:
+        super().__init__(caller.agent)
+        self._kit = kit
+        self._caller = caller
+        self._head: Head | None = None
+        self._id = task_id
+
+    # What the caller does ---------------------------------------------------------------------------------------
+
+    async def answer(self, text: str = "", **message: Any) -> Self:
+        """Answers what the agent asks, and waits until that turn has ended; `message` as for `AgentUnderTest.send`.
+
+        Raises AssertionError when the agent asks nothing.
+        """
+        if not self.asked:
+            raise AssertionError(f"{self!r} asks nothing that could be answered")
+        return await self.send(text, **message)
+
+    async def send(self, text: str = "", **message: Any) -> Self:
+        """Sends another message to the task, also while the agent works: with `wait=False` in the midst of it."""
+        await self._kit.send(text, agent=self.agent, task=self.id, **message)
+        return self
+
+    async def cancel(self) -> Self:
+        """Asks the agent to stop, and waits until it has. Raises TaskNotCancelable when it does not let itself."""
+        asked = pb.CancelTaskRequest(id=self.id)
+        await self._kit.runtime.service.cancel_task(self._kit.call(self.agent), asked)
+        await self.look()
+        return await self.over()
+
+    async def crash(self) -> Self:
+        """The process that runs the agent dies, and another one starts (`AgentUnderTest.crash`)."""
+        await self._kit.crash()
+        return self
+
+    async def over(self) -> Self:
+        """Waits until the agent's turn has ended: the task too, or it waits for its caller."""
+        await self._follow(lambda: not self._busy, "ended its turn")
+        return self
+
+    async def until(self, what: str | Callable[[Self], object]) -> Self:
+        """Waits until the task was in a state, or has said a text (`WORKING`, `halfway`), or something holds of it.
+
+        Raises AssertionError when the turn ends without that.
+        """
+        if isinstance(what, str):
+            await self._follow(lambda: self._shown(what), f"come to {what!r}", strict=True)
+        else:
+            await self._follow(lambda: bool(what(self)), "come to what `until` waits for", strict=True)
+        return self
+
+    async def over_or(self, text: str, clean: Callable[[str], str] = str) -> Self:
+        """Waits until the turn has said a text, or has ended without. `clean`: what is said is looked at through it."""
+        await self._follow(lambda: not self._busy or self._shown(text, clean), f"said {text!r}")
+        return self
+
+    # How it is kept up ------------------------------------------------------------------------------------------
+
+    @property
+    def _busy(self) -> bool:
+        return self._head is not None and (self._head.running or self._head.ready)
+
+    def _shown(self, what: str, clean: Callable[[str], str] = str) -> bool:
+        return (
+            what in self.states
+            or any(what in clean(step.text) for step in self.events)
+            or what in clean("".join(self.chunks))
+        )
+
+    async def look(self) -> Self:
+        """Reads what is on disk now."""
+        store = self._kit.store
+        found = await store.find(self._caller.owner, self._caller.agent, self._id)
+        if found is None:
+            return self
+        snapshot = await store.read(found.ref)
+        if snapshot is not None:
+            self._head = snapshot.head
+            self.task = pb.Task.FromString(snapshot.task)
+        while self.events[-1:] == [] or self.events[-1].sequence < found.last:
+            lot = await store.events(found.ref, len(self.events), LOT)
+            if not lot:
+                break
+            for one in lot:
+                if one.sequence == len(self.events) + 1:  # not if another look has it already
+                    self.events.append(Step(one.sequence, pb.StreamResponse.FromString(one.data)))
+        self.attempt = self._attempt(found)
+        self.error, self.failure = self._kit.failed.get(self._id, (None, "")) if self.state == "FAILED" else (None, "")
+        conversation = await store.conversation(found.ref)
+        self.exchange = [
+            Exchange(one.number, pb.Message.FromString(one.message), pb.SendMessageRequest.FromString(one.envelope))
+            for one in (conversation.messages if conversation else ())
+        ]
+        self.usage = await store.usage(found.ref)
+        return self
+
+    def _attempt(self, head: Head) -> int:
+        """That of the last turn, also when it is over."""
+        told = [step.metadata["attempt"] for step in self.events[self.turn_began :] if "attempt" in step.metadata]
+        return max(head.attempt, *map(int, told), 1)
+
+    async def _follow(self, enough: Callable[[], bool], aim: str, *, strict: bool = False) -> None:
+        """Looks after each event until there is enough; `strict`: the turn must not end before."""
+        if self.reply is not None:
+            return
+        await self.look()
+        deadline = asyncio.get_running_loop().time() + self._kit.patience
+        while not enough():
+            if strict and not self._busy:
+                raise AssertionError(f"{self!r} has ended its turn, and has not {aim}:\n{self._told()}")
+            service, after = self._kit.runtime.service, str(len(self.events))
+            asked = pb.SubscribeToTaskRequest(id=self.id)
+            events = service.subscribe_to_task(self._kit.call(self.agent, after), asked)
+            try:
+                while not enough() and (self._busy or not strict) and await self._heard(events, deadline, aim):
+                    await self.look()
+            finally:
+                await events.aclose()
+
+    async def _heard(self, events: AsyncIterator[Event], deadline: float, aim: str) -> bool:
+        """Waits for an event; False when the process has died or the task has ended."""
+        restarted = self._kit.restarted
+        assert restarted is not None
+        next_one: asyncio.Future[Event | None] = asyncio.ensure_future(anext(events, None))
+        left = deadline - asyncio.get_running_loop().time()
+        either: set[asyncio.Future[Any]] = {next_one, restarted}
+        await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if next_one.done():
+            event = next_one.result()
+            await self.look()
+            return event is not None
+        next_one.cancel()
+        await asyncio.wait({next_one})
+        if restarted.done():
+            await self.look()
+            return False
+        where = self._where()
+        raise AssertionError(
+            f"{self!r} has not {aim} within {self._kit.patience:g} s{where}. What happened:\n{self._told()}"
+        )
+
+    def _told(self) -> str:
+        return "\n".join(f"  {step.sequence}. {step}" for step in self.events)
+
+    def _where(self) -> str:
+        """Where the agent's function is."""
+        assert self._head is not None
+        run: Any = self._kit.runtime.dispatch.run_of(self._head.ref)
+        agent: Any = next((one for one in self._kit.agents if one.spec.id == self.agent), None)
+        function = getattr(agent, "__wrapped__", None)
+        code = getattr(inspect.unwrap(function), "__code__", None) if function else None
+        if run is None or run._task is None or code is None:
+            return ""
+        waiting, lines = run._task.get_coro(), list[int]()
+        while waiting is not None:
+            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+            if frame is not None and frame.f_code.co_filename == code.co_filename:
+                lines.append(frame.f_lineno)
+            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+        for thread in sys._current_frames().values() if not lines else ():
+            at, found = thread, list[int]()
+            while at is not None:
+                if at.f_code.co_filename == code.co_filename:
+                    found.append(at.f_lineno)
+                if at.f_code is code:
+                    lines = found[:1]
+                at = at.f_back  # type: ignore[assignment]  # None at the end
+        return f"; {Path(code.co_filename).name} is at line {lines[-1]}" if lines else ""

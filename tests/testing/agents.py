@@ -1,0 +1,91 @@
+"""Agents to test the test kit with, and to record."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from dragoman import Turn, agent, retry, types
+
+
+@agent(input_modes=["*/*"])
+async def desk(turn: Turn) -> str:
+    """Books a table, and asks when."""
+    if turn.asked is None:
+        turn.state["what"] = turn.text
+        turn.status("looking at the book")
+        turn.ask("On which day?")
+    return f"Booked: {turn.state['what']}, {turn.text}."
+
+
+@agent
+async def counter(turn: Turn) -> AsyncIterator[str]:
+    """Counts in chunks, with an id and a time of its own."""
+    yield f"{turn.task_id} of {turn.context_id} at {datetime.now(UTC).isoformat()}, {uuid.uuid4()}\n"
+    for n in range(int(turn.text)):
+        yield f"chunk {n}\n"
+
+
+@agent
+async def listener(turn: Turn) -> str:
+    """Takes messages while it works, until one says enough."""
+    turn.status("listening")
+    heard = []
+    async for message in turn.messages():
+        turn.chunk(f"heard {message.text}\n")
+        heard.append(message.text)
+        if message.text == "enough":
+            break
+    return " ".join(heard)
+
+
+@agent(on_crash=retry(1))
+async def stubborn(turn: Turn) -> AsyncIterator[str]:
+    """Hangs in its first attempt."""
+    yield f"attempt {turn.attempt}"
+    if turn.attempt == 1:
+        await asyncio.Event().wait()
+
+
+@agent
+async def fragile(turn: Turn) -> None:
+    """Hangs, and is not begun again."""
+    turn.status("hanging")
+    await asyncio.Event().wait()
+
+
+@agent
+async def broken(turn: Turn) -> None:
+    """Fails."""
+    raise ValueError("no such table")
+
+
+@agent(input_modes=["*/*"])
+def threaded(turn: Turn) -> dict[str, object]:
+    """Works in a thread, until it is stopped if the text says so."""
+    turn.status("in a thread")
+    while turn.text == "wait":
+        turn.check()
+        threading.Event().wait(0.005)
+    return {"files": [file.name for file in turn.files], "data": turn.data, "accepts": turn.accepts, **turn.metadata}
+
+
+@agent
+async def filer(turn: Turn) -> list[types.Part]:
+    """Gives parts of every kind."""
+    return [
+        types.text("two\nlines"),
+        types.data({"id": turn.task_id, "rows": 3}),
+        types.file("a,b\n1,2\n", name="table.csv", media_type="text/csv"),
+        types.file(b"\x89PNG", name="dot.png", media_type="image/png"),
+        types.link("https://example.com/x", name="x"),
+    ]
+
+
+@agent(direct=True)
+async def direct(turn: Turn) -> None:
+    """Answers with a Message."""
+    turn.reply(f"you said {turn.text}")
