@@ -1,0 +1,181 @@
+"""Recordings: readable, the same each time, and held against new code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.testing.agents import broken, counter, desk, direct, filer, listener
+
+from dragoman import Turn, agent
+from dragoman.testing import AgentUnderTest, Different, Recording, Story, record, replayed, run
+
+
+async def changed(case: Recording | Path, agent: Callable[..., object], **options: object) -> str:
+    """How the differences are told."""
+    with pytest.raises(Different) as told:
+        await replayed(case, agent, **options)  # type: ignore[arg-type]
+    return str(told.value)
+
+
+async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> None:
+    path = tmp_path / "case.json"
+    async with AgentUnderTest(desk) as a:
+        told = await a.send("a table", files={"a.txt": "a\nb"}, metadata={"m": 1}, accepts=["text/plain"])
+        await told.answer("Friday", data={"n": 1})
+        record(told, path)
+    assert json.loads(path.read_text()) == {
+        "recording": 1,
+        "agent": "desk",
+        "turns": [
+            {
+                "send": {
+                    "parts": [{"text": "a table"}, {"file": "a.txt", "mediaType": "text/plain", "text": ["a", "b"]}],
+                    "requestMetadata": {"m": 1},
+                    "acceptedOutputModes": ["text/plain"],
+                },
+                "state": "INPUT_REQUIRED",
+                "reports": ["looking at the book"],
+                "says": "On which day?",
+            },
+            {
+                "send": {"parts": [{"text": "Friday"}, {"data": {"n": 1}}]},
+                "state": "COMPLETED",
+                "artifacts": {"#1": {"parts": [{"text": "Booked: a table, Friday."}]}},
+            },
+        ],
+    }
+    again = await replayed(path, desk)
+    assert record(again) == Recording.read(path)
+
+
+async def test_what_differs_is_told_with_its_place() -> None:
+    @agent(id="desk")
+    async def other(turn: Turn) -> dict[str, str]:
+        if turn.asked is None:
+            turn.ask("When?")
+        return {"booked": turn.text}
+
+    async with AgentUnderTest(desk) as a:
+        case = record(await (await a.send("a table")).answer("Friday"))
+    assert await changed(case, other) == "\n".join(
+        [
+            "the recording: the agent answers otherwise in 4 places:",
+            "  1.reports",
+            "      is not there any more; recorded: ['looking at the book']",
+            "  1.says",
+            "      recorded  'On which day?'",
+            "      now       'When?'",
+            "  2.artifacts.#1.parts.1.text",
+            "      is not there any more; recorded: 'Booked: a table, Friday.'",
+            "  2.artifacts.#1.parts.1.data",
+            "      is new: {'booked': 'Friday'}",
+        ]
+    )
+    allowed: dict[str, Any] = {"1.reports": ..., "1.says": re.compile(r"W.*\?"), "*.parts.*": ...}
+    await replayed(case, other, match=allowed)
+    await replayed(case, other, match={**allowed, "1.says": lambda recorded, now: now in recorded or now == "When?"})
+    assert "in 1 place:\n  1.says\n" in await changed(case, other, match={**allowed, "1.says": re.compile("x")})
+
+
+async def test_an_agent_that_stops_early_or_fails_is_told_so() -> None:
+    @agent(id="desk")
+    async def hasty(turn: Turn) -> str:
+        return "Booked."
+
+    async with AgentUnderTest(desk) as a:
+        case = record(await (await a.send("a table")).answer("Friday"))
+    told = await changed(case, hasty)
+    assert "1.state\n      recorded  'INPUT_REQUIRED'\n      now       'COMPLETED'" in told
+    assert "2\n      is not there any more" in told
+    told = await changed(case, broken)
+    assert re.search(r"the agent failed: .*agents.py, line \d+: ValueError: no such table$", told)
+
+
+async def test_ids_times_and_borders_of_chunks_are_no_difference() -> None:
+    first, second = run_twice = [record(await one("3")) for one in (count, count)]
+    assert first == second
+    (turn,) = run_twice[0].turns
+    (text,) = turn["artifacts"]["output"]["parts"]
+    assert text["text"] == ["<task> of <context> at <time>, <id>", "chunk 0", "chunk 1", "chunk 2", ""]
+
+    @agent(id="counter")
+    async def at_once(turn: Turn) -> None:
+        turn.chunk(f"{turn.task_id} of {turn.context_id} at 2026-01-01T00:00:00Z, {'0' * 32}\nchu")
+        turn.chunk("nk 0\nchunk 1\nchunk two\n")
+
+    assert await changed(first, at_once) == "\n".join(
+        [
+            "the recording: the agent answers otherwise in 1 place:",
+            "  1.artifacts.output.parts.1.text",
+            "      --- recorded",
+            "      +++ now",
+            "      @@ -3,3 +3,3 @@",
+            "       chunk 1",
+            "      -chunk 2",
+            "      +chunk two",
+            "       ",
+        ]
+    )
+
+
+async def count(text: str) -> Story:
+    async with AgentUnderTest(counter) as a:
+        return await a.send(text)
+
+
+async def test_messages_in_the_midst_of_a_turn_are_sent_when_the_agent_is_as_far() -> None:
+    async with AgentUnderTest(listener) as a:
+        told = await a.send("begin", wait=False)
+        await told.until("listening")
+        await told.send("one", wait=False)
+        await told.until("heard one")
+        await told.send("enough")
+        case = record(told)
+    assert case.turns[0]["meanwhile"] == [
+        {"after": "listening", "parts": [{"text": "one"}]},
+        {"after": "heard one", "parts": [{"text": "enough"}]},
+    ]
+    assert record(await replayed(case, listener)) == case
+
+
+async def test_files_of_agents_are_known_by_their_text_or_digest() -> None:
+    async with AgentUnderTest(filer) as a:
+        case = record(await a.send("x"))
+    (artifact,) = case.turns[0]["artifacts"].values()
+    assert artifact["parts"] == [
+        {"text": ["two", "lines"]},
+        {"data": {"id": "<task>", "rows": 3}},
+        {"file": "table.csv", "mediaType": "text/csv", "text": ["a,b", "1,2", ""]},
+        {
+            "file": "dot.png",
+            "mediaType": "image/png",
+            "bytes": 4,
+            "sha256": "0f4636c78f65d3639ece5a064b5ae753e3408614a14fb18ab4d7540d2c248543",
+        },
+        {"url": "https://example.com/x", "file": "x"},
+    ]
+    assert record(await replayed(case, filer)) == case
+
+
+@pytest.mark.usefixtures("time_to_think")
+async def test_a_reply_is_recorded_too(tmp_path: Path) -> None:
+    async with AgentUnderTest(direct) as a:
+        case = record(await a.send("hello"), tmp_path / "case.json")
+    assert case.turns == [{"send": {"parts": [{"text": "hello"}]}, "reply": "you said hello"}]
+    await replayed(tmp_path / "case.json", direct)
+
+
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+    for text, why in (("{", "is no JSON"), ("[]", "is no recording"), ('{"recording": 2}', "must be 1")):
+        (tmp_path / "case.json").write_text(text)
+        with pytest.raises(ValueError, match=why):
+            Recording.read(tmp_path / "case.json")
+
+
+def test_a_plain_run_can_be_recorded() -> None:
+    assert record(run(desk, "a table")).turns[0]["says"] == "On which day?"
