@@ -76,6 +76,7 @@ LONG = \
 	tests/strangers \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
+	tests/testing/test_contracts.py \
 	tests/upstream \
 	tests/workers
 

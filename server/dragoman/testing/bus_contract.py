@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
 
 from dragoman.core import states
 from dragoman.core.log import Event, TaskRef
 from dragoman.ports import Bus, Job, News, Signal, Store
 from dragoman.runtime.follow import Followers
+from dragoman.stores.sqlite import open_store
 from dragoman.testing.changes import AGENT, by_runner, chunk, new_ref, running, status
 
 
@@ -17,7 +21,13 @@ def event(sequence: int) -> Event:
 
 
 class BusContract:
-    """Give `bus` and `store` fixtures."""
+    """Give a `bus` fixture. The store is SQLite's, unless there is a `store` fixture too."""
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
+        store = open_store(tmp_path / "tasks.db")
+        yield store
+        await store.close()
 
     async def told(self) -> None:
         """Returns when what was said has arrived; override where that takes more than a turn of the loop."""

@@ -1,0 +1,51 @@
+"""Fixtures of Dragoman for pytest, which finds them by the entry point `dragoman`.
+
+Nothing of Dragoman is imported before a test asks for one of them. What the fixtures give is in `dragoman.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from dragoman.testing.blocking import BlockingAgent, LiveServer
+
+pytest.register_assert_rewrite("dragoman.testing")  # so that contract suites say what differs
+
+
+@pytest.fixture
+def agent_under_test() -> Iterator[Callable[..., BlockingAgent]]:
+    """`agent_under_test(echo)` runs agents in memory, for tests that are plain functions: `a.send("hello").text`.
+
+    Arguments are those of `dragoman.testing.AgentUnderTest`, which async tests use by itself.
+    """
+    from dragoman.testing.blocking import BlockingAgent, Loop
+    from dragoman.testing.in_memory import AgentUnderTest
+
+    loop = Loop()
+    try:
+        yield lambda *agents, **options: BlockingAgent(loop, AgentUnderTest(*agents, **options))
+    finally:
+        loop.close()
+
+
+@pytest.fixture
+def dragoman_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LiveServer]]:
+    """`dragoman_server(echo)` serves agents on free ports of this machine, until the test has ended: `server.url` and
+    `server.grpc`. Keyword arguments are settings of `dragoman serve`, such as `token="..."`."""
+    from dragoman.testing.blocking import Loop, serving
+
+    loop, folder = Loop(), tmp_path_factory.mktemp
+
+    def serve(*agents: Any, **settings: Any) -> LiveServer:
+        place: Path = folder("dragoman")
+        return loop.open(serving(agents, str(place), **settings))
+
+    try:
+        yield serve
+    finally:
+        loop.close()
