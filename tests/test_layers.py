@@ -73,6 +73,7 @@ NEEDS_ONLY: Final = {
         "worker",
         "release",
         "flaky",
+        "testing",
     },
     "worker": {"worker", "client", "runtime", "ports", "core"},
     "flaky": {"flaky"},

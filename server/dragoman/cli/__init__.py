@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import agents, audit, doctor, flaky, keys, push, serve, signing, tasks, top, upkeep, worker, workers
+from dragoman.cli import (
+    agents, audit, cases, doctor, flaky, keys, push, serve, signing, tasks, top, upkeep, worker, workers,
+)  # fmt: skip
 from dragoman.release import version
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
@@ -23,6 +25,8 @@ See how it is:  `top`,  `doctor`,  `explain`
 Look after its store:  `purge`,  `export`,  `backup`,  `restore`
 
 Stand in front of other A2A agents:  `agents add`,  `agents list`,  `agents remove`
+
+Hold new code against what a task did:  `record`,  `replay`
 
 Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
 Change the keys with which it signs:  `signing list`,  `signing rotate`,  `signing withdraw`
@@ -68,6 +72,7 @@ def _dragoman(
 serve.register(cli)
 tasks.register(cli)
 upkeep.register(cli)
+cases.register(cli)
 agents.register(cli)
 audit.register(cli)
 keys.register(cli)

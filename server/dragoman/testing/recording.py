@@ -60,7 +60,9 @@ class Recording:
             raise ValueError(f"{path}: is no JSON: {error}") from None
         if not isinstance(told, dict) or told.get("recording") != FORM:
             raise ValueError(f'{path}: is no recording ("recording" must be {FORM}); make one with dragoman record')
-        return cls(str(told["agent"]), list(told["turns"]))
+        if not told.get("turns"):
+            raise ValueError(f"{path}: has no turns")
+        return cls(str(told.get("agent", "")), list(told["turns"]))
 
 
 def record(story: Story, path: Path | str | None = None) -> Recording:

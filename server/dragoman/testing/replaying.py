@@ -25,8 +25,8 @@ def replay(
     """Sends a recorded task's messages to `agent`, and gives what came of it.
 
     match: what may differ, by place, as the differences name them: `{"2.artifacts.*.text": re.compile(r"\\d+ rows")}`.
-    options: as of AgentUnderTest. Raises Different, an AssertionError that lists what differs, and ValueError for a
-    file that is no recording.
+    options: as of AgentUnderTest. Of several agents the one of the recorded id is meant. Raises Different, an
+    AssertionError that lists what differs, and ValueError for a file that is no recording of one of them.
     """
     return asyncio.run(replayed(case, agent, *others, match=match, **options))
 
@@ -50,7 +50,9 @@ async def replayed(
 
 async def _sent_again(known: Recording, kit: AgentUnderTest) -> TaskRun:
     first, *turns = known.turns
-    agent = known.agent if any(one.spec.id == known.agent for one in kit.agents) else ""
+    agent = known.agent if len(kit.agents) > 1 else kit.agents[0].spec.id
+    if agent not in (ids := [one.spec.id for one in kit.agents]):
+        raise ValueError(f'the recording is of agent "{agent}"; there are: {", ".join(ids)}')
     run = await kit.send(agent=agent, wait=False, **message_of(first["send"]))
     await _through(run, first)
     for turn in turns:
