@@ -5,12 +5,15 @@ Each in a pytest of its own, outside of our tree and with nothing of our configu
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "testing.md"
 
 SETTINGS: Final = """
 [pytest]
@@ -19,57 +22,16 @@ asyncio_default_fixture_loop_scope = function
 filterwarnings = error
 """
 
-THEIR_STORE: Final = '''
-"""A store of somebody else's making: SQLite's, with every append counted."""
+FORGETFUL: Final = """
+import pytest
+from my_store import CountingStore
 
-import asyncio
-from pathlib import Path
-
-from dragoman.core.log import Append, Appended
-from dragoman.stores.sqlite import open_store
-
-
-class CountingStore:
-    def __init__(self, path: Path, clock) -> None:
-        self._kept = open_store(path, clock=clock)
-        self.appends = 0
-
-    def append(self, change: Append) -> asyncio.Future[Appended]:
-        self.appends += 1
-        return self._kept.append(change)
-
-    def __getattr__(self, name: str):
-        return getattr(self._kept, name)
+from dragoman.testing.store_contract import StoreContract
 
 
 class ForgetfulStore(CountingStore):
-    """The same with a mistake: it never says that a task is there."""
-
     async def find(self, *_, **__):
         return None
-'''
-
-THEIR_TESTS: Final = """
-import pytest
-
-from dragoman.bus.local import LocalBus
-from dragoman.testing.bus_contract import BusContract
-from dragoman.testing.store_contract import StoreContract
-from their_store import CountingStore, ForgetfulStore
-
-
-class TestCountingStore(StoreContract):
-    @pytest.fixture
-    async def store(self, tmp_path, clock):
-        store = CountingStore(tmp_path / "tasks.db", clock)
-        yield store
-        await store.close()
-
-
-class TestTheirBus(BusContract):
-    @pytest.fixture
-    def bus(self):
-        return LocalBus()
 
 
 class TestForgetfulStore(StoreContract):
@@ -150,26 +112,39 @@ def pytest_in(folder: Path, *arguments: str) -> str:
     return told.stdout + told.stderr
 
 
+def documented(folder: Path) -> list[str]:
+    """Writes the Python of docs/testing.md to the files that its blocks name; their names."""
+    names = []
+    for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        name = block.splitlines()[0].removeprefix("# ")
+        (folder / name).write_text(block, "utf-8")
+        names.append(name)
+    return names
+
+
 @pytest.mark.timeout(300)
-def test_a_store_and_a_bus_of_somebody_else_are_held_against_the_contracts(tmp_path: Path) -> None:
-    (tmp_path / "their_store.py").write_text(THEIR_STORE)
-    (tmp_path / "test_theirs.py").write_text(THEIR_TESTS)
-    told = pytest_in(tmp_path, "-k", "CountingStore or TheirBus")
+def test_what_the_manual_says_of_tests_runs_as_it_stands_there(tmp_path: Path) -> None:
+    names = documented(tmp_path)
+    assert {"agents.py", "test_desk.py", "my_store.py", "test_my_store.py", "test_my_bus.py"} <= set(names)
+    told = pytest_in(tmp_path)
     assert "failed" not in told, told
     assert "error" not in told, told
-    assert " passed" in told, told
-    told = pytest_in(tmp_path, "-k", "ForgetfulStore and (client_gets or alias_is_its_owner)")
-    assert " failed" in told, told
-    assert "passed" not in told, told
+    (passed,) = re.findall(r"^(\d+) passed", told, re.MULTILINE)
+    assert int(passed) > 190
 
 
 @pytest.mark.timeout(300)
-def test_the_fixtures_are_there_and_cost_nothing_until_they_are_asked_for(tmp_path: Path) -> None:
+def test_fixtures_cost_nothing_until_they_are_asked_for_and_what_fails_says_why(tmp_path: Path) -> None:
+    documented(tmp_path)
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "test_agents.py").write_text(AGENT_TESTS)
-    told = pytest_in(tmp_path)
+    (tmp_path / "test_forgetful.py").write_text(FORGETFUL)
+    told = pytest_in(
+        tmp_path, "test_agents.py", "test_forgetful.py", "-k", "not Forgetful or client_gets or alias_is_its"
+    )
     assert "3 passed" in told, told
-    assert "1 failed" in told, told
-    # What failed is told with the agent's own line.
+    assert "5 failed" in told, told
+    # What failed is told with the agent's own line, and contracts with what differs.
     assert "assert 'FAILED' == 'COMPLETED'" in told, told
     assert f"{tmp_path / 'agents.py'}, line 12: agent broken failed: ValueError: no such table" in told, told
+    assert "assert None is not None" in told, told
