@@ -1,0 +1,48 @@
+"""docs/writing-agents.md names everything that an author can say and ask."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import dragoman
+from dragoman import Turn, agent, types
+from dragoman.agents.incoming import File, Incoming
+from dragoman.agents.turn import Context
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "writing-agents.md").read_text()
+IN_WORDS: Final = {"Incoming", "File", "InvalidAgentResponse", "WORKING", "Part", "Artifact", "Message"}
+"""Types that are told of by what they are for; nobody makes them by name."""
+
+
+def public(kind: type) -> list[str]:
+    own = {name for name in vars(kind) if not name.startswith("_")}
+    return sorted(own | set(getattr(kind, "__annotations__", {})))
+
+
+@pytest.mark.parametrize("argument", inspect.signature(agent).parameters)
+def test_each_argument_of_agent_has_a_place(argument: str) -> None:
+    assert argument == "function" or f"`{argument}`" in PAGE.split("## Arguments of")[1]
+
+
+@pytest.mark.parametrize("name", public(Turn))
+def test_each_attribute_and_verb_of_a_turn_has_a_place(name: str) -> None:
+    assert f"`turn.{name}" in PAGE or f"`await turn.{name}" in PAGE or f"turn.{name}(" in PAGE
+
+
+@pytest.mark.parametrize("name", [*public(Incoming), "message"])
+def test_what_a_message_has_is_told(name: str) -> None:
+    assert f"`turn.{name}`" in PAGE
+
+
+@pytest.mark.parametrize("name", [*public(File), *public(Context)])
+def test_what_files_and_conversations_have_is_told(name: str) -> None:
+    assert f"`{name}`" in PAGE or f"turn.context_{name}" in PAGE or f"turn.context.{name}" in PAGE
+
+
+@pytest.mark.parametrize("name", [name for name in [*dragoman.__all__, *types.__all__] if name not in IN_WORDS])
+def test_each_name_of_the_package_is_on_the_page(name: str) -> None:
+    assert name in PAGE or name == "__version__"
