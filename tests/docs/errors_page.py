@@ -1,0 +1,75 @@
+"""`make errors-page`: writes the table of docs/protocol/errors.md anew, from `dragoman.wire.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dragoman.core import errors
+from dragoman.core.errors import A2AError
+from dragoman.wire.dialects import Dialect
+from dragoman.wire.errors import Codes, MethodNotAllowed, Table, codes, jsonrpc
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "protocol" / "errors.md"
+BEGIN: Final = "<!-- codes: begin -->\n"
+END: Final = "<!-- codes: end -->"
+
+HEAD: Final = (
+    "| error | reason | JSON-RPC | 1.0 and Google: HTTP, gRPC | 1.0.0: HTTP, gRPC | 0.3: HTTP, gRPC | 0.1 JSON-RPC |\n"
+    "|---|---|---|---|---|---|---|\n"
+)
+
+
+def kinds() -> Iterator[type[A2AError]]:
+    """Every error that has a name of its own, in the order of the file that defines them."""
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, A2AError) and kind is not A2AError:
+            yield kind
+            if kind is errors.MethodNotFound:
+                yield MethodNotAllowed
+
+
+def made(kind: type[A2AError]) -> A2AError:
+    return MethodNotAllowed("GET", ["POST"]) if kind is MethodNotAllowed else kind()
+
+
+def row(kind: type[A2AError]) -> str:
+    error = made(kind)
+
+    def told(dialect: Dialect, table: Table = "1.0.1") -> Codes:
+        return codes(error, dialect, table=table)
+
+    v1, before, v03 = told(Dialect.V1), told(Dialect.V1, "1.0.0"), told(Dialect.V03)
+    numbers = {told(dialect).jsonrpc for dialect in (Dialect.V1, Dialect.RUST)}
+    assert numbers == {v1.jsonrpc}
+    assert told(Dialect.GOOGLE) == v1
+    number = str(v1.jsonrpc) if v03.jsonrpc == v1.jsonrpc else f"{v1.jsonrpc}; before 1.0 {v03.jsonrpc}"
+    cells = [
+        kind.__name__,
+        v1.reason if v03.reason == v1.reason else f"{v1.reason}; before 1.0 {v03.reason}",
+        number,
+        _statuses(v1),
+        _statuses(before) if before != v1 else "the same",
+        _statuses(v03) if v03[:2] != v1[:2] else "the same",
+        str(jsonrpc(error, Dialect.V01)["code"]),
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _statuses(row: Codes) -> str:
+    return f"{row.http}, {row.rpc.name}"
+
+
+def table() -> str:
+    return HEAD + "".join(map(row, kinds()))
+
+
+def page(text: str) -> str:
+    """The page with the table as it is now."""
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}{table()}{END}{rest.split(END, 1)[1]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")

@@ -1,0 +1,398 @@
+"""docs/protocol says what the server does: each sentence here is on its page, and is tried."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.docs import errors_page
+from tests.docs.asking import DOCS, TENANT, Page, c, served, v01, v03, v1
+
+TESTED: Final = re.compile(r"`(tests/[\w/]+\.py)`")
+
+
+async def test_versions(tmp_path: Path) -> None:
+    page = Page("versions.md")
+    async with served(tmp_path) as server:
+        page.says("A method of 1.0 without the header is served as 1.0.")
+        task = await server.task("echo hi")
+        page.says("It decides where calls look alike: for `tasks/get` and its like")
+        old = (await server.call("tasks/get", {"id": task["id"]}, **{"A2A-Version": "0.1"}))["result"]
+        assert ("kind" in old, old["sessionId"]) == (False, task["contextId"])
+        new = (await server.call("tasks/get", {"id": task["id"]}, **{"A2A-Version": "0.3"}))["result"]
+        assert (new["kind"], new["contextId"]) == ("task", task["contextId"])
+        page.says("readers of 0.1 and of 0.3 both find their fields in it")
+        await server.call("tasks/send", {"id": "mine", "message": v01("hi")})
+        both = (await server.call("tasks/get", {"id": "mine"}))["result"]["artifacts"][0]
+        assert {"artifactId", "index"} <= set(both)
+        assert {"kind", "type"} <= set(both["parts"][0])
+        page.says("There are no batches (-32600).")
+        assert (await server.ask("POST", "/", [])).json["error"]["code"] == -32600
+        page.says("A subscription may be a GET or a POST, in 0.3 and in 1.0")
+        for method in ("GET", "POST"):
+            assert (await server.events(method, f"/v1/tasks/{task['id']}:subscribe"))[0]["task"]["id"] == task["id"]
+            assert (await server.ask(method, f"/tasks/{task['id']}:subscribe")).reason == "UNSUPPORTED_OPERATION"
+        page.says("A cancel needs no body; `{}`, `null` and the whole request do as well.")
+        for body in (None, {}, b"null", {"id": task["id"]}):
+            assert (await server.ask("POST", f"/tasks/{task['id']}:cancel", body)).reason == "TASK_NOT_CANCELABLE"
+        page.says("Success is always 200, never 201 or 204; a DELETE is answered `{}`.")
+        gone = await server.ask("DELETE", f"/tasks/{task['id']}/pushNotificationConfigs/none")
+        assert (gone.status, gone.text) == (200, "{}")
+        assert (await server.ask("POST", "/v1/message:send", {"message": c("hi")})).status == 200
+        page.says("Unknown fields and query parameters are ignored")
+        sent = {"message": {**c("hi"), "novelty": 1}, "more": []}
+        assert (
+            await server.ask("POST", f"/{TENANT}/message:send?alt=json&prettyPrint=false&key=k", sent)
+        ).status == 200
+        page.says("`application/a2a+json` goes to callers of 1.0 whose `Accept` names it")
+        path = f"/tasks/{task['id']}"
+        assert (await server.ask("GET", path)).headers["Content-Type"] == "application/json"
+        named = await server.ask("GET", path, Accept="application/a2a+json, application/json")
+        assert named.headers["Content-Type"] == "application/a2a+json"
+        page.says("VersionNotSupported (-32009), with the versions that are supported")
+        assert await server.code("GetTask", {"id": "x"}, **{"A2A-Version": "2.0"}) == -32009
+        assert (await server.ask("GET", f"{path}?A2A-Version=2.0")).reason == "VERSION_NOT_SUPPORTED"
+        page.says("a call is served by its shape, whatever known version it names")
+        for version in ("1", "1.0.1", "1.7", "0.1", "0.2", "0.3.0"):
+            assert "result" in await server.call("SendMessage", {"message": v1("hi")}, **{"A2A-Version": version})
+        page.says("its `blocking` and its wrapped push configurations are read")
+        waits = {"message": v1("sleep 60"), "configuration": {"blocking": False}}
+        assert (await server.call("SendMessage", waits))["result"]["task"]["status"]["state"] != "TASK_STATE_COMPLETED"
+        page.says("All of them are answered as what is not there.")
+        for path in ("/agent/authenticatedExtendedCard", "/v1/tasks/x/pushNotifications", f"/v1/{TENANT}/operations/x"):
+            assert (await server.ask("GET", path)).status == 404
+        page.says("A duplicate key in JSON is refused, and so is an integer beyond 2^53")
+        for part in (b'{"text": "a", "text": "b"}', b'{"data": 9007199254740993}'):
+            body = b'{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [%b]}}' % part
+            assert (await server.ask("POST", "/message:send", body)).reason == "INVALID_PARAMS"
+
+
+async def test_messages(tmp_path: Path) -> None:
+    page = Page("messages.md")
+    async with served(tmp_path) as server:
+        page.says(
+            "A context id of the caller's own is taken as it is, up to 512 characters, and is always in the answer."
+        )
+        assert (await server.task("hi", contextId="my own"))["contextId"] == "my own"
+        assert await server.code("SendMessage", {"message": v1("hi", contextId="x" * 513)}) == -32602
+        asked = await server.task("ask")
+        page.says("One that names another context besides is refused (InvalidParams, `message.contextId`).")
+        wrong = await server.call("SendMessage", {"message": v1("hi", taskId=asked["id"], contextId="other")})
+        assert "message.contextId" in wrong["error"]["message"]
+        page.says("A message that names only its task goes on in that task's context.")
+        assert (await server.task("blue", taskId=asked["id"]))["contextId"] == asked["contextId"]
+        page.says("| a task id that is not known | a new task of that id | TaskNotFound | TaskNotFound |")
+        assert await server.code("SendMessage", {"message": v1("hi", taskId="none")}) == -32001
+        assert await server.code("message/send", {"message": v03("hi", taskId="none")}) == -32001
+        made = await server.call("tasks/send", {"id": "none", "message": v01("hi")})
+        assert (made["result"]["id"], made["result"]["status"]["state"]) == ("none", "completed")
+        page.says("two messages with one id are two messages")
+        assert (await server.task("hi"))["id"] != (await server.task("hi"))["id"]
+
+        page.says("| 0.2, 0.3 over JSON-RPC | unless `blocking: false` |")
+        page.says("| 0.3 over gRPC and REST, Google | if there is no configuration, or one with `blocking: true` |")
+        page.says("| 1.0 | unless `returnImmediately: true` |")
+        long, slow = "sleep 60", "sleep 0.05"
+        at_once: list[tuple[str, dict[str, Any]]] = [
+            ("/", {"method": "message/send", "params": {"message": v03(long), "configuration": {"blocking": False}}}),
+            ("/", {"method": "SendMessage",
+                   "params": {"message": v1(long), "configuration": {"returnImmediately": True}}}),
+            ("/v1/message:send", {"message": c(long), "configuration": {}}),
+            ("/message:send", {"message": v1(long), "configuration": {"returnImmediately": True}}),
+        ]  # fmt: skip
+        waiting: list[tuple[str, dict[str, Any]]] = [
+            ("/", {"method": "message/send", "params": {"message": v03(slow), "configuration": {}}}),
+            ("/", {"method": "tasks/send", "params": {"id": "slow", "message": v01(slow)}}),
+            ("/", {"method": "SendMessage", "params": {"message": v1(slow), "configuration": {}}}),
+            ("/v1/message:send", {"message": c(slow)}),
+            ("/v1/message:send", {"message": c(slow), "configuration": {"blocking": True}}),
+            ("/message:send", {"message": v1(slow)}),
+        ]
+        for path, body in (*at_once, *waiting):
+            envelope: dict[str, Any] = {"jsonrpc": "2.0", "id": 7} if path == "/" else {}
+            text = (await server.ask("POST", path, {**envelope, **body})).text.lower()
+            assert ("completed" in text) is ((path, body) in waiting), text
+
+        page.says("| 1.0 | all | no `history` at all | InvalidParams |")
+        page.says("| before | all | all | InvalidParams |")
+        path = f"tasks/{asked['id']}"
+        assert len((await server.ask("GET", f"/{path}")).json["history"]) == 3
+        assert "history" not in (await server.ask("GET", f"/{path}?historyLength=0")).json
+        assert len((await server.ask("GET", f"/v1/{path}?historyLength=0")).json["history"]) == 3
+        old = await server.call("tasks/get", {"id": asked["id"], "historyLength": 0})
+        assert len(old["result"]["history"]) == 3
+        for prefix in ("/", "/v1/"):
+            assert (await server.ask("GET", f"{prefix}{path}?historyLength=-1")).reason == "INVALID_PARAMS"
+
+        page.says("`acceptedOutputModes` is told to the agent (`turn.accepts`) and refuses nothing.")
+        odd = {"message": v1("hi"), "configuration": {"acceptedOutputModes": ["image/x-unheard-of"]}}
+        assert "result" in await server.call("SendMessage", odd)
+        page.says("Others are refused with ContentTypeNotSupported")
+        part = {"text": "x", "mediaType": "application/x-unsupported"}
+        assert await server.code("SendMessage", {"message": v1("", parts=[part])}) == -32005
+
+        page.says("| has ended, 1.0 | UnsupportedOperation |")
+        page.says("| has ended, before 1.0 | InvalidParams |")
+        assert await server.code("SendMessage", {"message": v1("more", taskId=asked["id"])}) == -32004
+        assert await server.code("message/send", {"message": v03("more", taskId=asked["id"])}) == -32602
+        assert await server.code("tasks/send", {"id": "none", "message": v01("more")}) == -32602
+
+        page.says("| has ended, or was canceled before | TaskNotCancelable |")
+        page.says("| is not there, or not yours | TaskNotFound |")
+        page.says("| waits | CANCELED |")
+        waits = await server.task("ask")
+        assert (await server.call("CancelTask", {"id": waits["id"]}))["result"]["status"][
+            "state"
+        ] == "TASK_STATE_CANCELED"
+        for id in (waits["id"], asked["id"]):
+            assert await server.code("CancelTask", {"id": id}) == -32002
+        assert await server.code("CancelTask", {"id": "nowhere"}) == -32001
+
+
+async def test_streams(tmp_path: Path) -> None:
+    page = Page("streams.md")
+    async with served(tmp_path, keepalive=0.05) as server:
+        page.says("| 1.0 | the Task; or one Message, and the end |")
+        told = await server.events("POST", "/message:stream", {"message": v1("stream 2")})
+        assert [next(iter(event)) for event in told] == [
+            "task", "statusUpdate", "artifactUpdate", "artifactUpdate", "statusUpdate",
+        ]  # fmt: skip
+        page.says("The first update of an artifact in a turn never appends.")
+        assert [event["artifactUpdate"].get("append", False) for event in told[2:4]] == [False, True]
+        [message] = await server.events("POST", "/message:stream", {"message": v1("reply hi")})
+        assert list(message) == ["message"]
+        page.says("| 0.1 | a status; there is no Task")
+        first, *_, last = await server.stream("tasks/sendSubscribe", {"id": "a", "message": v01("hi")})
+        assert ("status" in first["result"], first["result"]["final"], last["result"]["final"]) == (True, False, True)
+        for text, state in (("ask", "input-required"), ("auth", "auth-required")):
+            page.says("| INPUT_REQUIRED | ends |")
+            page.says("| AUTH_REQUIRED, and the turn is over (`turn.need_auth`) | ends | the same |")
+            end = (await server.stream("message/stream", {"message": v03(text)}))[-1]["result"]
+            assert (end["status"]["state"], end["final"]) == (state, True)
+        page.says("JSON-RPC before 1.0: ends, with `final: true`")
+        waits = await server.task("ask")
+        assert (await server.stream("tasks/resubscribe", {"id": waits["id"]}))[-1]["result"]["status"]["state"] == (
+            "input-required"
+        )
+        page.says("| to one that has ended | UnsupportedOperation | -32004 | the Task, then the end |")
+        done = await server.task()
+        assert await server.code("SubscribeToTask", {"id": done["id"]}) == -32004
+        [refused] = await server.stream("tasks/resubscribe", {"id": done["id"]})
+        assert refused["error"]["code"] == -32004
+        [shown] = await server.events("GET", f"/v1/tasks/{done['id']}:subscribe")
+        assert shown["task"]["id"] == done["id"]
+        page.says("| to an agent that does not stream | UnsupportedOperation | -32004 | UnsupportedOperation |")
+        assert await server.code("SendStreamingMessage", {"message": v1("hi")}, "/still") == -32004
+        [refused] = await server.stream("message/stream", {"message": v03("hi")}, "/still")
+        assert refused["error"]["code"] == -32004
+        page.says("`Cache-Control: no-cache` and `X-Accel-Buffering: no` keep proxies from holding events back.")
+        page.says("there is a comment (`: keep-alive`), which readers skip")
+        page.says("One event is `id: CURSOR`, then one `data: ` line of JSON")
+        quiet = await server.ask("POST", "/message:stream", {"message": v1("sleep 0.3")})
+        assert (quiet.headers["Cache-Control"], quiet.headers["X-Accel-Buffering"]) == ("no-cache", "no")
+        assert ": keep-alive\n\n" in quiet.text
+        assert re.match(r"id: [0-9a-f]{8}\.[0-9a-f]{8}\.1\ndata: \{.*\}\n\n", quiet.text)
+        page.says("get a JSON array, written element by element; `alt=sse` asks for events")
+        path = f"/v1/{TENANT}/a2a/v1/message:stream"
+        assert len((await server.ask("POST", f"{path}?alt=json", {"message": c("hi")})).json) == 3
+        assert len(await server.events("POST", f"{path}?alt=sse", {"message": c("hi")})) == 3
+        page.says("| before the first event | status and body | a JSON answer, status 200 | one SSE event")
+        lost = await server.ask("POST", "/message:stream", {"message": v1("hi", taskId="none")})
+        assert (lost.status, lost.reason) == (404, "TASK_NOT_FOUND")
+        assert await server.code("SendStreamingMessage", {"message": v1("hi", taskId="none")}) == -32001
+        [event] = await server.stream("message/stream", {"message": v03("hi", taskId="none")})
+        assert event["error"]["code"] == -32001
+
+
+async def test_lists(tmp_path: Path) -> None:
+    page = Page("lists.md")
+    async with served(tmp_path) as server:
+        page.says("`tasks`, `nextPageToken`, `pageSize`, `totalSize` are always there, also when they are empty or 0.")
+        empty = (await server.call("ListTasks"))["result"]
+        assert empty == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
+        ids = [(await server.task(f"hello {number}"))["id"] for number in range(3)]
+        page.says("the task whose status changed last comes first")
+        page.says("`pageSize` is the size that was asked for, and not the number of tasks that came")
+        first = (await server.call("ListTasks", {"pageSize": 2}))["result"]
+        assert ([task["id"] for task in first["tasks"]], first["totalSize"]) == (ids[:0:-1], 3)
+        more = {"pageSize": 2, "pageToken": first["nextPageToken"]}
+        second = (await server.call("ListTasks", more))["result"]
+        assert ([task["id"] for task in second["tasks"]], second["nextPageToken"], second["pageSize"]) == (
+            ids[:1],
+            "",
+            2,
+        )
+        page.says("with the same filters; anything else is InvalidParams")
+        for wrong in ({"pageToken": "x"}, {**more, "contextId": "y"}, {"pageSize": 0}, {"pageSize": 101}):
+            assert await server.code("ListTasks", wrong) == -32602
+        page.says("without it there is no `artifacts` key at all")
+        assert "artifacts" not in first["tasks"][0]
+        with_artifacts = (await server.call("ListTasks", {"includeArtifacts": True}))["result"]["tasks"][0]
+        assert with_artifacts["artifacts"]
+        page.says("also `lastUpdatedAfter` (Go), `lastUpdatedTime` (`a2a.v1`)")
+        later = "2999-01-01T00:00:00Z"
+        for path in (f"/tasks?statusTimestampAfter={later}", f"/tasks?lastUpdatedAfter={later}"):
+            assert (await server.ask("GET", path)).json["totalSize"] == 0
+        assert not (await server.ask("GET", f"/v1/tasks?lastUpdatedTime={later}")).json.get("tasks")
+        page.says("In `a2a.v1` 0 is left out")
+        assert len((await server.ask("GET", "/v1/tasks?pageSize=0")).json["tasks"]) == 3
+        assert (await server.ask("GET", "/tasks?status=completed")).json["totalSize"] == 3
+        page.says("as `tasks/list` in fasta2a 2.x and a2a-rust")
+        assert len((await server.call("tasks/list", {}))["result"]["tasks"]) == 3
+        page.says("1.0 answers `{configs, nextPageToken}`, 0.2 and 0.3 over JSON-RPC a bare array")
+        assert (await server.call("tasks/pushNotificationConfig/list", {"id": ids[0]}))["result"] == []
+        assert (await server.call("ListTaskPushNotificationConfigs", {"taskId": ids[0]}))["result"] == {"configs": []}
+
+
+async def test_cards(tmp_path: Path) -> None:
+    page = Page("cards.md")
+    async with served(tmp_path) as server:
+        path = "/.well-known/agent-card.json"
+        both = await server.ask("GET", path)
+        assert {"supportedInterfaces", "url", "preferredTransport", "additionalInterfaces"} <= set(both.json)
+        page.says(
+            "They may be kept for five minutes, have an `ETag`, answer `If-None-Match` with 304,"
+            " and vary by `A2A-Version`."
+        )
+        assert (both.headers["Cache-Control"], both.headers["Vary"]) == ("public, max-age=300", "A2A-Version")
+        assert (await server.ask("GET", path, **{"If-None-Match": both.headers["ETag"]})).status == 304
+        page.says("the card of that version alone")
+        assert "url" not in (await server.ask("GET", path, **{"A2A-Version": "1.0"})).json
+        assert "supportedInterfaces" not in (await server.ask("GET", path, **{"A2A-Version": "0.3"})).json
+        page.says("Versions are exactly `1.0` and `0.3`")
+        shown = [(one["protocolBinding"], one["protocolVersion"]) for one in both.json["supportedInterfaces"]]
+        page.says("Interfaces: JSON-RPC, REST, gRPC of 1.0, in this order, then those of 0.3.")
+        assert shown[:3] == [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("GRPC", "1.0")]
+        assert {version for _, version in shown[3:]} == {"0.3"}
+        page.says("gRPC is `host:port` for 1.0, and has a scheme for 0.3.")
+        urls = [one["url"] for one in both.json["supportedInterfaces"] if one["protocolBinding"] == "GRPC"]
+        assert ["://" in url for url in urls] == [False, True]
+        page.says("An agent that is not the root has no gRPC interface for 0.3")
+        other = (await server.ask("GET", "/still/.well-known/agent-card.json")).json["supportedInterfaces"]
+        assert ("GRPC", "0.3") not in [(one["protocolBinding"], one["protocolVersion"]) for one in other]
+        page.says("where none is declared UnsupportedOperation")
+        assert (await server.ask("GET", "/extendedAgentCard")).reason == "UNSUPPORTED_OPERATION"
+        page.says("where none is declared -32007")
+        assert await server.code("agent/getAuthenticatedExtendedCard") == -32007
+        page.says("calls that do not name it: ExtensionSupportRequired, and no task")
+        send = {"message": v1("hi")}
+        assert await server.code("SendMessage", send, "/strict") == -32008
+        named = {"A2A-Extensions": "https://x.example/needed, urn:unknown"}
+        page.says("What the agent does not know is ignored.")
+        answer = await server.ask("POST", "/strict/message:send", send, **named)
+        assert (answer.status, answer.headers["A2A-Extensions"]) == (200, "https://x.example/needed")
+        assert (await server.ask("GET", "/strict/tasks")).json["totalSize"] == 1
+        page.says("refused, with the agents that there are: over JSON-RPC -32602, over REST 404")
+        assert await server.code("SendMessage", {**send, "tenant": "nobody"}) == -32602
+        assert (await server.ask("GET", "/nobody/tasks")).status == 404
+        page.says("tasks of two scopes do not see each other")
+        task = await server.task()
+        assert (await server.ask("GET", f"/v1/{TENANT}/a2a/v1/tasks/{task['id']}")).status == 404
+        assert (await server.ask("GET", f"/playground/tasks/{task['id']}")).status == 200
+        page.says("The path goes before the body.")
+        assert "result" in await server.call("SendMessage", {**send, "tenant": "nobody"}, "/playground")
+
+
+async def test_webhooks(tmp_path: Path) -> None:
+    page = Page("webhooks.md")
+    hook = "http://127.0.0.1:18765/hook"  # nobody is there, and nobody is called: the task has nothing to tell
+    async with served(tmp_path) as server:
+        waits = (await server.task("ask"))["id"]
+        page.says("A configuration without an id gets the id of its task.")
+        page.says("Secrets are never shown again.")
+        made = await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": hook, "token": "t0k"})
+        assert (made["result"]["id"], made["result"]["url"], "token" in made["result"]) == (waits, hook, False)
+        page.says("| get | by id, which is required | by id, or the oldest |")
+        assert await server.code("GetTaskPushNotificationConfig", {"taskId": waits}) == -32602
+        found = await server.call("tasks/pushNotificationConfig/get", {"id": waits})
+        assert found["result"]["pushNotificationConfig"]["url"] == hook
+        oldest = await server.call("tasks/pushNotification/get", {"id": waits}, **{"A2A-Version": "0.1"})
+        assert oldest["result"]["pushNotificationConfig"]["url"] == hook
+        page.says("POST; the whole request, the configuration, or what stands in it")
+        inner = {"id": "c", "url": hook}
+        config = {"name": f"tasks/{waits}/pushNotificationConfigs/c", "pushNotificationConfig": inner}
+        for body in (config, {"parent": f"tasks/{waits}", "configId": "c", "config": config}, inner):
+            answer = await server.ask("POST", f"/v1/tasks/{waits}/pushNotificationConfigs", body)
+            assert (answer.status, answer.json["pushNotificationConfig"]["id"]) == (200, "c")
+        page.says("The same id again replaces what is there.")
+        listed = (await server.call("ListTaskPushNotificationConfigs", {"taskId": waits}))["result"]["configs"]
+        assert [one["id"] for one in listed] == [waits, "c"]
+        page.says("Deleting what is not there is no error; a get of it is not found (-32001, 404)")
+        gone = {"taskId": waits, "id": "none"}
+        assert (await server.call("DeleteTaskPushNotificationConfig", gone)) == {
+            "jsonrpc": "2.0",
+            "id": 7,
+            "result": None,
+        }
+        assert await server.code("GetTaskPushNotificationConfig", gone) == -32001
+        assert (await server.ask("GET", f"/tasks/{waits}/pushNotificationConfigs/none")).status == 404
+        page.says("every operation on a task that is not there or not yours")
+        assert await server.code("CreateTaskPushNotificationConfig", {"taskId": "none", "url": hook}) == -32001
+        page.says("A task that has ended takes them as well")
+        ended = (await server.task())["id"]
+        assert "result" in await server.call("CreateTaskPushNotificationConfig", {"taskId": ended, "url": hook})
+        page.says("is refused when it is set, with the field and the rule")
+        wrong = await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": "ftp://x.example"})
+        assert wrong["error"]["message"].startswith("url: ")
+
+
+async def test_errors(tmp_path: Path) -> None:
+    page = Page("errors.md")
+    async with served(tmp_path) as server:
+        page.says("A wrong method is 405 with `Allow`, a wrong path 404")
+        wrong = await server.ask("GET", "/message:send")
+        assert (wrong.status, wrong.headers["Allow"]) == (405, "POST")
+        assert (await server.ask("GET", "/nothing/here/at-all")).status == 404
+        page.says("| no JSON | -32700, with `id: null` | 400 | 400 |")
+        none = await server.ask("POST", "/", b"{")
+        assert (none.status, none.json["error"]["code"], none.json["id"]) == (200, -32700, None)
+        page.says("| a batch, a wrong `jsonrpc`, no method | -32600 |")
+        assert (await server.ask("POST", "/", {"jsonrpc": "1.0", "id": 1, "method": "x"})).json["error"][
+            "code"
+        ] == -32600
+        page.says("| an unknown method, or path | -32601 | 404 | 404 |")
+        assert await server.code("Nope") == -32601
+        page.says("| another media type of the body | -32005 | 400 | 415 |")
+        page.says("a page too large | -32602 | 400 | 422 |")
+        for path, body, kind, status in (
+            ("/", b"x", "text/plain", 200),
+            ("/message:send", b"x", "text/plain", 400),
+            ("/v1/message:send", b"x", "text/plain", 415),
+            ("/message:send", b"{", "application/json", 400),
+            ("/v1/message:send", b"{", "application/json", 400),
+            ("/message:send", b"{}", "application/json", 400),
+            ("/v1/message:send", b"{}", "application/json", 422),
+        ):
+            assert (await server.ask("POST", path, body, **{"Content-Type": kind})).status == status, path
+        page.says(
+            '"Task not found", "Task not cancelable" and "Push notification not supported" are said word for word'
+        )
+        assert (await server.call("tasks/get", {"id": "none"}))["error"] == {
+            "code": -32001,
+            "message": "Task not found",
+        }
+        page.says("Before 1.0 it is there only where it says more than the text.")
+        assert (await server.call("GetTask", {"id": "none"}))["error"] == in_json("Over JSON-RPC")["error"]
+        assert (await server.ask("GET", "/v1/tasks/none")).json == in_json("Over REST")
+        assert (await server.ask("GET", "/tasks/none")).json == {"error": in_json("Over REST")["error"]}
+
+
+def in_json(section: str) -> Any:
+    text = (DOCS / "protocol" / "errors.md").read_text("utf-8")
+    return json.loads(text.split(f"## {section}")[1].split("```json")[1].split("```")[0])
+
+
+def test_the_table_of_errors_is_the_server_s_own() -> None:
+    text = errors_page.PAGE.read_text("utf-8")
+    assert text == errors_page.page(text), "docs/protocol/errors.md is old: make errors-page"
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (DOCS / "protocol").glob("*.md")))
+def test_the_tests_that_a_page_names_are_there(page: str) -> None:
+    text = (DOCS / "protocol" / page).read_text("utf-8")
+    named = TESTED.findall(text)
+    assert named, "a page says which tests hold it"
+    assert not [name for name in named if not (DOCS.parent / name).is_file()]
