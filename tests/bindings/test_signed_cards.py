@@ -18,7 +18,7 @@ from tests.foreign.signed_agents import echo, plain
 from dragoman.app import App, open_app
 from dragoman.client.operations import Operator
 from dragoman.settings import Settings
-from dragoman.wire import protojson
+from dragoman.wire import a2a_json, protojson
 from dragoman.wire.canonical import canonical, cleaned
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -68,7 +68,7 @@ def as_fetched(card: dict[str, Any]) -> bytes:
 
 def as_specified(card: dict[str, Any]) -> bytes:
     """1.0 §8.4.1: what is REQUIRED stays, also if it is empty; other defaults go."""
-    message = protojson.compile(pb.AgentCard, protojson.V1).decode(card)
+    message = protojson.compile(pb.AgentCard, a2a_json.V1).decode(card)
     del message.signatures[:]
     value = MessageToDict(message)
     for scheme in value["securitySchemes"].values():
@@ -79,7 +79,7 @@ def as_specified(card: dict[str, Any]) -> bytes:
 
 def by_sdk(card: dict[str, Any]) -> bytes:
     """a2a-sdk 1.x: nothing empty stays."""
-    message = protojson.compile(pb.AgentCard, protojson.V1).decode(card)
+    message = protojson.compile(pb.AgentCard, a2a_json.V1).decode(card)
     del message.signatures[:]
     return canonical(cleaned(MessageToDict(message)))
 

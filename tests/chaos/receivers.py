@@ -17,11 +17,11 @@ from aiohttp import web
 from tests.chaos.followers import Stage
 from tests.chaos.history import Told, digest
 
-from dragoman.wire import protojson
+from dragoman.wire import a2a_json, protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CHARACTERS: Final = ("well", "slow", "down", "flapping", "lying")
-_JSON: Final = protojson.compile(pb.StreamResponse, protojson.V1)
+_JSON: Final = protojson.compile(pb.StreamResponse, a2a_json.V1)
 
 
 class Receivers:

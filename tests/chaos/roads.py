@@ -19,7 +19,7 @@ import orjson
 from tests.chaos.history import RESUME
 
 from dragoman.client import ClientError
-from dragoman.wire import protojson, sse
+from dragoman.wire import a2a_json, protojson, sse
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BINDINGS: Final = ("grpc", "rest", "jsonrpc", "ws")
@@ -83,8 +83,8 @@ class Roads:
                 async for value in self._grpc(rpc, request, answer, key, after):
                     yield value
                 return
-            codec: protojson.Codec[Any] = protojson.compile(answer, protojson.V1)
-            asked: protojson.Codec[Any] = protojson.compile(type(request), protojson.V1)
+            codec: protojson.Codec[Any] = protojson.compile(answer, a2a_json.V1)
+            asked: protojson.Codec[Any] = protojson.compile(type(request), a2a_json.V1)
             values = getattr(self, f"_{binding}")(rpc, request, asked.to_dict(request), _headers(key, after))
             async with aclosing(values):
                 async for value in values:

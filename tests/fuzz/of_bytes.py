@@ -19,7 +19,7 @@ from dragoman.core.errors import A2AError
 from dragoman.core.log import Append, Event, Inbound, NotTerminal, StatusChange, TaskRef
 from dragoman.core.names import Owner
 from dragoman.ports import Job, Signal
-from dragoman.wire import cards, flat_json, protojson, v03_json
+from dragoman.wire import a2a_json, cards, flat_json, protojson, v03_json
 from dragoman.wire import v03 as v03_codec
 from dragoman.wire.dialects import Dialect
 from dragoman.worker.card import registration as registered
@@ -39,7 +39,7 @@ def read_rpc(data: bytes) -> None:
     except A2AError:
         return
     assert type(asked).FromString(asked.SerializeToString()) == asked
-    for codec in (protojson.V1, v03_json.JSON, flat_json.FASTA2A, flat_json.RUST):
+    for codec in (a2a_json.V1, v03_json.JSON, flat_json.FASTA2A, flat_json.RUST):
         if isinstance(asked, pb.SendMessageRequest):
             protojson.compile(pb.Message, codec).encode(asked.message)
     if isinstance(asked, pb.SendMessageRequest):

@@ -13,7 +13,7 @@ from dragoman.bindings import methods
 from dragoman.client.failure import ClientError
 from dragoman.core import limits, messages
 from dragoman.core.errors import A2AError
-from dragoman.wire import flat_json, jsonrpc, jsonscan, protojson, v01_json, v03_json
+from dragoman.wire import a2a_json, flat_json, jsonrpc, jsonscan, protojson, v01_json, v03_json
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.phrases import JSONRPC
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -147,7 +147,7 @@ PARSERS: Final = {
         ),
         ("\\u00", "e+1", "-0", "[[[["),
     ),
-    "json-1.0": _calls(Dialect.V1, protojson.V1),
+    "json-1.0": _calls(Dialect.V1, a2a_json.V1),
     "json-0.3": _calls(Dialect.V03, v03_json.JSON),
     "json-0.1": _calls(Dialect.V01, v01_json.JSON),
     "json-fasta2a": _calls(Dialect.FASTA2A, flat_json.FASTA2A),

@@ -20,7 +20,7 @@ from tests.strangers.names import Names
 from dragoman.bindings import methods, rest
 from dragoman.bindings.methods import CALLS, SEND, STREAM, CallRow, Row
 from dragoman.core.extensions import IDEMPOTENCY, RESUME
-from dragoman.wire import flat_json, httprule, protojson, v01_json, v03_json
+from dragoman.wire import a2a_json, flat_json, httprule, protojson, v01_json, v03_json
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.httprule import Rule, Wildcard
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -37,7 +37,7 @@ VERSIONS: Final[Mapping[Dialect, str]] = {
     Dialect.RUST: "1.0.0",
 }
 JSON: Final[Mapping[Dialect, protojson.JsonDialect]] = {
-    Dialect.V1: protojson.V1,
+    Dialect.V1: a2a_json.V1,
     Dialect.V03: v03_json.JSON,
     Dialect.V01: v01_json.JSON,
     Dialect.FASTA2A: flat_json.FASTA2A,

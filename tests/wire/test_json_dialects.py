@@ -13,12 +13,12 @@ from tests.wire.test_v03 import metadata, new_messages, parts, texts, with_metad
 
 from dragoman.core import states
 from dragoman.core.errors import InvalidParams
-from dragoman.wire import flat_json, protojson, shared_json, v01_json, v03_json
+from dragoman.wire import a2a_json, flat_json, protojson, shared_json, v01_json, v03_json
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 M = Message
 
-DIALECTS = {"0.3": v03_json.JSON, "fasta2a": flat_json.FASTA2A, "a2a-rust": flat_json.RUST, "1.0": protojson.V1}
+DIALECTS = {"0.3": v03_json.JSON, "fasta2a": flat_json.FASTA2A, "a2a-rust": flat_json.RUST, "1.0": a2a_json.V1}
 EVERY = pytest.mark.parametrize("name", DIALECTS)
 
 

@@ -6,7 +6,8 @@ import pytest
 from google.protobuf.message import Message
 
 from dragoman.core.errors import InvalidParams
-from dragoman.wire.protojson import V03, V1, JsonDialect, compile
+from dragoman.wire.a2a_json import V03, V1
+from dragoman.wire.protojson import JsonDialect, compile
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
 

@@ -5,7 +5,8 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 
-from dragoman.wire.protojson import V03, V1, JsonDialect, compile
+from dragoman.wire.a2a_json import V03, V1
+from dragoman.wire.protojson import JsonDialect, compile
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
 

@@ -5,7 +5,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, timestamp_pb2
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.core.errors import InvalidParams
-from dragoman.wire.protojson import V03, V1, JsonDialect
+from dragoman.wire.a2a_json import V03, V1
+from dragoman.wire.protojson import JsonDialect
 from dragoman.wire.transcode import WHOLE, Transcoder
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1

@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from dragoman.core.log import Event
-from dragoman.wire import flat_json, protojson, shared_json, sse, v01_json, v03, v03_json
+from dragoman.wire import a2a_json, flat_json, protojson, shared_json, sse, v01_json, v03, v03_json
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -64,8 +64,8 @@ class Forms:
     json: Frame
 
 
-_V1_JSON: Final = protojson.compile(pb.StreamResponse, protojson.V1)
-_V03_JSON: Final = protojson.compile(v03_pb.StreamResponse, protojson.V03)
+_V1_JSON: Final = protojson.compile(pb.StreamResponse, a2a_json.V1)
+_V03_JSON: Final = protojson.compile(v03_pb.StreamResponse, a2a_json.V03)
 _FASTA2A: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
 _RUST: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
 

@@ -23,7 +23,7 @@ from dragoman.core.log import Event
 from dragoman.core.push import Push
 from dragoman.core.webhook import PushConfig
 from dragoman.ports import Letter, Signer, Vault
-from dragoman.wire import flat_json, protojson, v01_json, v03, v03_json
+from dragoman.wire import a2a_json, flat_json, protojson, v01_json, v03, v03_json
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -49,11 +49,11 @@ class _Form:
     inline: str = "configuration.taskPushNotificationConfig."
 
 
-_V1: Final = protojson.compile(pb.StreamResponse, protojson.V1)
+_V1: Final = protojson.compile(pb.StreamResponse, a2a_json.V1)
 _FASTA2A: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
 _RUST: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
 _V03: Final = protojson.compile(pb.Task, v03_json.JSON)
-_GOOGLE: Final = protojson.compile(v03_pb.Task, protojson.V03)
+_GOOGLE: Final = protojson.compile(v03_pb.Task, a2a_json.V03)
 
 _FORMS: Final = {
     Dialect.V1: _Form(_V1.encode),

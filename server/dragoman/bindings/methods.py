@@ -26,7 +26,7 @@ from dragoman.bindings import forms
 from dragoman.bindings.forms import Forms, Results
 from dragoman.core.errors import InvalidParams
 from dragoman.runtime.service import TaskService
-from dragoman.wire import flat_json, protojson, shared_json, v01_json, v03, v03_json, v03_push, weighing
+from dragoman.wire import a2a_json, flat_json, protojson, shared_json, v01_json, v03, v03_json, v03_push, weighing
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.transcode import WHOLE
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -154,7 +154,7 @@ class Row:
 
     @property
     def json(self) -> protojson.JsonDialect:
-        return protojson.V1 if self.dialect is Dialect.V1 else protojson.V03
+        return a2a_json.V1 if self.dialect is Dialect.V1 else a2a_json.V03
 
     def message(self, data: bytes) -> Message:
         """The dialect's answer, from what the operation gave."""
@@ -295,7 +295,7 @@ _TASKS: Final = {"tasks/get": GET, "tasks/cancel": CANCEL, "tasks/resubscribe": 
 _MESSAGES: Final = {"message/send": SEND, "message/stream": STREAM}
 
 CALLS: Final = (
-    *_calls(Dialect.V1, protojson.V1, forms.v1_results, _V1_CALLS),
+    *_calls(Dialect.V1, a2a_json.V1, forms.v1_results, _V1_CALLS),
     *_calls(
         Dialect.V03,
         v03_json.JSON,

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from google.api import field_behavior_pb2
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from dragoman.wire import protojson
+from dragoman.wire import a2a_json
 from dragoman.wire.protojson_out import is_map
 
 Schema = dict[str, Any]
@@ -29,7 +29,7 @@ _WELL_KNOWN: Final[Mapping[str, Schema]] = {
     "google.protobuf.Value": {},
     "google.protobuf.Empty": {"type": "object"},
 }
-_ALWAYS: Final[Mapping[str, Set[str]]] = {**protojson.V1.always, **protojson.V03.always}
+_ALWAYS: Final[Mapping[str, Set[str]]] = {**a2a_json.V1.always, **a2a_json.V03.always}
 
 
 def pointer(name: str) -> Schema:

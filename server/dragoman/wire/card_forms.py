@@ -25,16 +25,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dragoman.wire import protojson
+from dragoman.wire import a2a_json, protojson
 from dragoman.wire.canonical import canonical, cleaned
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _FLOWS: Final = ("AuthorizationCode", "ClientCredentials", "DeviceCode")
-_REQUIRED: Final = replace(protojson.V1, always={f"lf.a2a.v1.{flow}OAuthFlow": {"scopes"} for flow in _FLOWS})
+_REQUIRED: Final = replace(a2a_json.V1, always={f"lf.a2a.v1.{flow}OAuthFlow": {"scopes"} for flow in _FLOWS})
 """What is REQUIRED and may be empty on a card of ours."""
 
 _SPECIFIED: Final = protojson.compile(pb.AgentCard, _REQUIRED)
-_PLAIN: Final = protojson.compile(pb.AgentCard, protojson.V1)
+_PLAIN: Final = protojson.compile(pb.AgentCard, a2a_json.V1)
 
 _DEFAULTS: Final = {"protocolVersion": "0.3.0", "preferredTransport": "JSONRPC"}
 """Of the 0.3 SDK's AgentCard."""

@@ -28,7 +28,7 @@ from google.protobuf.json_format import ParseDict
 
 from dragoman.core.card import AgentSpec, Extension, Skill
 from dragoman.core.extensions import SERVER
-from dragoman.wire import card_forms, card_security, protojson
+from dragoman.wire import a2a_json, card_forms, card_security, protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -46,7 +46,7 @@ V03_CARD: Final = "0.3.0"
 
 # What 1.0 requires and is empty for most agents: a2a-rust reads no card without it.
 _JSON: Final = replace(
-    protojson.V1,
+    a2a_json.V1,
     always={
         "lf.a2a.v1.StringList": {"list"},
         **{
@@ -56,7 +56,7 @@ _JSON: Final = replace(
     },
 )
 _V1: Final = protojson.compile(pb.AgentCard, _JSON)
-_V03: Final = protojson.compile(v03.AgentCard, protojson.V03)
+_V03: Final = protojson.compile(v03.AgentCard, a2a_json.V03)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from google.protobuf.message import Message
 
-from dragoman.wire import protojson, v01_json, v03_back, v03_json
+from dragoman.wire import a2a_json, protojson, v01_json, v03_back, v03_json
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -71,7 +71,7 @@ def _sent(value: Any) -> Message:
 
 
 JSONRPC: Final[dict[str, dict[str, Phrase]]] = {
-    "1.0": _phrases(protojson.V1, {rpc: rpc for rpc in V1}),
+    "1.0": _phrases(a2a_json.V1, {rpc: rpc for rpc in V1}),
     "0.3": _phrases(v03_json.JSON, _NAMES_03),
     "0.1": {
         "SendMessage": Phrase("tasks/send", _named, _sent),
@@ -89,11 +89,11 @@ JSONRPC: Final[dict[str, dict[str, Phrase]]] = {
 
 def _old(write: Callable[[Any], Message], answer: type[Message], read: Callable[[Any], Message]) -> tuple[Any, Any]:
     """A 0.3 call as REST has it: ProtoJSON of `a2a.v1`."""
-    codec: protojson.Codec[Any] = protojson.compile(answer, protojson.V03)
+    codec: protojson.Codec[Any] = protojson.compile(answer, a2a_json.V03)
 
     def to_json(request: Any) -> Any:
         sent = write(request)
-        made: protojson.Codec[Any] = protojson.compile(type(sent), protojson.V03)
+        made: protojson.Codec[Any] = protojson.compile(type(sent), a2a_json.V03)
         return made.to_dict(sent)
 
     return to_json, lambda value: read(codec.decode(value))
@@ -135,8 +135,8 @@ def rest(dialect: str, rpc: str, request: Any, tenant: str = "") -> RestCall:
         write, read = _REST_03[rpc]
     else:
         sent, answer = V1[rpc]
-        write = protojson.compile(sent, protojson.V1).to_dict
-        read = protojson.compile(answer, protojson.V1).decode
+        write = protojson.compile(sent, a2a_json.V1).to_dict
+        read = protojson.compile(answer, a2a_json.V1).decode
     method, template = _PATHS[rpc]
     path = template.format(id=quote(getattr(request, "id", ""), safe=""))
     prefix = f"/{tenant}" if tenant else ""

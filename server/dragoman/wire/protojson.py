@@ -26,7 +26,6 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.core.errors import InvalidParams
-from dragoman.wire import lenient, parts
 from dragoman.wire.protojson_in import Decode, Decoders, Spellings
 from dragoman.wire.protojson_out import Encode, Encoders
 from dragoman.wire.wellknown import FieldError
@@ -118,57 +117,3 @@ def compile(type_: type[M] | Descriptor, dialect: JsonDialect) -> Codec[M]:
     if codec is None:
         codec = dialect.codecs[cls] = Codec(cls, dialect)
     return cast("Codec[M]", codec)
-
-
-# ---- the dialects that are defined in protobuf
-
-_CANCELED = ("TASK_STATE_CANCELED", "TASK_STATE_CANCELLED")
-_STATUS_AFTER = ("status_timestamp_after", "statusTimestampAfter", "last_updated_time", "lastUpdatedTime")
-
-V03 = JsonDialect(
-    "a2a.v1",
-    # Names that changed between the releases of the package, all with the same number.
-    fields={
-        "a2a.v1.SendMessageRequest": [("request", "message")],
-        "a2a.v1.SendMessageConfiguration": [
-            ("push_notification", "pushNotification", "push_notification_config", "pushNotificationConfig")
-        ],
-        "a2a.v1.SendMessageResponse": [("msg", "message")],
-        "a2a.v1.StreamResponse": [("msg", "message")],
-        "a2a.v1.TaskStatus": [("update", "message")],
-        "a2a.v1.Message": [("content", "parts")],
-        "a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
-    },
-    enums={"a2a.v1.TaskState": [_CANCELED]},
-    always={
-        "a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "total_size"},
-        "a2a.v1.ListTaskPushNotificationConfigResponse": {"configs"},
-    },
-)
-"""A2A 0.3 as protobuf defines it, with the later additions."""
-
-V1 = JsonDialect(
-    "lf.a2a.v1",
-    fields={
-        # The filter of the Go client.
-        "lf.a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
-        # 1.0's release candidate.
-        "lf.a2a.v1.SendMessageConfiguration": [
-            ("task_push_notification_config", "push_notification_config", "pushNotificationConfig")
-        ],
-    },
-    enums=lenient.ALIASES,
-    # A2A 1.0 §3.1.4: the fields of the response are required, so zero and empty are written.
-    always={
-        "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
-        "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": {"configs"},
-    },
-    reads={
-        "lf.a2a.v1.Part": parts.reading,
-        "lf.a2a.v1.SendMessageRequest": lenient.rewritten(lenient.read_context),
-        "lf.a2a.v1.SendMessageConfiguration": lenient.rewritten(lenient.read_blocking),
-        # The wrapper of 1.0's release candidate.
-        "lf.a2a.v1.TaskPushNotificationConfig": lenient.rewritten(lenient.read_push),
-    },
-)
-"""A2A 1.0, written exactly; read with what older clients mix in."""
