@@ -42,7 +42,7 @@ from dragoman.setting_types import Address
 from dragoman.settings import SettingsError, load
 from dragoman.wire import httprule, jsonscan, sse
 from dragoman.wire.routes import Refused, Routes
-from dragoman.wire.transcode import Transcoder
+from dragoman.wire.transcode import WHOLE, Transcoder
 
 NOW: Final = 1_700_000_000
 
@@ -73,7 +73,8 @@ def _routes() -> Routes[tuple[methods.Row, Transcoder[Any]]]:
     for descriptor, rows in methods.services():
         for method, rule in httprule.rules(descriptor):
             row = rows[method.name]
-            transcoder: Transcoder[Any] = Transcoder(row.request, row.json, body=rule.body, shapes=row.bodies)
+            shapes = row.bodies or (() if rule.body else (WHOLE,))
+            transcoder: Transcoder[Any] = Transcoder(row.request, row.json, body=rule.body, shapes=shapes)
             made.add(rule.http_method, rule.template, (row, transcoder))
     return made
 

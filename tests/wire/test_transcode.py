@@ -3,11 +3,12 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, timestamp_pb2
 from google.protobuf.message_factory import GetMessageClass
+from tests.wire.random_messages import Sink
 
 from dragoman.core.errors import InvalidParams
 from dragoman.wire.a2a_json import V03, V1
 from dragoman.wire.protojson import JsonDialect
-from dragoman.wire.transcode import WHOLE, Transcoder
+from dragoman.wire.transcode import WHOLE, Answers, Transcoder
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
 
@@ -147,8 +148,12 @@ def test_a_body_that_is_no_object_is_refused_where_a_body_belongs(body: object) 
         ("x", {"id": "42"}),
     ],
 )
-def test_a_body_where_none_belongs_is_merged_if_it_is_an_object(body: object, expected: dict[str, Any]) -> None:
-    assert GET.request({"id": "42"}, (), body) == v1.GetTaskRequest(**expected)
+def test_a_body_where_none_belongs_is_merged_if_it_is_an_object_and_a_shape_allows_it(
+    body: object, expected: dict[str, Any]
+) -> None:
+    shaped = Transcoder(v1.GetTaskRequest, V1, shapes=(WHOLE,))
+    assert shaped.request({"id": "42"}, (), body) == v1.GetTaskRequest(**expected)
+    assert GET.request({"id": "42"}, (), body) == v1.GetTaskRequest(id="42")
 
 
 CONFIG = {"name": "n", "push_notification_config": {"url": "u"}}
@@ -187,7 +192,7 @@ def test_a_mistake_in_the_body_is_named_from_the_request_on() -> None:
 @pytest.mark.parametrize("path", ["nothing", "parent", "config.name", "config.nothing"])
 def test_a_shape_that_leads_to_no_message_is_refused_at_start(path: str) -> None:
     with pytest.raises(TypeError, match=f"no message {path}"):
-        Transcoder(v03.CreateTaskPushNotificationConfigRequest, V03, body=path)
+        Transcoder(v03.CreateTaskPushNotificationConfigRequest, V03, body="*", shapes=(path,))
 
 
 def test_a_variable_that_is_no_field_is_the_servers_mistake() -> None:
@@ -252,3 +257,109 @@ def test_bad_scalars_and_two_members_of_a_oneof_are_refused(query: list[tuple[st
 def test_a_query_member_beside_one_from_the_body_is_refused() -> None:
     with pytest.raises(InvalidParams, match="flag: cannot stand beside text"):
         Transcoder(M, JsonDialect("t"), body="*").request({}, [("flag", "true")], {"text": "a"})
+
+
+# ---- what other services have: bodies that are a value, texts that are messages, answers that are a field
+
+PLAIN = JsonDialect("json_format")
+
+
+@pytest.mark.parametrize(
+    ("body", "sent", "expected"),
+    [
+        ("many_text", ["a", "b"], {"many_text": ["a", "b"]}),
+        ("one_text", "a", {"one_text": "a"}),
+        ("one_int64", "7", {"one_int64": 7}),
+        ("text_to_text", {"k": "v"}, {"text_to_text": {"k": "v"}}),
+        ("one_duration", "1.5s", {"one_duration": {"seconds": 1, "nanos": 500_000_000}}),
+        ("many_child", [{"oneText": "a"}], {"many_child": [{"one_text": "a"}]}),
+    ],
+)
+def test_a_body_is_whatever_the_field_of_the_rule_is(body: str, sent: object, expected: dict[str, Any]) -> None:
+    transcoder = Transcoder(Sink, PLAIN, body=body)
+    assert transcoder.request({}, [("oneFlag", "true")], sent) == Sink(one_flag=True, **expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "sent", "rule"),
+    [
+        ("many_text", "a", "manyText: must be a JSON array"),
+        ("many_child", [{"oneInt32": "x"}], r"manyChild\[0\].oneInt32: must be an integer"),
+        ("one_text", 1, "oneText: must be a string"),
+        ("one_child", {"oneInt32": "x"}, "oneChild.oneInt32: must be an integer"),
+    ],
+)
+def test_what_is_wrong_in_such_a_body_is_named_from_the_request_on(body: str, sent: object, rule: str) -> None:
+    with pytest.raises(InvalidParams, match=rule):
+        Transcoder(Sink, PLAIN, body=body).request({}, (), sent)
+
+
+def test_messages_that_are_one_text_are_read_from_the_query() -> None:
+    query = [
+        ("oneDuration", "-1.5s"),
+        ("one_mask", "title,author.full_name"),
+        ("oneTime", "2026-11-20T10:00:00Z"),
+        ("oneInt64Value", "0"),
+        ("oneBoolValue", "false"),
+        ("oneStringValue", "x"),
+        ("oneBytesValue", "YQ"),
+        ("oneFloat", "0.5"),
+    ]
+    expected = Sink(one_int64=0, one_float=0.5)
+    expected.one_duration.FromJsonString("-1.5s")
+    expected.one_mask.paths.extend(["title", "author.full_name"])
+    expected.one_time.FromJsonString("2026-11-20T10:00:00Z")
+    expected.one_Int64Value.value, expected.one_BoolValue.value = 0, False
+    expected.one_StringValue.value, expected.one_BytesValue.value = "x", b"a"
+    assert Transcoder(Sink, PLAIN).request({}, query) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rule"),
+    [
+        ("oneDuration", "1", "oneDuration: must be seconds with an s"),
+        ("oneMask", "a b", "oneMask: 'a b' is no path"),
+        ("oneUInt32Value", "-1", "oneUInt32Value: must be an integer from 0"),
+        ("oneChild", "{}", "oneChild: is an object and cannot be given as text; name one of its fields"),
+        ("oneStruct", "{}", "oneStruct: is an object"),
+    ],
+)
+def test_a_text_that_is_no_such_message_is_refused(name: str, text: str, rule: str) -> None:
+    with pytest.raises(InvalidParams, match=rule):
+        Transcoder(Sink, PLAIN).request({}, [(name, text)])
+
+
+@pytest.mark.parametrize("path", ["no_such", "many_text", "one_child", "one_child.no_such", "text_to_text"])
+def test_a_variable_that_no_path_can_bind_is_a_mistake_of_the_rule(path: str) -> None:
+    with pytest.raises(TypeError, match="has no scalar"):
+        Transcoder(Sink, PLAIN).check_variable(path)
+    Transcoder(Sink, PLAIN).check_variable("one_child.one_text")
+
+
+@pytest.mark.parametrize(
+    ("field", "message", "expected"),
+    [
+        ("", {"one_int64": 7}, b'{"oneInt64":"7"}'),
+        ("many_text", {"many_text": ["a"]}, b'["a"]'),
+        ("many_text", {"one_text": "a"}, b"[]"),
+        ("text_to_text", {}, b"{}"),
+        ("one_child", {"one_child": {"one_text": "a"}}, b'{"oneText":"a"}'),
+        ("one_child", {}, b"{}"),
+        ("one_time", {}, b"null"),
+        ("one_text", {}, b'""'),
+        ("one_raw", {}, b'""'),
+        ("one_flag", {}, b"false"),
+        ("one_int64", {}, b'"0"'),
+        ("one_int32", {}, b"0"),
+        ("one_kind", {}, b'"KIND_NONE"'),
+    ],
+)
+def test_an_answer_is_the_field_that_the_rule_names_also_when_it_is_empty(
+    field: str, message: dict[str, Any], expected: bytes
+) -> None:
+    assert Answers(Sink, PLAIN, response_body=field).encode(Sink(**message)) == expected
+
+
+def test_an_answer_that_is_no_field_is_a_mistake_of_the_rule() -> None:
+    with pytest.raises(TypeError, match="has no field no_such"):
+        Answers(Sink, PLAIN, response_body="no_such")

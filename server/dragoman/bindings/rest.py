@@ -37,7 +37,7 @@ from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.httprule import Rule
 from dragoman.wire.routes import Candidate
-from dragoman.wire.transcode import Transcoder
+from dragoman.wire.transcode import WHOLE, Transcoder
 
 _log: Final = logging.getLogger("dragoman.bindings.rest")
 
@@ -228,7 +228,9 @@ def routes(
             row = rows[method.name]
             key = method.name, rule.body
             if key not in transcoders:
-                transcoders[key] = Transcoder(row.request, row.json, body=rule.body, shapes=row.bodies)
+                # Clients of calls without a body post `{}`, or the whole request, all the same.
+                shapes = row.bodies or (() if rule.body else (WHOLE,))
+                transcoders[key] = Transcoder(row.request, row.json, body=rule.body, shapes=shapes)
             yield rule, Route(row, rule, transcoders[key], service, known, options, open_streams)
 
 

@@ -6,8 +6,8 @@ The grammar is the one in google/api/http.proto:
     Segments = Segment { "/" Segment }          Variable = "{" FieldPath [ "=" Segments ] "}"
     FieldPath = IDENT { "." IDENT }             Verb     = ":" LITERAL
 
-A parsed template is a flat list of segments plus the variables as ranges over it, since `{name=tasks/*}`
-matches exactly what `tasks/*` matches.
+A parsed template is a flat list of segments plus the variables as ranges over it, since `{name=shelves/*}`
+matches exactly what `shelves/*` matches.
 """
 
 from __future__ import annotations

@@ -3,9 +3,11 @@
 It means what `google.protobuf.json_format` means with `ignore_unknown_fields`, and departs from it on purpose
 only here:
 
-- Further spellings of a dialect are accepted, listed in a `JsonDialect` (A2A: what real clients send).
+- Further spellings of a dialect are accepted, listed in a `JsonDialect`: what real clients send.
 - An enum name or number that the enum does not have is refused, where json_format drops the
   name and keeps the number.
+- Paths of a FieldMask may have underscores, as people write them into a query, where json_format refuses them.
+- A Duration has at most nine digits of a fraction and no plus, where json_format rounds and skips.
 - Characters outside of base64 are refused, where json_format skips them.
 - A time without a zone is UTC, where json_format refuses it.
 - One field under two keys with different values is refused, where json_format takes the last.

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
-from dragoman.wire import wellknown
+from dragoman.wire import any_json, wellknown, wellknown_scalars
 from dragoman.wire.protojson_out import is_map
 from dragoman.wire.wellknown import FieldError
 
@@ -33,6 +33,8 @@ WELL_KNOWN: Mapping[str, Decode] = {
     "google.protobuf.Struct": wellknown.decode_struct,
     "google.protobuf.Value": wellknown.decode_value,
     "google.protobuf.ListValue": wellknown.decode_list,
+    "google.protobuf.Duration": wellknown_scalars.decode_duration,
+    "google.protobuf.FieldMask": wellknown_scalars.decode_mask,
 }
 
 _INTEGER = re.compile(r"-?[0-9]+(?:\.0+)?")
@@ -81,8 +83,12 @@ class Decoders:
         if name in WELL_KNOWN:
             return WELL_KNOWN[name]
         if name not in self._made:
-            if name.startswith("google.protobuf.") and name != "google.protobuf.Empty":
-                raise TypeError(f"{name} has no JSON codec")
+            if name == any_json.NAME:
+                self._made[name] = any_json.decoder(self.of)
+                return self._made[name]
+            if name in wellknown_scalars.WRAPPERS:
+                self._made[name] = wellknown_scalars.wrapped(self.convert(descriptor.fields_by_name["value"]))
+                return self._made[name]
             # A type that holds itself finds this while its own function is being made.
             self._made[name] = self._later(name)
             made = self._message(descriptor)
@@ -119,6 +125,8 @@ class Decoders:
                 return wellknown.decode_bytes
             case FieldDescriptor.TYPE_DOUBLE:
                 return _double
+            case FieldDescriptor.TYPE_FLOAT:
+                return _float
             case FieldDescriptor.TYPE_ENUM:
                 return self._enum(cast(EnumDescriptor, field.enum_type))
         raise TypeError(f"{field.full_name} is of a kind that has no JSON codec")
@@ -383,6 +391,10 @@ def _double(data: object) -> float:
             if number - number == 0 and data.strip() == data:
                 return number
     raise FieldError('must be a number, or one of "NaN", "Infinity", "-Infinity"')
+
+
+def _float(data: object) -> float:
+    return wellknown_scalars.narrow(_double(data))
 
 
 def _enum(numbers: Mapping[str, int], known: frozenset[int], rule: str, data: object) -> int:

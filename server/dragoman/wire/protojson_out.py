@@ -1,12 +1,12 @@
 """Messages to JSON values: one Python function per message type, written from its descriptor.
 
 Walking descriptors for each message costs more than reading its fields, so the walk is done once and leaves
-straight code behind, as `dataclasses` does for its methods. The code for a status reads
+straight code behind, as `dataclasses` does for its methods. The code for a book reads
 
-    def encode_TaskStatus(m):
+    def encode_Book(m):
         out = {}
-        if v := m.state: out["state"] = names_TaskState.get(v, v)
-        if m.HasField("message"): out["message"] = encode_Message(m.message)
+        if v := m.genre: out["genre"] = names_Genre.get(v, v)
+        if m.HasField("author"): out["author"] = encode_Author(m.author)
         ...
         return out
 
@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
-from dragoman.wire import wellknown
+from dragoman.wire import any_json, wellknown, wellknown_scalars
 
 Encode = Callable[[Any], Any]
 
@@ -30,10 +30,12 @@ WELL_KNOWN: Mapping[str, Encode] = {
     "google.protobuf.Struct": wellknown.encode_struct,
     "google.protobuf.Value": wellknown.encode_value,
     "google.protobuf.ListValue": wellknown.encode_list,
+    "google.protobuf.Duration": wellknown_scalars.encode_duration,
+    "google.protobuf.FieldMask": wellknown_scalars.encode_mask,
     "google.protobuf.Empty": lambda _: {},
 }
 
-_WIDE = {
+WIDE = {
     FieldDescriptor.TYPE_INT64,
     FieldDescriptor.TYPE_UINT64,
     FieldDescriptor.TYPE_SINT64,
@@ -49,6 +51,7 @@ _PLAIN = {
     FieldDescriptor.TYPE_FIXED32,
     FieldDescriptor.TYPE_SFIXED32,
 }
+_FRACTIONS = {FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT}
 
 
 def _double(value: float) -> float | str:
@@ -72,6 +75,7 @@ class Encoders:
         self._space: dict[str, Any] = {
             "encode_bytes": wellknown.encode_bytes,
             "double": _double,
+            "short": wellknown_scalars.encode_float,
             "text": str,
         }
 
@@ -85,8 +89,11 @@ class Encoders:
         if name not in self._space:
             if descriptor.full_name in WELL_KNOWN:
                 self._space[name] = WELL_KNOWN[descriptor.full_name]
-            elif descriptor.full_name.startswith("google.protobuf."):
-                raise TypeError(f"{descriptor.full_name} has no JSON codec")
+            elif descriptor.full_name == any_json.NAME:
+                self._space[name] = any_json.encoder(self.of)
+            elif descriptor.full_name in wellknown_scalars.WRAPPERS:
+                value = self._value(descriptor.fields_by_name["value"], "m.value")
+                exec(f"def {name}(m): return {value}", self._space)
             else:
                 self._space[name] = None  # a type that holds itself finds its own name taken
                 self._write(name, descriptor)
@@ -125,7 +132,7 @@ class Encoders:
             read = self._value(field, "v")
         if always:
             return [f" v = {_read(field)}", f" {key} = {read}"]
-        if field.type == FieldDescriptor.TYPE_DOUBLE and not field.is_repeated:
+        if field.type in _FRACTIONS and not field.is_repeated:
             # -0.0 is not the default value.
             return [f" v = {_read(field)}", f" if v or text(v) == '-0.0': {key} = {read}"]
         return [f" if v := {_read(field)}: {key} = {read}"]
@@ -150,12 +157,14 @@ class Encoders:
     def _value(self, field: FieldDescriptor, variable: str) -> str:
         if field.type in _PLAIN:
             return variable
-        if field.type in _WIDE:
+        if field.type in WIDE:
             return f"text({variable})"
         if field.type == FieldDescriptor.TYPE_BYTES:
             return f"encode_bytes({variable})"
         if field.type == FieldDescriptor.TYPE_DOUBLE:
             return f"double({variable})"
+        if field.type == FieldDescriptor.TYPE_FLOAT:
+            return f"short({variable})"
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             return f"{self._message(cast(Descriptor, field.message_type))}({variable})"
         if field.type == FieldDescriptor.TYPE_ENUM:

@@ -1,7 +1,7 @@
 """From an HTTP method and a path to what serves it: a trie over path segments.
 
-At each segment a literal is tried before a wildcard, with backtracking, so `/tasks/{id}` wins over
-`/{tenant}/tasks` (A2A 1.0 §11.3: a tenant is an extra leading segment). Within one place the order of `add`
+At each segment a literal is tried before a wildcard, with backtracking, so `/shelves/{id}` wins over
+`/{tenant}/shelves`, where a tenant is an extra leading segment. Within one place the order of `add`
 is kept.
 """
 
@@ -71,7 +71,8 @@ class Routes(Generic[T]):
         self._root: _Node[T] = _Node()
 
     def add(self, http_method: str, template: Template, target: T) -> None:
-        """Adds one binding; several targets may share a template."""
+        """Adds one binding; several targets may share a template. The method `*` is any that nothing else takes
+        (`custom` in http.proto)."""
         node = self._root
         leaf: _Leaf[T] | None = None
         for segment in template.segments:
@@ -97,7 +98,7 @@ class Routes(Generic[T]):
         keys = raw if "%" not in path else [_decode(segment) for segment in raw]
         allow: set[str] = set()
         for verb, known in self._leaves(raw, keys):
-            entries = known.get(http_method)
+            entries = known.get(http_method) or known.get("*")
             if entries:
                 if verb:
                     raw[-1] = raw[-1][: -len(verb) - 1]

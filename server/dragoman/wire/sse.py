@@ -1,8 +1,7 @@
 """Server-sent events: framing and an incremental parser (WHATWG HTML §9.2, "Server-sent events").
 
 A frame is one event. Its payload is one line of JSON, because some readers take every `data:` line for an
-event of its own; and it is never empty, because they fail on an empty one (A2A 1.0 §11.7, and 0.3 clients in
-the wild).
+event of its own; and it is never empty, because they fail on an empty one.
 """
 
 from __future__ import annotations

@@ -1,27 +1,37 @@
-"""From the three places of an HTTP request to one message (google/api/http.proto, "HTTP Transcoding").
+"""From the three places of an HTTP request to one message, and from a message to the body of its answer
+(google/api/http.proto, "HTTP Transcoding").
 
 The order is path, body, query: what the path binds beats everything, and a query parameter only fills what
-neither path nor body gave. Query parameters that name no field are ignored, Google's system parameters and
-`A2A-Version` among them.
+neither path nor body gave. Query parameters that name no field are ignored, Google's system parameters
+(`alt`, `key`, `$.xgafv`) among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
+import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from dragoman.core.errors import InvalidParams
 from dragoman.wire import protojson
-from dragoman.wire.protojson_out import is_map
+from dragoman.wire.protojson_out import WIDE, is_map
 from dragoman.wire.wellknown import FieldError, decode_timestamp
+from dragoman.wire.wellknown_scalars import WRAPPERS, decode_duration, decode_mask
 
 M = TypeVar("M", bound=Message)
 
 WHOLE: Final = ""
 """The body shape that is the request itself."""
+
+_TEXTS: Final[Mapping[str, Callable[[Any, object], None]]] = {
+    "google.protobuf.Timestamp": decode_timestamp,
+    "google.protobuf.Duration": decode_duration,
+    "google.protobuf.FieldMask": decode_mask,
+}
+"""Messages that are one text in JSON, and so in a query."""
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
@@ -57,20 +67,24 @@ class Transcoder(Generic[M]):
         body: str = "",
         shapes: Sequence[str] = (),
     ) -> None:
-        """`body` is the rule's: "" for none, "*" for the request, or the name of a field.
+        """`body` is the rule's: "" for none, "*" for the request, or the name of a field. Without one, what a client
+        sends as body is not looked at.
 
         `shapes` are the bodies that real clients send, in order of preference: `WHOLE`, or the dotted path
         (proto names) of the field that the body is, `config` or `config.push_notification_config`. The shape
         that knows most of the body's keys is taken, the earlier one of two equals. The default is what the
-        rule says. Raises TypeError for a path that leads to no message.
+        rule says. With shapes, an object is also read where the rule has no body: clients post `{}`, or the whole
+        request, all the same. Raises TypeError for a body that is no field, a shape that is no message, and a type
+        without a JSON codec.
         """
         self._codec = protojson.compile(cls, dialect)
         self._dialect = dialect
         self._names: dict[str, dict[str, FieldDescriptor]] = {}
         self._places: dict[str, _Place] = {}
-        # Clients of methods without a body post `{}` or the whole request all the same: read what there is.
         self._required = body != ""
-        chosen = shapes or (WHOLE if body in ("", "*") else body,)
+        self._reads = self._required or bool(shapes)
+        self._value_body = "" if shapes or body in ("", "*") else self._name_of_value(body)
+        chosen = shapes or (WHOLE if body in ("", "*") or self._value_body else body,)
         self._shapes = tuple(self._shape(shape) for shape in chosen)
 
     def request(
@@ -86,7 +100,7 @@ class Transcoder(Generic[M]):
         allowed values.
         """
         message = self._codec.cls()
-        if body is not None and (self._required or isinstance(body, dict)):
+        if body is not None and self._reads and (self._required or isinstance(body, dict)):
             self._read_body(message, body)
         bound = set()
         filled = self._group(query)
@@ -105,7 +119,23 @@ class Transcoder(Generic[M]):
                 self._set(message, place, texts)
         return message
 
+    def check_variable(self, path: str) -> None:
+        """Raises TypeError unless a path can bind the field: there is one, it is a scalar and not repeated
+        (http.proto, "Path variables")."""
+        place = self._find(path)
+        if (
+            place is None
+            or place.leaf.is_repeated
+            or (place.leaf.message_type is not None and not _is_text(place.leaf))
+        ):
+            raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no scalar {path} that a path could bind")
+
     # ---- the body
+
+    def _name_of_value(self, body: str) -> str:
+        """The JSON name of a body that is no single message; "" for one that is."""
+        field = cast(Descriptor, self._codec.cls.DESCRIPTOR).fields_by_name.get(body)
+        return field.json_name if field is not None and (field.is_repeated or field.message_type is None) else ""
 
     def _shape(self, path: str) -> tuple[tuple[str, ...], str, Descriptor]:
         descriptor = cast(Descriptor, self._codec.cls.DESCRIPTOR)
@@ -117,6 +147,9 @@ class Transcoder(Generic[M]):
         return tuple(field.name for field in place.fields), place.name, place.leaf.message_type
 
     def _read_body(self, message: M, body: object) -> None:
+        if self._value_body:
+            self._codec.merge(message, {self._value_body: body})
+            return
         path, name, descriptor = self._shapes[0]
         if len(self._shapes) > 1 and isinstance(body, dict):
             path, name, descriptor = max(self._shapes, key=lambda shape: self._known(shape[2], body))
@@ -192,9 +225,7 @@ class Transcoder(Generic[M]):
             target = getattr(target, field.name)
         _check_member(target, leaf)
         if leaf.message_type is not None:
-            if leaf.message_type.full_name != "google.protobuf.Timestamp":
-                raise FieldError("is an object and cannot be given as text; name one of its fields")
-            decode_timestamp(getattr(target, leaf.name), texts[0])
+            self._set_message(getattr(target, leaf.name), leaf.message_type, texts[0])
             return
         values = [self._value(leaf, text) for text in texts]
         try:
@@ -206,6 +237,15 @@ class Transcoder(Generic[M]):
         except UnicodeError:
             raise FieldError("must be valid Unicode") from None
 
+    def _set_message(self, message: Any, descriptor: Descriptor, text: str) -> None:
+        if descriptor.full_name in WRAPPERS:
+            message.value = self._value(descriptor.fields_by_name["value"], text)
+        elif read := _TEXTS.get(descriptor.full_name):
+            message.SetInParent()
+            read(message, text)
+        else:
+            raise FieldError("is an object and cannot be given as text; name one of its fields")
+
     def _value(self, leaf: FieldDescriptor, text: str) -> object:
         if leaf.type == FieldDescriptor.TYPE_BOOL:
             truth = _TRUTH.get(text.lower())
@@ -215,6 +255,11 @@ class Transcoder(Generic[M]):
         return self._dialect.decoders.convert(leaf)(text)
 
 
+def _is_text(leaf: FieldDescriptor) -> bool:
+    name = cast(Descriptor, leaf.message_type).full_name
+    return name in _TEXTS or name in WRAPPERS
+
+
 def _check_member(target: Any, field: FieldDescriptor) -> None:
     oneof = field.containing_oneof
     if oneof is not None and len(oneof.fields) > 1:
@@ -222,3 +267,41 @@ def _check_member(target: Any, field: FieldDescriptor) -> None:
         if other is not None and other != field.name:
             names = {member.name: member.json_name for member in oneof.fields}
             raise FieldError(f"cannot stand beside {names[other]}; give only one of {', '.join(names.values())}")
+
+
+class Answers(Generic[M]):
+    """Writes the answers of one method for the bindings that share a `response_body`."""
+
+    def __init__(self, cls: type[M], dialect: protojson.JsonDialect, *, response_body: str = "") -> None:
+        """`response_body` is the rule's: "" for the answer itself, or the name of one of its fields. Raises TypeError
+        for a name that is no field, and for a type without a JSON codec."""
+        self._codec = protojson.compile(cls, dialect)
+        self._key, self._empty = "", cast(object, None)
+        if response_body:
+            field = cast(Descriptor, cls.DESCRIPTOR).fields_by_name.get(response_body)
+            if field is None:
+                raise TypeError(f"{cls.DESCRIPTOR.full_name} has no field {response_body} that a body could be")
+            self._key, self._empty = field.json_name, _empty(field)
+
+    def encode(self, message: M) -> bytes:
+        """The body as compact JSON in UTF-8. Raises ValueError for what JSON cannot say, as `Codec.encode` does."""
+        if not self._key:
+            return self._codec.encode(message)
+        return orjson.dumps(self._codec.to_dict(message).get(self._key, self._empty))
+
+
+def _empty(field: FieldDescriptor) -> object:
+    """What stands for a field that is not written because it has its default value."""
+    if is_map(field):
+        return {}
+    if field.is_repeated:
+        return []
+    if field.message_type is not None:
+        return None if field.message_type.full_name.startswith("google.protobuf.") else {}
+    if field.enum_type is not None:
+        return field.enum_type.values_by_number[field.default_value].name
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return ""
+    if field.type in WIDE:
+        return "0"
+    return field.default_value

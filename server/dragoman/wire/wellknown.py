@@ -100,7 +100,7 @@ def encode_timestamp(message: Any) -> str:
 
 
 def decode_timestamp(message: Any, data: object) -> None:
-    """Reads an RFC 3339 time; one without a zone is UTC, as 0.x clients mean it."""
+    """Reads an RFC 3339 time; one without a zone is UTC, as clients that leave it out mean it."""
     if type(data) is str and len(data) in (20, 24, 27) and data[4:20:3] in _PLAIN and data[-1] == "Z":
         try:
             passed = datetime.fromisoformat(data[:-1]) - _EPOCH
