@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import (
-    agents, audit, cases, doctor, flaky, keys, push, serve, signing, tasks, top, upkeep, worker, workers,
+    agents,
+    audit,
+    cases,
+    doctor,
+    flaky,
+    keys,
+    push,
+    serve,
+    signing,
+    tasks,
+    top,
+    upkeep,
+    worker,
+    workers,
 )  # fmt: skip
 from dragoman.release import version
 

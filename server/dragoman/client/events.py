@@ -10,10 +10,10 @@ from typing import Any
 from dragoman.client import files
 from dragoman.client.failure import ClientError
 from dragoman.core import states
-from dragoman.wire import protojson
+from dragoman.wire import a2a_json, protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-_VALUE: protojson.Codec[Any] = protojson.compile(pb.Part, protojson.V1)
+_VALUE: protojson.Codec[Any] = protojson.compile(pb.Part, a2a_json.V1)
 
 
 @dataclass(slots=True, kw_only=True)
