@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import pytest
 from tests.docs import errors_page
 from tests.docs.asking import DOCS, TENANT, Page, c, served, v01, v03, v1
-
-TESTED: Final = re.compile(r"`(tests/[\w/]+\.py)`")
 
 
 async def test_versions(tmp_path: Path) -> None:
@@ -388,11 +385,3 @@ def in_json(section: str) -> Any:
 def test_the_table_of_errors_is_the_server_s_own() -> None:
     text = errors_page.PAGE.read_text("utf-8")
     assert text == errors_page.page(text), "docs/protocol/errors.md is old: make errors-page"
-
-
-@pytest.mark.parametrize("page", sorted(path.name for path in (DOCS / "protocol").glob("*.md")))
-def test_the_tests_that_a_page_names_are_there(page: str) -> None:
-    text = (DOCS / "protocol" / page).read_text("utf-8")
-    named = TESTED.findall(text)
-    assert named, "a page says which tests hold it"
-    assert not [name for name in named if not (DOCS.parent / name).is_file()]

@@ -1,0 +1,70 @@
+"""docs/faq.md has every reason with which a server ends a task; pages name tests that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.docs import errors_page
+from tests.docs.asking import DOCS, served, v1
+
+from dragoman.runtime import notices
+from dragoman.runtime.notices import Notice
+from dragoman.wire.dialects import Dialect
+from dragoman.wire.errors import codes
+
+PAGE: Final = (DOCS / "faq.md").read_text("utf-8")
+CODES: Final = (DOCS / "protocol" / "errors.md").read_text("utf-8")
+TESTED: Final = re.compile(r"`((?:tests|server/dragoman/testing)/[\w/]+\.py)`")
+UPSTREAM: Final = re.compile(r'"(UPSTREAM_[A-Z]+)')
+
+
+def told() -> set[str]:
+    upstream = Path(notices.__file__).parents[1] / "agents" / "upstream"
+    found = {reason for file in upstream.glob("*.py") for reason in UPSTREAM.findall(file.read_text("utf-8"))}
+    return found | {one.reason for one in vars(notices).values() if isinstance(one, Notice)}
+
+
+@pytest.mark.parametrize("reason", sorted(told()))
+def test_each_reason_of_an_end_has_a_row(reason: str) -> None:
+    assert re.search(rf"^\| [^|]*\b{reason}\b", PAGE, re.M)
+
+
+def test_each_reason_of_an_error_is_somewhere() -> None:
+    reasons = {codes(errors_page.made(kind), Dialect.V1).reason for kind in errors_page.kinds()}
+    missing = {reason for reason in reasons if reason not in PAGE + CODES}
+    assert not missing
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")))
+def test_the_tests_that_a_page_names_are_there(page: str) -> None:
+    named = TESTED.findall((DOCS / page).read_text("utf-8"))
+    assert not [name for name in named if not (DOCS.parent / name).is_file()]
+    assert named or not page.startswith("protocol/"), "a page of the protocol says which tests hold it"
+
+
+async def test_words_that_are_quoted_are_said(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        done = await server.task()
+
+        async def said(path: str, message: object) -> str:
+            quoted = str((await server.ask("POST", path, message)).json["error"]["message"])
+            return quoted.lower()
+
+        for sentence, path, sent in (
+            ("the task has ended and takes no more messages", "/message:send", {"message": v1("x", taskId=done["id"])}),
+            ("this agent does not stream", "/still/message:stream", {"message": v1("x")}),
+            ("given twice", "/message:send", b'{"message": {"messageId": "a", "messageId": "b"}}'),
+        ):
+            assert sentence in PAGE
+            assert sentence in await said(path, sent)
+        for reason, asked in (
+            ("TASK_NOT_FOUND", server.ask("GET", "/tasks/none")),
+            ("AGENT_NOT_FOUND", server.ask("GET", "/nobody/tasks")),
+            ("VERSION_NOT_SUPPORTED", server.ask("GET", "/tasks", **{"A2A-Version": "9"})),
+            ("EXTENSION_SUPPORT_REQUIRED", server.ask("POST", "/strict/message:send", {"message": v1("x")})),
+        ):
+            assert reason in PAGE
+            assert (await asked).reason == reason
