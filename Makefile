@@ -97,8 +97,9 @@ test: $(ENV) ## our tests, but for the long ones and the browser's (ARGS="-k nam
 access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's own tables
 	@python -m tests.access.write
 
-errors-page: $(ENV) ## write the table of docs/protocol/errors.md anew, from the server's own
+protocol-pages: $(ENV) ## write what is generated of docs/protocol anew: errors, and the shapes of every version
 	@python -m tests.docs.errors_page
+	@python -m tests.docs.shapes_page
 
 long: $(ENV) ## the long ones
 	@python -m pytest -n 3 --durations=12 $(LONG) $(LONGEST:%=--ignore=%) $(ARGS)

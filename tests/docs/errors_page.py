@@ -1,4 +1,4 @@
-"""`make errors-page`: writes the table of docs/protocol/errors.md anew, from `dragoman.wire.errors`."""
+"""`make protocol-pages`: writes the table of docs/protocol/errors.md anew, from `dragoman.wire.errors`."""
 
 from __future__ import annotations
 

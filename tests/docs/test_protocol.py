@@ -302,7 +302,7 @@ async def test_webhooks(tmp_path: Path) -> None:
         page.says("Secrets are never shown again.")
         made = await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": hook, "token": "t0k"})
         assert (made["result"]["id"], made["result"]["url"], "token" in made["result"]) == (waits, hook, False)
-        page.says("| get | by id, which is required | by id, or the oldest |")
+        page.says("| get | by id, which is required | by `pushNotificationConfigId`, or the oldest |")
         assert await server.code("GetTaskPushNotificationConfig", {"taskId": waits}) == -32602
         found = await server.call("tasks/pushNotificationConfig/get", {"id": waits})
         assert found["result"]["pushNotificationConfig"]["url"] == hook
@@ -384,4 +384,4 @@ def in_json(section: str) -> Any:
 
 def test_the_table_of_errors_is_the_server_s_own() -> None:
     text = errors_page.PAGE.read_text("utf-8")
-    assert text == errors_page.page(text), "docs/protocol/errors.md is old: make errors-page"
+    assert text == errors_page.page(text), "docs/protocol/errors.md is old: make protocol-pages"
