@@ -52,6 +52,7 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 # leaves them to `make long`, to stay well under three minutes.
 LONG = \
 	tests/bus/test_nats.py \
+	tests/cli/test_completion.py \
 	tests/cli/test_documented_certificates.py \
 	tests/cli/test_encrypted.py \
 	tests/cli/test_keys.py \

@@ -31,6 +31,14 @@ def _clean_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             del sys.modules[name]
 
 
+def test_a_slip_in_the_name_of_a_file_is_met_with_the_one_that_was_meant() -> None:
+    write("agents.py", ECHO)
+    with pytest.raises(LoadError, match=r"^agent\.py: there is no such file; did you mean agents\.py\? \(APP is"):
+        load_agents("agent.py")
+    with pytest.raises(LoadError, match=r"^other/agents\.py: there is no such file \(APP is"):
+        load_agents("other/agents.py")
+
+
 def write(name: str, text: str) -> str:
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)

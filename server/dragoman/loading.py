@@ -6,6 +6,7 @@ traceback of ours.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import linecache
@@ -70,7 +71,7 @@ def source_directory(app: str) -> Path | None:
 def _from_file(app: str) -> ModuleType:
     path = Path(app).absolute()
     if not path.is_file():
-        raise LoadError(f"{app}: there is no such file (APP is a .py file or the name of a module)")
+        raise LoadError(f"{app}: there is no such file{_like(path)} (APP is a .py file or the name of a module)")
     _search_first(path.parent)
     name = path.stem
     if name in sys.modules or not name.isidentifier():
@@ -86,6 +87,13 @@ def _from_file(app: str) -> ModuleType:
         del sys.modules[name]
         raise LoadError(_whats_wrong(app, error)) from error
     return module
+
+
+def _like(path: Path) -> str:
+    """A file beside it whose name is almost the same."""
+    there = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, sorted(there), 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _from_name(app: str) -> ModuleType:

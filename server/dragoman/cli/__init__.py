@@ -42,6 +42,7 @@ Stand in front of other A2A agents:  `agents add`,  `agents list`,  `agents remo
 Hold new code against what a task did:  `record`,  `replay`
 
 Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
+
 Change the keys with which it signs:  `signing list`,  `signing rotate`,  `signing withdraw`
 
 Ask who did what:  `audit export`,  `audit verify`
@@ -49,6 +50,8 @@ Ask who did what:  `audit export`,  `audit verify`
 Try a client on a bad network:  `flaky`
 
 Look after its webhooks:  `push list`,  `push redeliver`, and its workers:  `workers list`,  `workers forget`
+
+Have the shell complete commands, options, agents and tasks:  `dragoman --install-completion`
 """
 
 _EXITS = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.tasks import LOCAL, Ca, Grpc, Json, Token
+from dragoman.cli import completing
+from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, Token
 
 _agents = typer.Typer(
     name="agents",
@@ -61,6 +62,7 @@ def add(
     json: Json = False,
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Have a server stand in front of an A2A agent: its card, its tasks and its callers are the server's then.
@@ -81,9 +83,13 @@ def add(
 
 
 def remove(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False)],
+    agent: Annotated[
+        str,
+        typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False, autocompletion=completing.agents),
+    ],
     grpc: Grpc = LOCAL,
     ca: Ca = None,
+    cert: Cert = None,
     token: Token = "",
 ) -> None:
     """Have a server stand in front of an agent no longer. What waits for it ends as FAILED; what it works on may end.

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import completing
 from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, TaskId, Token
 from dragoman.cli.upkeep import Agent, Principal, Scope
 
@@ -28,7 +29,10 @@ def register(cli: typer.Typer) -> None:
 
 
 def list_configs(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The id of a task.", show_default=False)] = "",
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=completing.tasks),
+    ] = "",
     agent: Agent = "",
     principal: Principal = "",
     scope: Scope = "",

@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import completing
+
 Grpc = Annotated[
     str,
     typer.Option(
@@ -75,14 +77,23 @@ Token = Annotated[
     ),
 ]
 AgentName = Annotated[
-    str, typer.Option("--agent", metavar="NAME", help="The agent's id; without it, the server's root agent.")
+    str,
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="The agent's id; without it, the server's root agent.",
+        autocompletion=completing.agents,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", metavar=" ", help="ProtoJSON on stdout, one object a line.")]
 Save = Annotated[
     Path | None,
     typer.Option("--save", metavar="DIR", file_okay=False, help="Write files that come back into this folder."),
 ]
-TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The id of a task.", show_default=False)]
+TaskId = Annotated[
+    str,
+    typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=completing.tasks),
+]
 
 LOCAL = "127.0.0.1:50051"
 LOCAL_URL = "http://127.0.0.1:8080"

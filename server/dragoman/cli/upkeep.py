@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import completing
 from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, State, TaskId, Token
 
 StoreUrl = Annotated[
@@ -20,7 +21,9 @@ StoreUrl = Annotated[
         help="This store, without a server: sqlite:///PATH (no server may hold it), postgresql://...",
     ),
 ]
-Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Only of this agent.")]
+Agent = Annotated[
+    str, typer.Option("--agent", metavar="NAME", help="Only of this agent.", autocompletion=completing.agents)
+]
 Principal = Annotated[str, typer.Option("--principal", metavar="NAME", help="Only of this principal.")]
 Scope = Annotated[str, typer.Option("--scope", metavar="NAME", help="Only in this scope.")]
 

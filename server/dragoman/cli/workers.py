@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import completing
 from dragoman.cli.tasks import LOCAL, Ca, Cert, Grpc, Json, Token
 
 _workers = typer.Typer(
@@ -40,7 +41,10 @@ def list_workers(json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, cert: Ce
 
 
 def forget(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False)],
+    agent: Annotated[
+        str,
+        typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False, autocompletion=completing.agents),
+    ],
     grpc: Grpc = LOCAL,
     ca: Ca = None,
     cert: Cert = None,

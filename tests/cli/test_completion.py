@@ -1,0 +1,76 @@
+"""What TAB gives, as the shells ask for it; and in a real one, where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.cli.server import Server, clean_environment
+
+BINARY = Path(sys.executable).with_name("dragoman")
+
+
+def asked(shell: str, line: str, **environment: str) -> str:
+    """What the command answers to a shell's script, for the word at the end of a line."""
+    words = line.split(" ")
+    said = {"_DRAGOMAN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
+    if shell == "bash":
+        said |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+    if shell == "fish":
+        said |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = subprocess.run(
+        [BINARY], env=clean_environment() | said | environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_commands_and_options_are_completed(shell: str) -> None:
+    commands = asked(shell, "dragoman wor")
+    assert "worker" in commands
+    assert "workers" in commands
+    assert "doctor" not in commands
+
+
+def test_agents_and_tasks_of_the_server_are_completed(served: Server, dragoman: Run) -> None:
+    there = {"DRAGOMAN_GRPC": served.grpc}
+    assert "--upstream-silence" in asked("bash", "dragoman serve --upstream-s")
+    assert "report" in asked("fish", "dragoman send --agent rep", **there)
+    assert "report" in asked("bash", f"dragoman get --grpc {served.grpc} --agent rep")
+    task = dragoman("send", "x", "--agent", "said", "--no-wait", "--grpc", served.grpc).out.strip()
+    assert task in asked("zsh", f"dragoman watch --agent said {task[:30]}", **there)
+    assert task not in asked("bash", "dragoman get --agent report ", **there)
+
+
+def test_without_a_server_there_is_nothing_to_complete_and_nothing_is_said() -> None:
+    assert "01" not in asked("bash", "dragoman get 01", DRAGOMAN_GRPC="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_takes_its_script(shell: str, tmp_path: Path) -> None:
+    environment = clean_environment() | {"_DRAGOMAN_COMPLETE": f"source_{shell}"}
+    script = subprocess.run([BINARY], env=environment, capture_output=True, text=True, check=True).stdout
+    assert f"complete_{shell}" in script
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    (tmp_path / "script").write_text(script)
+    subprocess.run([shell, "-n", tmp_path / "script"], check=True)
+
+
+def test_a_bash_completes_with_it(tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash here")
+    environment = clean_environment() | {"PATH": f"{BINARY.parent}:{os.environ['PATH']}"}
+    script = (
+        "source <(_DRAGOMAN_COMPLETE=source_bash dragoman); COMP_WORDS=(dragoman sig); COMP_CWORD=1; "
+        '$(complete -p dragoman | sed "s/.*-F \\([^ ]*\\).*/\\1/") dragoman; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run([bash, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["signing"]
