@@ -88,6 +88,7 @@ LONGEST = \
 	tests/overload \
 	tests/stores/test_postgres_machine.py \
 	tests/stores/test_postgres_pooler.py \
+	tests/supply/test_installed.py \
 	tests/test_make_cluster.py \
 	tests/workers/test_lost.py \
 	tests/workers/test_storm.py
@@ -184,6 +185,17 @@ types: $(ENV) ## mypy, strict
 layers: $(ENV) ## does every floor use only the floors below it?
 	@python -m pytest -q tests/test_layers.py
 
+# ---------------------------------------------------------------- release
+
+scorecard: $(ENV) ## docs/scorecard.md anew, from what was run: clients, chaos, benchmarks, limits
+	@python -m tools.scorecard
+
+release: $(ENV) ## prepare a release (VERSION=0.2.0): docs/releasing.md
+	@python -m tools.release $(VERSION)
+	@$(MAKE) --no-print-directory baseline scorecard wheel-check sbom
+	@python -m pytest -q tests/supply/test_installed.py
+	@python -m tools.release --last-words
+
 # ---------------------------------------------------------------- supply chain
 
 SUPPLY := .tools/supply/bin
@@ -236,5 +248,5 @@ openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (S
 		"put one (grpc-gateway 2.20) at $@, gen/openapi stays as committed" >&2; exit 1; }
 
 clean: ## remove everything that make made
-	rm -rf .venv .tools .foreign .bench .fuzz console/node_modules third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .tools .foreign .bench .chaos .fuzz console/node_modules third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

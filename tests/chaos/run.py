@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import random
 import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +57,7 @@ SILENCE: Final = 4.0
 TAIL: Final = 20.0
 """Seconds, of those a run may take, for everything to come to its end."""
 MOST_SHOWN: Final = 30
+REPORTS: Final = Path(__file__).parents[2] / ".chaos"
 FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
 """Read by gRPC when it is imported. Its handlers at a fork break the child, now and then, before it is PostgreSQL."""
 PATIENCE: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
@@ -231,6 +235,22 @@ async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tup
     return counts(recorder.entries, kept), problems
 
 
+def report(numbers: str, problems: int, seconds: int, seed: int, *, several: bool) -> None:
+    """Leaves what came of a run for `make scorecard`, in the place of the last one of its kind."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    said = {
+        "several": several,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": commit.stdout.strip(),
+        "seconds": seconds,
+        "seed": seed,
+        "counts": numbers,
+        "problems": problems,
+    }
+    REPORTS.mkdir(exist_ok=True)
+    (REPORTS / f"{'several' if several else 'one'}.json").write_text(json.dumps(said, indent=1) + "\n", "utf-8")
+
+
 def main() -> int:
     """Plays one run."""
     several = "--replicas" in sys.argv[1:]
@@ -253,6 +273,7 @@ def main() -> int:
         say(f"what happened is in {folder}")
     else:
         shutil.rmtree(folder)
+    report(numbers, len(problems), seconds, seed, several=several)
     verdict = f"{len(problems)} PROBLEMS" if problems else "ok"
     say(f"{numbers} in {time.monotonic() - began:.1f}s: {verdict}")
     return 1 if problems else 0

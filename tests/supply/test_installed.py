@@ -1,0 +1,179 @@
+"""What whoever installs us gets: the wheel in an environment with nothing else, and the sdist, from a folder without
+git."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+from tests.cli.server import Lines, clean_environment
+
+ROOT = Path(__file__).parents[2]
+UV = ROOT / ".tools/uv/bin/uv"
+VERSION = "dragoman " + next(
+    line.split('"')[1] for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version = ")
+)
+
+pytestmark = pytest.mark.timeout(600)
+
+AGENTS = """
+from collections.abc import AsyncIterator
+
+from dragoman import Turn, agent
+
+
+@agent(description="Says it back")
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+@agent
+async def counter(turn: Turn) -> AsyncIterator[int]:
+    yield 1
+"""
+
+
+def run(*words: object, cwd: Path, **environment: str) -> str:
+    """What a command prints that ends well."""
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env=clean_environment() | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(folder: Path, *targets: str) -> list[Path]:
+    """Builds what there is in a folder."""
+    for target in targets:
+        run(sys.executable, "-m", "hatchling", "build", "-t", target, cwd=folder)
+    return sorted((folder / "dist").iterdir())
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the project, as in a tarball of it."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists() or not UV.exists():
+        pytest.skip("made from a clone, by make")
+    copy = tmp_path_factory.mktemp("project") / "dragoman"
+    for name in run("git", "ls-files", cwd=ROOT).splitlines():
+        if (ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def built(tree: Path) -> list[Path]:
+    return build(tree, "sdist", "wheel")
+
+
+@pytest.fixture(scope="module")
+def environment(tree: Path, built: list[Path]) -> Path:
+    """An environment that has the wheel, what it needs, and no more."""
+    run("sh", "tools/tool_env.sh", sys.executable, UV, "installed", "--no-dev", cwd=tree)
+    made = tree / ".tools/installed"
+    (wheel,) = (one for one in built if one.suffix == ".whl")
+    run(UV, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", made, wheel, cwd=tree)
+    return made
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_sdist_has_what_the_wheel_is_built_from(built: list[Path], tmp_path: Path) -> None:
+    sdist, wheel = sorted(built, key=lambda one: one.suffix == ".whl")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    assert contents(build(folder, "wheel")[-1]) == contents(wheel)
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/guarantees.md", "uv.lock"):
+        assert (folder / name).is_file(), name
+    assert (folder / "console/src/main.tsx").is_file()
+    assert not [name for name in ("tests", ".venv", ".tools", "node_modules") if (folder / name).exists()]
+
+
+def test_the_wheel_has_types_protos_and_the_console(built: list[Path]) -> None:
+    names = set(contents(built[-1] if built[-1].suffix == ".whl" else built[0]))
+    for name in (
+        "dragoman/py.typed",
+        "dragoman_pb/py.typed",
+        "dragoman/console/console.js",
+        "dragoman_pb/dragoman.binpb",
+        "dragoman_pb/proto/lf/a2a/v1/a2a.proto",
+        "dragoman/stores/postgres/migrations/0001_tasks.sql",
+    ):
+        assert name in names
+    assert not [name for name in names if name.startswith(("tests", "bench", "tools"))]
+
+
+def test_the_installed_wheel_serves_agents_of_an_empty_folder(environment: Path, tmp_path: Path) -> None:
+    program, python = environment / "bin/dragoman", environment / "bin/python"
+    assert run(program, "--version", cwd=tmp_path).strip() == VERSION
+    assert run(python, "-m", "dragoman", "--version", cwd=tmp_path).strip() == VERSION
+    (tmp_path / "agents.py").write_text(AGENTS)
+    words = (program, "serve", "agents.py", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    server = subprocess.Popen(
+        words, cwd=tmp_path, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert server.stdout is not None
+        told = Lines(server.stdout)
+        http = told.until("  HTTP").split()[1]
+        grpc = told.until("  gRPC").split()[1]
+        told.until("Ctrl-C")
+        assert run(program, "send", "hello", "--grpc", grpc, cwd=tmp_path) == "hello\n"
+        assert run(program, "send", "--agent", "counter", "x", "--grpc", grpc, cwd=tmp_path).strip() == "1"
+        for page in ("/console", "/docs", "/openapi.json", "/.well-known/agent-card.json"):
+            with urllib.request.urlopen(http + page) as answer:
+                assert answer.status == 200, page
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def test_types_reach_whoever_writes_agents(environment: Path, tmp_path: Path) -> None:
+    asks = (
+        AGENTS
+        + """
+
+reveal_type(echo)
+reveal_type(counter)
+
+
+async def tried(turn: Turn) -> None:
+    reveal_type(await echo(turn))
+    reveal_type(turn.text)
+    await echo("no turn")
+    turn.statu("x")
+"""
+    )
+    (tmp_path / "agents.py").write_text(asks)
+    words = (sys.executable, "-m", "mypy", "--strict", "--no-color-output", "--cache-dir", tmp_path / "cache")
+    said = subprocess.run(
+        [*map(str, words), "--python-executable", str(environment / "bin/python"), "agents.py"],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    assert 'Revealed type is "dragoman.agents.declare.DeclaredAgent[[turn: dragoman.agents.turn.Turn], ' in said
+    assert "Coroutine[Any, Any, " in said
+    assert "AsyncIterator[" in said
+    assert said.count('Revealed type is "') == 4
+    assert 'Argument 1 to "__call__" of "DeclaredAgent" has incompatible type "str"; expected "Turn"' in said
+    assert '"Turn" has no attribute "statu"; maybe "status"' in said
+    assert "Found 2 errors in 1 file" in said
