@@ -156,11 +156,12 @@ def test_watching_a_finished_task_shows_it(dragoman: Run) -> None:
     assert dragoman("watch", failed).code == 1
 
 
-@pytest.mark.parametrize("command", ["get", "watch", "cancel"])
+@pytest.mark.parametrize("command", ["get", "watch", "cancel", "explain"])
 def test_a_task_that_is_not_there_is_exit_code_3(dragoman: Run, command: str) -> None:
     said = dragoman(command, NOT_THERE)
     assert (said.code, said.out) == (3, "")
     assert "(TASK_NOT_FOUND)" in said.err
+    assert ("a task is found with its agent: --agent NAME" in said.err) == (command != "explain")
 
 
 def test_a_refusal_names_the_field(dragoman: Run, served: Server) -> None:

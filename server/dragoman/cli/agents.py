@@ -67,8 +67,9 @@ def add(
 ) -> None:
     """Have a server stand in front of an A2A agent: its card, its tasks and its callers are the server's then.
 
-    It is kept in the store, and other servers of that follow within some seconds. What is said with --token-file and
-    --header is kept there, too, sealed where the server has --secrets-keys; --token is for the server itself.
+    It is kept in the store, and other servers of that follow at once, or within 5 s without a bus. What is said with
+    --token-file and --header is kept there, too, sealed where the server has --secrets-keys; --token is for the
+    server itself.
 
     **Examples**
 

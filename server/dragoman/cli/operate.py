@@ -44,7 +44,7 @@ class Where:
 
 def run(grpc: str, command: Coroutine[Any, Any, int]) -> NoReturn:
     """Runs a command to its exit code."""
-    talk.run(grpc, _told(command))
+    talk.run(grpc, _told(command), by_agent=False)
 
 
 async def _told(command: Coroutine[Any, Any, int]) -> int:

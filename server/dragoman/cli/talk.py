@@ -33,12 +33,12 @@ INTERRUPTED: Final = 130
 _UNSUCCESSFUL: Final = states.TERMINAL - {states.COMPLETED}
 
 
-def run(grpc: str, command: Coroutine[Any, Any, int]) -> NoReturn:
-    """Runs a command that talks to the server at `grpc` to its exit code."""
+def run(grpc: str, command: Coroutine[Any, Any, int], *, by_agent: bool = True) -> NoReturn:
+    """Runs a command that talks to the server at `grpc` to its exit code. `by_agent`: it asks one agent for a task."""
     try:
         code = asyncio.run(command)
     except ClientError as error:
-        _explain(grpc, error)
+        _explain(grpc, error, by_agent=by_agent)
         code = UNREACHABLE
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -279,7 +279,7 @@ def _command(verb: str, task_id: str, client: Client) -> str:
     return " ".join(words)
 
 
-def _explain(grpc: str, error: ClientError) -> None:
+def _explain(grpc: str, error: ClientError, *, by_agent: bool) -> None:
     if error.unreachable:
         if advice := trust.advice(error.message):
             _note(f"error: {grpc}: {advice}")
@@ -290,6 +290,8 @@ def _explain(grpc: str, error: ClientError) -> None:
     _note(f"error: {error.message} ({error.reason or error.code})")
     if "UNAUTHENTICATED" in (error.reason, error.code):
         _note("say who you are with --token TOKEN (DRAGOMAN_TOKEN): an API key, or another token that the server takes")
+    if by_agent and error.reason == "TASK_NOT_FOUND":
+        _note("a task is found with its agent: --agent NAME, where that is not the root agent (dragoman agents list)")
     for violation in error.violations:
         if violation.description not in error.message:
             _note(f"  {violation.field}: {violation.description}")

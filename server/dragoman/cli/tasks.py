@@ -295,7 +295,11 @@ def cancel(
 
     Succeeds when the server took the request; the state that is printed says whether the task has stopped yet.
 
-    **Example**: `dragoman cancel 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    **Examples**
+
+    `dragoman cancel 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+
+    `dragoman cancel 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --agent csv-profile`  of another agent than the root one
     """
     from dragoman.cli import talk
 
@@ -305,11 +309,13 @@ def cancel(
 def explain(
     task: TaskId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, cert: Cert = None, token: Token = ""
 ) -> None:
-    """Say where a task stands: who holds it, what waits for it, and what happens next and when.
+    """Say where a task stands: who holds it, since when, what happens next and by when, and what helps.
+
+    For operators, and for tasks of every agent: the id is enough. The console says the same under Execution.
 
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
     from dragoman.cli import explain as explaining
     from dragoman.cli import talk
 
-    talk.run(grpc, explaining.explain(grpc, task, token=token, json=json))
+    talk.run(grpc, explaining.explain(grpc, task, token=token, json=json), by_agent=False)
