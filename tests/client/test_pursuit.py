@@ -30,6 +30,7 @@ from dragoman.client import (
     Unreachable,
 )
 from dragoman.client.telling import Teller
+from dragoman.wire.complaints import Complaint
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DONE = status("COMPLETED")
@@ -74,7 +75,7 @@ async def test_without_cursors_a_subscription_that_begins_with_the_task_adds_wha
     there = Script(
         SendStreamingMessage=[[task("SUBMITTED"), chunk("a", append=False), BROKEN]],
         SubscribeToTask=[[task("WORKING", "a", "b"), chunk("c"), BROKEN], [task("WORKING", "abc"), chunk("d"), DONE]],
-        GetTask=[[task("COMPLETED", "abcd")]],
+        GetTask=[[task("WORKING", "a")], [task("WORKING", "abc")], [task("COMPLETED", "abcd")]],
     )
     heard = await run(there)
     assert texts(heard) == "abcd"
@@ -86,10 +87,10 @@ async def test_where_the_task_does_not_come_first_each_event_has_it_looked_at() 
     there = Script(
         SendStreamingMessage=[[task("SUBMITTED"), chunk("a", append=False), BROKEN]],
         SubscribeToTask=[[chunk("c"), chunk("d"), DONE]],
-        GetTask=[[task("WORKING", "abc")], [task("WORKING", "abcd")], [task("COMPLETED", "abcd")]],
+        GetTask=[[task("WORKING", "a")], [task("WORKING", "abc")], [task("WORKING", "abcd")], [task("COMPLETED")]],
     )
     assert texts(await run(there)) == "abcd"
-    assert len(there.calls("GetTask")) == 3
+    assert len(there.calls("GetTask")) == 4
 
 
 async def test_without_streams_the_task_is_asked_after_ever_more_seldom_until_there_is_news() -> None:
@@ -149,7 +150,8 @@ async def test_a_server_that_stays_away_is_given_up_after_our_patience_and_not_b
     again, more = Clock(), [[BROKEN]] * 14
     there = Script(
         SendStreamingMessage=[[task("WORKING"), BROKEN]],
-        SubscribeToTask=[*more, [task("WORKING", "a"), BROKEN], *more, [task("COMPLETED", "ab")]],
+        SubscribeToTask=[[BROKEN]],
+        GetTask=[*more, [task("WORKING", "a")], *more, [task("COMPLETED", "ab")]],
     )
     assert texts(await run(there, clock=again)) == "ab"  # patience begins anew with each sign of life
     assert again.now > 60
@@ -160,7 +162,7 @@ async def test_where_nobody_listens_the_next_interface_is_tried_at_once() -> Non
     second = Script(SendStreamingMessage=[[task("WORKING", "a"), DONE]])
     assert texts(await run(Script(SendStreamingMessage=[[NOBODY]]), second, clock=clock)) == "a"
     assert clock.now == 0
-    unknown = ClientError.told(UNSUPPORTED.complaint.__class__("-32601", "no such method", "METHOD_NOT_FOUND"))
+    unknown = ClientError.told(Complaint("-32601", "no such method", "METHOD_NOT_FOUND"))
     old = Script(SendStreamingMessage=[[unknown]], SendMessage=[[unknown]])
     second = Script(SendStreamingMessage=[[task("WORKING", "a"), DONE]])
     assert texts(await run(old, second)) == "a"
@@ -177,7 +179,7 @@ async def test_elsewhere_it_is_looked_for_and_not_sent_twice() -> None:
     there = Script(
         SendStreamingMessage=[[BROKEN]],
         ListTasks=[[pb.ListTasksResponse(tasks=[task("WORKING", heard="m-0"), task("WORKING", heard="m-1")])]],
-        SubscribeToTask=[[task("COMPLETED", "a")]],
+        GetTask=[[task("COMPLETED", "a")]],
     )
     assert texts(await run(there)) == "a"
     assert len(there.calls("SendStreamingMessage")) == 1
@@ -243,6 +245,40 @@ async def test_credentials_may_come_from_elsewhere_while_the_stream_is_open() ->
     assert states(heard)[-1] == "COMPLETED"
     closed = Script(SendStreamingMessage=[[task("SUBMITTED"), status("AUTH_REQUIRED", "sign in")]])
     assert isinstance((await run(closed))[-1], Question)
+
+
+async def test_a_stream_that_forgets_to_say_that_its_task_was_canceled_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragoman.client.pursuit.QUIET", 0.01)
+    there = Script(
+        SendStreamingMessage=[[task("WORKING"), chunk("a", append=False), HOLD]],
+        GetTask=[[task("WORKING", "a")], [task("CANCELED", "ab")]],
+    )
+    heard = await run(there)
+    assert (texts(heard), states(heard)[-1]) == ("ab", "CANCELED")
+
+
+async def test_a_stream_of_0_3_that_broke_is_gone_on_with_by_looks_alone() -> None:
+    there = Script(
+        SendStreamingMessage=[[task("SUBMITTED"), chunk("a", append=False), BROKEN]],
+        SubscribeToTask=[[chunk("b")]],
+        GetTask=[[task("WORKING", "ab")], [task("COMPLETED", "abc")]],
+    )
+    assert texts(await run(there, dialect="0.3")) == "abc"
+    assert not there.calls("SubscribeToTask")
+
+
+@pytest.mark.parametrize("reason", ["INVALID_PARAMS", "UNSUPPORTED_OPERATION", "TASK_NOT_CANCELABLE"])
+async def test_a_subscription_that_is_refused_is_done_without(reason: str) -> None:
+    refused = ClientError.told(Complaint("FAILED_PRECONDITION", "is in terminal state", reason))
+    there = Script(
+        SendStreamingMessage=[[task("WORKING"), BROKEN]],
+        SubscribeToTask=[[refused]],
+        GetTask=[[task("WORKING", "a")], [task("COMPLETED", "ab")]],
+    )
+    assert texts(await run(there)) == "ab"
+    assert len(there.calls("SubscribeToTask")) == 1
 
 
 async def test_an_artifact_that_begins_anew_says_so() -> None:

@@ -39,6 +39,8 @@ class Line:
         """It has streams, as far as is known."""
         self.is_idempotent = IDEMPOTENCY.uri in uris
         """A repeated send with the same key runs nothing."""
+        self.resumes = RESUME.uri in uris
+        """Its events have cursors."""
         required = [extension.uri for extension in card.extensions if extension.required]
         self._means = replace(means, extensions=",".join(dict.fromkeys([RESUME.uri, *required])))
         self._interfaces = list(interfaces)

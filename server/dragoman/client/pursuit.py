@@ -20,13 +20,16 @@ from typing import Final, cast
 
 from dragoman.client import patience as pauses
 from dragoman.client.events import Event
-from dragoman.client.failure import Busy, ClientError, Invalid, NotFound, Silent, Unreachable
+from dragoman.client.failure import Busy, ClientError, Conflict, Invalid, NotFound, NotSupported, Silent, Unreachable
 from dragoman.client.line import Line
 from dragoman.client.patience import Patience
 from dragoman.client.roads import Stream
 from dragoman.client.telling import Teller
 from dragoman.core import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+QUIET: Final = 15.0
+"""Seconds without an event after which a task is looked at, although its stream is open."""
 
 LAST_WORDS: Final = 1.0
 """Seconds for which a stream may stay open once its task has ended."""
@@ -63,7 +66,9 @@ class Pursuit:
         self._arrived = False
         """The message is known to be there."""
         self._streams = line.streams
-        self._subscribes = True
+        # A stream of 0.3 says nothing of what was missed, and one of its servers adds each chunk to the task once more
+        # for whoever subscribes: there, a look now and then tells more, and does no harm.
+        self._subscribes = line.resumes or line.interface.dialect == "1.0"
         self._was_task = False
         """What was heard last was the whole task."""
         self._broke = False
@@ -159,7 +164,8 @@ class Pursuit:
             else:
                 yield pb.StreamResponse(task=answer.task)
             return
-        async with aclosing(road.stream("SendStreamingMessage", request, key=self._key, parent=self._parent)) as events:
+        stream = road.stream("SendStreamingMessage", request, key=self._key, parent=self._parent)
+        async with aclosing(self._attended(stream, whole=True)) as events:
             async for event in events:
                 self._arrived = True
                 yield event
@@ -167,18 +173,44 @@ class Pursuit:
     async def _on(self) -> Stream:
         """One try to hear more of a task that is known."""
         id, cursor = self.teller.task.id, self.teller.cursor
+        if not cursor:
+            yield await self._look()
+            if self.teller.is_over or self.teller.asks:
+                return
         if self._streams and (self._subscribes or cursor):
             asked = pb.SubscribeToTaskRequest(tenant=self.line.interface.tenant, id=id)
             stream = self.line.road.stream("SubscribeToTask", asked, after=cursor, parent=self._parent)
-            async with aclosing(stream) as events:
-                whole = bool(cursor)
+            async with aclosing(self._attended(stream, whole=bool(cursor))) as events:
                 async for event in events:
-                    whole = whole or event.HasField("task")
-                    # Where the Task does not come first, what was missed is only to be seen by looking at it.
-                    yield event if whole else await self._look()
-            if cursor or self.teller.is_over:
-                return
-        yield await self._look()
+                    yield event
+
+    async def _attended(self, stream: Stream, *, whole: bool) -> Stream:
+        """The events of a stream, with looks at the task where it says too little: servers without cursors stream what
+        is added and not what was missed, and some forget to say that a task was canceled.
+
+        `whole`: it says everything from the beginning; otherwise that is so once it has shown the task, and events
+        before that say only that there is something new.
+        """
+        step: asyncio.Task[pb.StreamResponse | None] | None = None
+        try:
+            while True:
+                step = step or asyncio.create_task(_next(stream))
+                may_look = bool(self.teller.task.id) and self._arrived and not self.teller.cursor
+                await asyncio.wait([step], timeout=QUIET if may_look else None)
+                if not step.done():
+                    yield await self._look()
+                    whole = False  # what comes may have been seen
+                    continue
+                event, step = step.result(), None
+                if event is None:
+                    return
+                whole = whole or event.HasField("task")
+                yield event if whole else await self._look()
+        finally:
+            if step is not None:
+                step.cancel()
+                await asyncio.wait([step])
+            await stream.aclose()
 
     async def _look(self) -> pb.StreamResponse:
         return pb.StreamResponse(task=await self.line.get(self.teller.task.id, history=0, parent=self._parent))
@@ -213,12 +245,14 @@ class Pursuit:
                 self._streams = self.line.streams
             else:
                 raise error
-        elif self.teller.cursor and self.teller.whole and isinstance(error, Invalid):
+        elif isinstance(error, Invalid) and not self.teller.whole:
+            raise error  # the cursor was the caller's
+        elif self.teller.cursor and isinstance(error, Invalid):
             self.teller.cursor = ""  # of another store, or of a task that is a new one: as it is now, then
-        elif self._subscribes and told.is_unsupported and not told.is_no_such_task:
-            self._subscribes = False  # or the task has ended, which a look will show
+        elif self._subscribes and isinstance(error, NotSupported | Invalid | Conflict):
+            self._subscribes = False  # or the task has ended, which a look will show; servers differ in what they say
             self.teller.cursor = ""
-        elif isinstance(error, NotFound) or not (told.is_unknown_call and self.line.other()):
+        elif not (told.is_unknown_call and self.line.other()):
             raise error
 
     async def _find(self, request: pb.SendMessageRequest, error: ClientError) -> None:
@@ -256,6 +290,11 @@ async def _ended(heard: Stream) -> None:
     with suppress(TimeoutError, ClientError):
         async with asyncio.timeout(LAST_WORDS):
             await anext(heard, None)
+
+
+async def _next(stream: Stream) -> pb.StreamResponse | None:
+    """The next event; None at the end."""
+    return await anext(stream, None)
 
 
 def _has(task: pb.Task, message: pb.Message) -> bool:

@@ -32,6 +32,7 @@ from a2a.types import (
     TextPart,
 )
 from a2a.utils import new_agent_text_message, new_task
+from calling import called
 from checks import arguments, finish, serving
 from fronted import Front, check
 from starlette.applications import Starlette
@@ -145,6 +146,9 @@ async def main() -> bool:
         for name, transport in TRANSPORTS.items():
             good &= await check.run(f"0.3 over {transport}", Front(caller, serves["http"], name))
     await asyncio.to_thread(front.__exit__, None, None, None)
+    for name, transport in TRANSPORTS.items():
+        without = ["bytes"] if name != "rpc" else []
+        good &= await asyncio.to_thread(called, where.project, f"{url}/{name}", f"0.3 over {transport}", *without)
     web.should_exit = True
     await running
     await server.stop(None)

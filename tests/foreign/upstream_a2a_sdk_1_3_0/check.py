@@ -20,6 +20,7 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, c
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+from calling import called
 from checks import arguments, finish, serving
 from fronted import Front, check
 from starlette.applications import Starlette
@@ -123,6 +124,8 @@ async def main() -> bool:
         for name, binding in BINDINGS.items():
             good &= await check.run(f"1.0 over {binding}", Front(caller, serves["http"], name))
     await asyncio.to_thread(front.__exit__, None, None, None)
+    for name, binding in BINDINGS.items():
+        good &= await asyncio.to_thread(called, where.project, f"{url}/{name}", f"1.0 over {binding}")
     web.should_exit = True
     await running
     await server.stop(None)

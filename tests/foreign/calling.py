@@ -1,0 +1,215 @@
+"""Our own client library against an agent of somebody else, which does what the playground does (`Words`).
+
+    calling.py --url URL --title TITLE [--without stream,message,...]
+
+Runs in the project's environment; `called` starts it from that of the agent. The second half goes through a proxy that
+cuts each connection after a while: these servers have no cursors, and the client makes up for what it missed by looking
+at the task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from checks import Checks, raises
+
+HERE = Path(__file__).resolve().parent
+
+check = Checks()
+"""Without anything special."""
+
+broken = Checks()
+"""On a road that breaks."""
+
+
+def called(project: str, url: str, title: str, *without: str) -> bool:
+    """Runs this file in the project's environment against the agent at `url`. Whether all was well."""
+    command = [f"{project}/.venv/bin/python", str(HERE / "calling.py"), "--url", url, "--title", title]
+    sys.stdout.flush()
+    return subprocess.call([*command, *(["--without", ",".join(without)] if without else [])]) == 0
+
+
+class Agent:
+    """The agent, and what it does without."""
+
+    def __init__(self, client, without):
+        self.client = client
+        self.without = without
+
+
+@check
+async def echo(agent: Agent) -> None:
+    result = await agent.client.ask("echo hello")
+    assert (result.text, result.state) == ("hello", "COMPLETED"), result
+
+
+@check
+async def each_chunk_comes_once(agent: Agent) -> None:
+    told = []
+    async for event in agent.client.run("stream 5 20"):
+        told += [event.text] if type(event).__name__ == "Text" and event.artifact_id else []
+    assert "".join(told) == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 ", told
+    assert "stream" in agent.without or len(told) == 5, told
+    assert event.ok
+    assert event.result.text == "".join(told), event.result.text
+
+
+@check
+async def a_question_is_answered_in_the_same_task(agent: Agent) -> None:
+    if "ask" in agent.without:
+        return
+    result = await agent.client.ask("ask", answer=lambda question: f"not {question.text}")
+    assert result.text == "you said: not what would you like to say?", result
+    asked = await agent.client.ask("ask")
+    assert asked.question == "what would you like to say?", asked
+    assert (await agent.client.ask("blue", task=asked.task_id)).text == "you said: blue"
+
+
+@check
+async def a_failure_is_raised(agent: Agent) -> None:
+    from dragoman.client import TaskFailed
+
+    await raises(TaskFailed, agent.client.ask("fail"))
+
+
+@check
+async def a_message_alone_is_an_answer(agent: Agent) -> None:
+    if "message" not in agent.without:
+        result = await agent.client.ask("reply hello")
+        assert (result.text, result.task_id) == ("hello", ""), result
+
+
+@check
+async def a_file_and_a_value_come_whole(agent: Agent) -> None:
+    (file,) = (await agent.client.ask("file")).files
+    assert (file.name, file.media_type) == ("hello.txt", "text/plain"), file
+    # One SDK puts the text of base64 where the proto has bytes.
+    assert "bytes" in agent.without or file.content == b"hello from the playground\n", file.content
+    assert (await agent.client.ask("data")).data["numbers"] == [1, 2, 3]
+
+
+@check
+async def a_task_is_left_and_canceled(agent: Agent) -> None:
+    from dragoman.client import NotFound, TaskFailed
+
+    begun = await agent.client.start("sleep 600")
+    assert not begun.is_over, begun
+    async with aclosing(agent.client.follow(begun.task_id)) as events:
+        async for event in events:
+            if event.raw.task.status.state == 2 or getattr(event, "state", "") == "WORKING":
+                break
+    await agent.client.cancel(begun.task_id)
+    failed = None
+    try:
+        await agent.client.wait(begun.task_id)
+    except TaskFailed as error:
+        failed = error.result.state
+    assert failed == "CANCELED", failed
+    await raises(NotFound, agent.client.get("none"))
+
+
+@broken
+async def what_breaks_off_is_made_up_for(agent: Agent) -> None:
+    told = []
+    async for event in agent.client.run("stream 40 20"):
+        told += [event.text] if type(event).__name__ == "Text" and event.artifact_id else []
+        assert not getattr(event, "replaces", False), event
+    assert "".join(told) == "".join(f"chunk-{n} " for n in range(1, 41)), told
+    assert event.result.text == "".join(told)
+
+
+class Flaky:
+    """A TCP proxy that cuts each connection some bytes or moments after it was made."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.to = (host, port)
+        self.cut = 0
+        self.tasks = set()
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tasks.add(asyncio.current_task())
+        there, back = await asyncio.open_connection(*self.to)
+        try:
+            async with asyncio.timeout(0.25):
+                await asyncio.gather(self.carry(reader, back), self.carry(there, writer))
+        except (TimeoutError, ConnectionError, asyncio.CancelledError):
+            self.cut += 1
+        finally:
+            writer.transport.abort()
+            back.transport.abort()
+
+    @staticmethod
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def through_a_bad_road(url: str) -> AsyncIterator[tuple[str, Flaky]]:
+    """The URL of the agent's card, as it would be behind the proxy."""
+    import aiohttp
+    from aiohttp import web
+
+    async with aiohttp.ClientSession() as session:
+        headers = {"A2A-Version": "1.0"}
+        async with session.get(f"{url}/.well-known/agent-card.json", headers=headers) as answer:
+            card = await answer.text()
+            if answer.status != 200:
+                async with session.get(f"{url}/.well-known/agent-card.json") as again:
+                    card = await again.text()
+    from dragoman.wire import card_reading
+
+    interface = card_reading.read(card.encode(), url).interfaces[0]
+    place = urlsplit(interface.url if "://" in interface.url else f"//{interface.url}")
+    proxy = Flaky(place.hostname, place.port)
+    server = await asyncio.start_server(proxy.take, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    document = card.replace(f"127.0.0.1:{place.port}", f"127.0.0.1:{port}")
+
+    async def shown(request: web.Request) -> web.Response:
+        return web.Response(text=document, content_type="application/json")
+
+    application = web.Application()
+    application.router.add_get("/.well-known/agent-card.json", shown)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", proxy
+    finally:
+        server.close()
+        for task in proxy.tasks:
+            task.cancel()
+        await runner.cleanup()
+
+
+async def main() -> bool:
+    from dragoman.client import connect
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--without", default="")
+    given = parser.parse_args()
+    without = given.without.split(",")
+    async with connect(given.url) as client:
+        good = await check.run(f"dragoman.client, {given.title}", Agent(client, without))
+    if "restart" not in without:
+        async with through_a_bad_road(given.url) as (url, proxy), connect(url) as client:
+            good &= await broken.run(f"dragoman.client, {given.title}", Agent(client, without))
+            print("ok" if proxy.cut else "FAIL", f" dragoman.client, {given.title}: it was cut {proxy.cut} times")
+            good &= bool(proxy.cut)
+    return good
+
+
+if __name__ == "__main__":
+    sys.exit(not asyncio.run(main()))
