@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.parts import FileError, file_parts, media_type
+from dragoman.cli.parts import FileError, file_parts
+from dragoman.client.files import media_type
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ from dragoman.cli.parts import FileError, file_parts, media_type
     ],
 )
 def test_the_name_speaks_for_the_media_type(name: str, expected: str) -> None:
-    assert media_type(Path(name)) == expected
+    assert media_type(name) == expected
 
 
 def test_files_keep_their_order_and_their_last_name(tmp_path: Path) -> None:

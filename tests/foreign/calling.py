@@ -99,6 +99,9 @@ async def a_file_and_a_value_come_whole(agent: Agent) -> None:
 async def a_task_is_left_and_canceled(agent: Agent) -> None:
     from dragoman.client import NotFound, TaskFailed
 
+    await raises(NotFound, agent.client.get("none"))
+    if "cancel" in agent.without:
+        return
     begun = await agent.client.start("sleep 600")
     assert not begun.is_over, begun
     async with aclosing(agent.client.follow(begun.task_id)) as events:
@@ -112,7 +115,6 @@ async def a_task_is_left_and_canceled(agent: Agent) -> None:
     except TaskFailed as error:
         failed = error.result.state
     assert failed == "CANCELED", failed
-    await raises(NotFound, agent.client.get("none"))
 
 
 @broken
@@ -120,7 +122,9 @@ async def what_breaks_off_is_made_up_for(agent: Agent) -> None:
     told = []
     async for event in agent.client.run("stream 40 20"):
         told += [event.text] if type(event).__name__ == "Text" and event.artifact_id else []
-        assert not getattr(event, "replaces", False), event
+        if getattr(event, "replaces", False):
+            assert "parts" in agent.without, event
+            told.clear()
     assert "".join(told) == "".join(f"chunk-{n} " for n in range(1, 41)), told
     assert event.result.text == "".join(told)
 

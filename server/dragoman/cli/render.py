@@ -12,6 +12,7 @@ from typing import Final, TextIO
 import orjson
 from google.protobuf.message import Message
 
+from dragoman.client.files import written
 from dragoman.core import states
 from dragoman.wire.protojson import Codec, JsonDialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -117,17 +118,5 @@ class Output:
         about = f"{part.filename or 'file'}, {part.media_type or 'application/octet-stream'}, {len(part.raw):,} bytes"
         if self._save is None:
             return f"[{about}; --save DIR writes it]"
-        path = _unused(self._save, part.filename)
-        path.write_bytes(part.raw)
+        path = written(self._save, part.filename, part.raw)
         return f"[{about}; written to {path}]"
-
-
-def _unused(folder: Path, name: str) -> Path:
-    """Where to write a file from afar: in the folder, whatever its name says, and over nothing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    base = _CONTROL.sub("", name.replace("\\", "/").rsplit("/", 1)[-1]).lstrip(".") or "file"
-    path, number = folder / base, 1
-    while path.exists():
-        path = folder / f"{Path(base).stem}-{number}{Path(base).suffix}"
-        number += 1
-    return path

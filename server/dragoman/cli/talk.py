@@ -19,7 +19,7 @@ from dragoman.cli.parts import FileError, file_parts
 from dragoman.cli.progress import Progress
 from dragoman.cli.render import Output, state_name, text_of, when
 from dragoman.cli.tasks import LOCAL
-from dragoman.client import Client, ClientError, message, trust
+from dragoman.client import Client, ClientError, message, traces, trust
 from dragoman.client.roads import Stream, silent
 from dragoman.core import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -62,7 +62,7 @@ def compose(text: str, files: Sequence[Path], *, task: str, context: str, limit:
 
 def client_over_grpc(grpc: str, agent: str, token: str) -> Client:
     """The client of the commands that speak 1.0 over gRPC alone."""
-    return Client(grpc, agent=agent, token=token)
+    return Client(grpc, agent=agent, token=token, parent=traces.current())
 
 
 def client_for(grpc: str, url: str, agent: str, *, token: str, dialect: str, binding: str, show_wire: bool) -> Client:
@@ -70,7 +70,8 @@ def client_for(grpc: str, url: str, agent: str, *, token: str, dialect: str, bin
     try:
         address = grpc if binding == "grpc" else url
         trace = show if show_wire else silent
-        return Client(address, agent=agent, token=token, dialect=dialect, binding=binding, trace=trace)
+        parent = traces.current()
+        return Client(address, agent=agent, token=token, dialect=dialect, binding=binding, trace=trace, parent=parent)
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(USAGE) from error

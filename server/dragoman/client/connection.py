@@ -23,7 +23,7 @@ from dragoman.client.patience import Patience
 from dragoman.client.pursuit import Pursuit
 from dragoman.client.resume import unmarked
 from dragoman.client.roads import Means, Trace, silent
-from dragoman.client.telling import Teller
+from dragoman.client.telling import Teller, asked_by
 from dragoman.wire.card_reading import Card
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -261,7 +261,8 @@ class Connection:
         line = await self._line(agent)
         parent = traces.current()
         found = await self._patient().insist(lambda: line.get(task, history=history, parent=parent))
-        return Result(found, cursor=unmarked(found))
+        cursor = unmarked(found)
+        return Result(asked_by(found), cursor=cursor)
 
     async def cancel(self, task: str, *, agent: str = "") -> Result:
         """Asks for a task to stop, and gives it as it is then: still running where its agent is slow."""
@@ -297,9 +298,9 @@ class Connection:
         return Pursuit(line, teller, key=key, parent=parent, patience=self._patience, silence=self._silence)
 
     async def _task(self, line: Line, id: str, parent: str) -> pb.Task:
-        task = await self._patient().insist(lambda: line.get(id, history=0, parent=parent))
+        task = await self._patient().insist(lambda: line.get(id, history=1, parent=parent))
         unmarked(task)
-        return task
+        return asked_by(task)
 
     async def _result(self, stream: AsyncGenerator[Event, None], agent: str) -> Result:
         """What a run comes to."""

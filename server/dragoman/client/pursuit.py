@@ -130,7 +130,7 @@ class Pursuit:
         if self._was_task or (not self._broke and (self.teller.has_artifacts or self.teller.state != states.COMPLETED)):
             return
         try:
-            task = await self.line.get(self.teller.task.id, parent=self._parent)
+            task = await self.line.get(self.teller.task.id, history=1, parent=self._parent)
         except ClientError:  # it has ended, as far as we were told
             return
         for event in self.teller.tell(pb.StreamResponse(task=task)):
@@ -205,7 +205,7 @@ class Pursuit:
                 if event is None:
                     return
                 whole = whole or event.HasField("task")
-                yield event if whole else await self._look()
+                yield await self._look() if not whole or (may_look and _asks_nothing(event)) else event
         finally:
             if step is not None:
                 step.cancel()
@@ -213,7 +213,8 @@ class Pursuit:
             await stream.aclose()
 
     async def _look(self) -> pb.StreamResponse:
-        return pb.StreamResponse(task=await self.line.get(self.teller.task.id, history=0, parent=self._parent))
+        # With the last message: some servers keep there what was asked, and not with the status.
+        return pb.StreamResponse(task=await self.line.get(self.teller.task.id, history=1, parent=self._parent))
 
     # Failing ----------------------------------------------------------------------------------------------------
 
@@ -290,6 +291,12 @@ async def _ended(heard: Stream) -> None:
     with suppress(TimeoutError, ClientError):
         async with asyncio.timeout(LAST_WORDS):
             await anext(heard, None)
+
+
+def _asks_nothing(event: pb.StreamResponse) -> bool:
+    """Whether a task waits for its caller and does not say what for: that is among its messages, then."""
+    status = event.status_update.status
+    return status.state in states.INTERRUPTED and not status.HasField("message")
 
 
 async def _next(stream: Stream) -> pb.StreamResponse | None:

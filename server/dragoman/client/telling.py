@@ -48,6 +48,8 @@ class Teller:
         self._seen: dict[str, Content] = {}
         self._told: set[str] = set()
         """Ids of messages that were told."""
+        self._was_sent = False
+        """A message was just sent: some servers begin another task for each, whichever it names."""
         self._waited = NO_STATUS
         """The status with which it asked something that was answered since."""
 
@@ -83,7 +85,8 @@ class Teller:
         self.heard()
 
     def heard(self) -> None:
-        """The task was sent an answer: what it asked until now it does not ask again."""
+        """The task was sent a message: what it asked until now it does not ask again."""
+        self._was_sent = True
         self._waited = _mark(self.task.status) if self.state in states.INTERRUPTED else NO_STATUS
 
     def tell(self, raw: pb.StreamResponse) -> Iterator[Event]:
@@ -119,7 +122,11 @@ class Teller:
 
     def _about(self, task: str, context: str) -> None:
         if task and self.task.id and task != self.task.id:
-            raise Nonsense(f"the server speaks of task {task[:100]} when asked about {self.task.id}")
+            if not self._was_sent:
+                raise Nonsense(f"the server speaks of task {task[:100]} when asked about {self.task.id}")
+            self.task = pb.Task()
+            self._kept, self._seen, self._waited = {}, {}, NO_STATUS
+        self._was_sent = self._was_sent and not task
         self.task.id = self.task.id or task
         self.task.context_id = context or self.task.context_id
 
@@ -133,6 +140,7 @@ class Teller:
             self.task.metadata.CopyFrom(task.metadata)
         for artifact in task.artifacts:
             yield from self._compared(artifact)
+        asked_by(task)
         yield from self._status(task.status, is_update=False)
 
     # Artifacts --------------------------------------------------------------------------------------------------
@@ -194,6 +202,15 @@ class Teller:
             yield Question(text, asks_who, said)
         else:
             yield Status(state_name(status.state), text)
+
+
+def asked_by(task: pb.Task) -> pb.Task:
+    """The task with its question in its status: some servers keep that among its messages."""
+    if task.status.state in states.INTERRUPTED and not task.status.HasField("message") and task.history:
+        last = task.history[-1]
+        if last.role == pb.ROLE_AGENT:
+            task.status.message.CopyFrom(last)
+    return task
 
 
 def _essence(status: pb.TaskStatus) -> bytes:

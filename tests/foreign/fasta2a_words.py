@@ -1,0 +1,88 @@
+"""An agent of fasta2a that does what the playground does, as far as its workers can, called by our own client.
+
+`parts` says how a version writes them: `text(words)`, `raw(base64, name, type)`, `data(value)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from argparse import Namespace
+from typing import Any
+
+import uvicorn
+from calling import called
+from checks import arguments
+from fasta2a import FastA2A, Worker
+from fasta2a.broker import InMemoryBroker
+from fasta2a.storage import InMemoryStorage
+
+DATA = {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothing": None}}
+
+
+class Words(Worker[list[str]]):
+    """Does what the first word of a message says."""
+
+    parts: Namespace
+
+    async def run_task(self, params: Any) -> None:
+        task = await self.storage.load_task(params["id"])
+        id, context = task["id"], task["context_id"]
+        command, _, rest = params["message"]["parts"][0]["text"].partition(" ")
+        await self.storage.update_task(id, state="working")
+        before = await self.storage.load_context(context) or []
+        await self.storage.update_context(context, [command])
+        made = [self.parts.text(rest)]
+        if before == ["ask"]:
+            made = [self.parts.text(f"you said: {params['message']['parts'][0]['text']}")]
+        elif command == "ask":
+            said = {"role": "agent", "parts": [self.parts.text("what would you like to say?")]}
+            said |= {"message_id": str(uuid.uuid4()), **self.parts.kind}
+            await self.storage.update_task(id, state="input-required", new_messages=[said])
+            return
+        elif command == "stream":
+            count, pause = map(int, rest.split())
+            for number in range(1, count + 1):
+                part = self.parts.text(f"chunk-{number} ")
+                if hasattr(self, "publish_artifact"):
+                    chunk = {"artifact_id": "output", "parts": [part]}
+                    await self.publish_artifact(id, context, chunk, append=number > 1, last_chunk=number == count)
+                await asyncio.sleep(pause / 1000)
+            made = [self.parts.text("".join(f"chunk-{n} " for n in range(1, count + 1)))]
+        elif command == "fail":
+            raise RuntimeError("failing, as asked")
+        elif command == "file":
+            made = [self.parts.raw("aGVsbG8gZnJvbSB0aGUgcGxheWdyb3VuZAo=", "hello.txt", "text/plain")]
+        elif command == "data":
+            made = [self.parts.data(DATA)]
+        artifact = {"artifact_id": "output", "parts": made}
+        await self.storage.update_task(id, state="completed", new_artifacts=[artifact])
+
+    async def cancel_task(self, params: Any) -> None:
+        await self.storage.update_task(params["id"], state="canceled")
+
+    def build_message_history(self, history: list[Any]) -> list[Any]:
+        return history
+
+    def build_artifacts(self, result: Any) -> list[Any]:
+        return []
+
+
+async def serve_and_call(title: str, parts: Namespace, *without: str) -> bool:
+    """Serves the agent in this process and has it called. Whether all was well."""
+    storage, broker = InMemoryStorage(), InMemoryBroker()
+    worker = Words(broker=broker, storage=storage)
+    worker.parts = parts
+    skill = {"id": "w", "name": "Words", "description": "x", "tags": ["words"], "examples": ["echo hello"]}
+    skill |= {"input_modes": ["text/plain"], "output_modes": ["text/plain"]}
+    app = FastA2A(storage=storage, broker=broker, name="Words", description="Does it", skills=[skill])
+    web = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False, lifespan="off"))
+    async with app.task_manager, worker.run():
+        running = asyncio.create_task(web.serve())
+        while not web.started:
+            await asyncio.sleep(0.01)
+        app.url = f"http://127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}"
+        good = await asyncio.to_thread(called, arguments().project, app.url, title, "message", "cancel", *without)
+        web.should_exit = True
+        await running
+    return good
