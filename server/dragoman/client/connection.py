@@ -18,7 +18,7 @@ from dragoman.client import line as lines
 from dragoman.client import traces
 from dragoman.client.events import Event, Finished, Question, Result
 from dragoman.client.failure import Busy, Unreachable
-from dragoman.client.line import Line
+from dragoman.client.line import Line, Webhook
 from dragoman.client.patience import Patience
 from dragoman.client.pursuit import Pursuit
 from dragoman.client.resume import unmarked
@@ -119,6 +119,7 @@ class Connection:
         context: str = "",
         metadata: Mapping[str, Any] | None = None,
         accepts: Sequence[str] = (),
+        webhook: Webhook = "",
         key: str = "",
         answer: Answer | None = None,
     ) -> AsyncGenerator[Event, None]:
@@ -136,8 +137,10 @@ class Connection:
 
         text: what to say, or a whole message. agent: the id of one of several at this server. files: paths, bytes,
         (name, bytes). data: a value that JSON can hold. task: goes on with that one, which asked something. context:
-        the conversation. accepts: media types of the answer. key: an idempotency key of your own, with which the same
-        message may be sent again, also by another process; by default one for this call.
+        the conversation. metadata: of the request. accepts: media types of the answer. webhook: a URL, or a whole
+        configuration, that the server tells of the task's events (`dragoman.client.webhooks` checks them). key: an
+        idempotency key of your own, with which the same message may be sent again, also by another process; by default
+        one for this call.
         """
         line = await self._line(agent)
         parent, key = traces.current(), key or str(uuid.uuid4())
@@ -151,7 +154,9 @@ class Connection:
             own = key if turns == 1 else f"{key}.{turns}"
             pursuit = self._pursuit(line, teller, own, parent)
             asked: Question | None = None
-            async with aclosing(pursuit.send(line.request(message, dict(metadata or {}), accepts=accepts))) as events:
+            async with aclosing(
+                pursuit.send(line.request(message, metadata, accepts=accepts, webhook=webhook))
+            ) as events:
                 async for event in events:
                     yield event
                     if isinstance(event, Question):
@@ -166,6 +171,7 @@ class Connection:
             if asked is None or asked.answered is None or teller.is_over:
                 break
             words, more = asked.answered
+            metadata, webhook = None, ""  # they were said
             known = teller.task
             message = _message(words, sending.parts(more), None, known.id, known.context_id)
         if teller.is_over:
@@ -182,6 +188,7 @@ class Connection:
         context: str = "",
         metadata: Mapping[str, Any] | None = None,
         accepts: Sequence[str] = (),
+        webhook: Webhook = "",
         key: str = "",
         answer: Answer | None = None,
     ) -> Result:
@@ -199,6 +206,7 @@ class Connection:
             context=context,
             metadata=metadata,
             accepts=accepts,
+            webhook=webhook,
             key=key,
             answer=answer,
         )
@@ -232,6 +240,7 @@ class Connection:
         context: str = "",
         metadata: Mapping[str, Any] | None = None,
         accepts: Sequence[str] = (),
+        webhook: Webhook = "",
         key: str = "",
     ) -> Result:
         """Sends a message and does not wait: the result is the task as it is at first. Arguments as of `run`."""
@@ -244,6 +253,7 @@ class Connection:
             context=context,
             metadata=metadata,
             accepts=accepts,
+            webhook=webhook,
             key=key,
         )
         async with aclosing(stream) as events:

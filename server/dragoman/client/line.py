@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -19,6 +19,9 @@ from dragoman.core.extensions import IDEMPOTENCY, RESUME
 from dragoman.wire import card_reading, finding_cards
 from dragoman.wire.card_reading import Card, Interface
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+Webhook = str | pb.TaskPushNotificationConfig
+"""Where to tell of a task: a URL, or a whole configuration."""
 
 CARD_BYTES: Final = 4 * 1024 * 1024
 CARD_SECONDS: Final = 30.0
@@ -83,7 +86,12 @@ class Line:
         self._tried.clear()
 
     def request(
-        self, message: pb.Message, metadata: dict[str, Any] | None = None, *, accepts: Sequence[str] = ()
+        self,
+        message: pb.Message,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        accepts: Sequence[str] = (),
+        webhook: Webhook = "",
     ) -> pb.SendMessageRequest:
         """The send of a message, without waiting for what comes of it."""
         made = pb.SendMessageRequest(tenant=self.interface.tenant, message=message)
@@ -91,6 +99,10 @@ class Line:
         if self.interface.dialect == "0.3" and not accepts:
             accepts = self.card.output_modes  # 0.2 wants them said, and so do servers still
         made.configuration.accepted_output_modes.extend(accepts)
+        if isinstance(webhook, pb.TaskPushNotificationConfig):
+            made.configuration.task_push_notification_config.CopyFrom(webhook)
+        elif webhook:
+            made.configuration.task_push_notification_config.url = webhook
         if self.interface.dialect == "0.1" and not message.task_id:
             made.message.task_id = str(uuid.uuid4())  # there, clients name their tasks
         if metadata:

@@ -22,6 +22,7 @@ from typing import Any, Final, Self, TypeVar
 from dragoman.client import connection as asynchronous
 from dragoman.client.events import Event, Question, Result
 from dragoman.client.files import Sendable
+from dragoman.client.line import Webhook
 from dragoman.client.roads import Trace, silent
 from dragoman.wire.card_reading import Card
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -124,6 +125,7 @@ class SyncConnection:
         context: str = "",
         metadata: Mapping[str, Any] | None = None,
         accepts: Sequence[str] = (),
+        webhook: Webhook = "",
         key: str = "",
     ) -> Generator[Event, None, None]:
         """Sends a message and yields what comes of it. As `Connection.run`."""
@@ -137,6 +139,7 @@ class SyncConnection:
                 context=context,
                 metadata=metadata,
                 accepts=accepts,
+                webhook=webhook,
                 key=key,
             )
         )
@@ -152,6 +155,7 @@ class SyncConnection:
         context: str = "",
         metadata: Mapping[str, Any] | None = None,
         accepts: Sequence[str] = (),
+        webhook: Webhook = "",
         key: str = "",
         answer: Answer | None = None,
     ) -> Result:
@@ -167,6 +171,7 @@ class SyncConnection:
                 context=context,
                 metadata=metadata,
                 accepts=accepts,
+                webhook=webhook,
                 key=key,
                 answer=None if answer is None else lambda question: asyncio.to_thread(answer, question),
             )
@@ -191,6 +196,7 @@ class SyncConnection:
         context: str = "",
         metadata: Mapping[str, Any] | None = None,
         accepts: Sequence[str] = (),
+        webhook: Webhook = "",
         key: str = "",
     ) -> Result:
         """Sends a message and does not wait for what comes of it. As `Connection.start`."""
@@ -204,6 +210,7 @@ class SyncConnection:
                 context=context,
                 metadata=metadata,
                 accepts=accepts,
+                webhook=webhook,
                 key=key,
             )
         )

@@ -1,0 +1,200 @@
+"""The verifier of push notifications: against a real server, and against everybody who is not it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from dragoman.app import open_app
+from dragoman.client import Nonsense, Unreachable, connect
+from dragoman.client.webhooks import NotGenuine, Notification, Receiver
+from dragoman.playground import playground
+from dragoman.settings import Settings
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+ISSUER, OURS = "https://agents.example", "https://client.example/hook"
+BODY = b'{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
+
+
+@pytest.mark.parametrize("dialect", ["1.0", "0.3"])
+async def test_a_task_is_told_of_event_by_event(tmp_path: Path, dialect: str) -> None:
+    told: list[Notification] = []
+    done = asyncio.Event()
+    receivers: list[Receiver] = []
+
+    async def hook(request: web.BaseRequest) -> web.Response:
+        try:
+            notification = await receivers[0].take(request.headers, await request.read())
+        except NotGenuine as error:
+            return web.Response(status=401, text=error.message)
+        told.append(notification)
+        receivers[0].done(notification)
+        state = notification.response.status_update.status.state or notification.response.task.status.state
+        if state == pb.TASK_STATE_COMPLETED:
+            done.set()
+        return web.Response()
+
+    runner = web.ServerRunner(web.Server(hook))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    settings = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/t.db"}
+    try:
+        async with open_app(Settings.model_validate(settings), [playground]) as app:
+            receivers.append(Receiver(app.public_url, url, token="t0ken"))
+            asked = pb.TaskPushNotificationConfig(url=url, token="t0ken")
+            async with connect(app.public_url, dialect=dialect, binding="jsonrpc") as client:
+                begun = await client.start("stream 2 1", webhook=asked)
+                async with asyncio.timeout(60):
+                    await done.wait()
+    finally:
+        await runner.cleanup()
+    assert {one.task_id for one in told} == {begun.task_id}
+    assert all(one.is_new for one in told)
+    assert [one.sequence for one in told] == sorted({one.sequence for one in told})
+    assert told[-1].cursor.endswith(f".{told[-1].sequence}")
+
+
+class Server:
+    """Somebody who signs."""
+
+    def __init__(self) -> None:
+        self.keys = {"k-1": ec.generate_private_key(ec.SECP256R1())}
+        self.fetched = 0
+        self.is_away = False
+        self.now = 0.0
+
+    def shown(self) -> Mapping[str, Any]:
+        self.fetched += 1
+        if self.is_away:
+            raise ConnectionRefusedError("away")
+        made = []
+        for id, key in self.keys.items():
+            public: dict[str, Any] = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+            made.append({**public, "kid": id, "alg": "ES256"})
+        return {"keys": made}
+
+    def letter(self, body: bytes = BODY, *, kid: str = "k-1", number: int = 1, **changes: Any) -> dict[str, str]:
+        now = int(time.time())
+        said = {
+            "iss": ISSUER, "aud": OURS, "iat": now, "exp": now + 300, "jti": f"j-{number}-{now}-{len(changes)}",
+            "taskId": "t", "configId": "c", "event": f"e.t.{number}", "sequence": number,
+            "request_body_sha256": hashlib.sha256(body).hexdigest(), **changes,
+        }  # fmt: skip
+        said = {name: value for name, value in said.items() if value is not None}
+        return {"Dragoman-Signature": jwt.encode(said, self.keys[kid], "ES256", {"kid": kid})}
+
+    def receiver(self, **options: Any) -> Receiver:
+        return Receiver(ISSUER, OURS, fetch=self.shown, clock=lambda: self.now, **options)
+
+
+def test_an_event_is_new_once_and_so_are_those_before_it() -> None:
+    server = Server()
+    receiver = server.receiver()
+    first = receiver.take_now(server.letter(number=2), BODY)
+    assert (first.is_new, first.sequence, first.cursor) == (True, 2, "e.t.2")
+    assert receiver.take_now(server.letter(number=2, jti="again"), BODY).is_new  # it was not taken: it failed, perhaps
+    receiver.done(first)
+    for number, is_new in ((1, False), (2, False), (3, True)):
+        assert receiver.take_now(server.letter(number=number, jti=f"x{number}"), BODY).is_new is is_new
+    # A store that was restored counts anew.
+    assert receiver.take_now(server.letter(event="other.t.1", sequence=1), BODY).is_new
+    assert server.fetched == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"iss": "https://evil.example"}, "Invalid issuer"),
+        ({"aud": "https://elsewhere.example"}, "Audience"),
+        ({"exp": int(time.time()) - 120}, "expired"),
+        ({"exp": None}, "exp"),
+        ({"jti": None}, "jti"),
+        ({"request_body_sha256": "0" * 64}, "not the one that was signed"),
+        ({"request_body_sha256": 5}, "not the one that was signed"),
+    ],
+)
+def test_what_does_not_fit_is_not_believed(changes: dict[str, Any], why: str) -> None:
+    server = Server()
+    with pytest.raises(NotGenuine, match=why):
+        server.receiver().take_now(server.letter(**changes), BODY)
+
+
+def test_a_letter_that_is_played_back_changed_or_not_signed_is_not_believed() -> None:
+    server = Server()
+    receiver, letter = server.receiver(), server.letter()
+    receiver.take_now(letter, BODY)
+    with pytest.raises(NotGenuine, match="here already"):
+        receiver.take_now(letter, BODY)
+    with pytest.raises(NotGenuine, match="not the one that was signed"):
+        receiver.take_now(server.letter(number=5), BODY + b" ")
+    for headers in ({}, {"Dragoman-Signature": "x.y.z"}, {"Authorization": "Basic abc"}):
+        with pytest.raises(NotGenuine, match="signature"):
+            receiver.take_now(headers, BODY)
+    mine = Server()
+    with pytest.raises(NotGenuine, match="signature"):
+        receiver.take_now(mine.letter(), BODY)
+    unsigned = jwt.encode({"iss": ISSUER, "aud": OURS}, "", "none", {"kid": "k-1"})
+    with pytest.raises(NotGenuine, match="signature"):
+        receiver.take_now({"dragoman-signature": unsigned}, BODY)
+
+
+def test_keys_may_change_and_go_and_strangers_do_not_have_them_fetched() -> None:
+    server = Server()
+    receiver = server.receiver()
+    receiver.take_now(server.letter(), BODY)
+    server.keys["k-2"] = ec.generate_private_key(ec.SECP256R1())
+    for _ in range(3):
+        with pytest.raises(NotGenuine, match="does not show"):
+            receiver.take_now(server.letter(kid="k-2", number=2), BODY)
+    assert server.fetched == 1
+    server.now += 11
+    receiver.take_now(server.letter(kid="k-2", number=2), BODY)
+    assert server.fetched == 2
+    old = server.letter(kid="k-1", number=3)
+    del server.keys["k-1"]
+    server.now += 301
+    with pytest.raises(NotGenuine, match="does not show"):
+        receiver.take_now(old, BODY)
+    server.is_away, server.now = True, server.now + 301
+    with pytest.raises(Unreachable, match="keys cannot be had"):
+        receiver.take_now(server.letter(kid="k-2", number=4), BODY)
+
+
+def test_a_token_that_was_registered_has_to_come_along() -> None:
+    server = Server()
+    receiver = server.receiver(token="t0ken")
+    for given in ({}, {"X-A2A-Notification-Token": "other"}):
+        with pytest.raises(NotGenuine, match="token"):
+            receiver.take_now(server.letter() | given, BODY)
+    for name in ("X-A2A-Notification-Token", "a2a-notification-token"):
+        assert receiver.take_now(server.letter(jti=name) | {name: "t0ken"}, BODY).is_new
+
+
+def test_a_signature_may_stand_where_a_bearer_token_does() -> None:
+    server = Server()
+    bearer = f"Bearer {server.letter()['Dragoman-Signature']}"
+    assert server.receiver().take_now({"Authorization": bearer}, BODY).is_new
+
+
+def test_a_body_in_no_dialect_is_said_when_it_is_read() -> None:
+    server = Server()
+    assert server.receiver().take_now(server.letter(), BODY).response.status_update.task_id == "t"
+    for body in (b"x", b"[]", b'{"statusUpdate": 5}', b'{"kind": "task", "id": 5}'):
+        told = server.receiver().take_now(server.letter(body), body)
+        with pytest.raises(Nonsense, match="no dialect"):
+            _ = told.response
+
+
+def test_an_issuer_is_on_the_web() -> None:
+    with pytest.raises(ValueError, match="issuer"):
+        Receiver("file:///etc", OURS)
