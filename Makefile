@@ -74,6 +74,7 @@ LONG = \
 	tests/stores/test_postgres.py \
 	tests/stores/test_postgres_opening.py \
 	tests/stores/test_postgres_shared.py \
+	tests/stores/test_ahead.py \
 	tests/strangers \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
@@ -86,6 +87,7 @@ LONGEST = \
 	tests/abuse \
 	tests/executors \
 	tests/overload \
+	tests/stores/test_postgres_ahead.py \
 	tests/stores/test_postgres_machine.py \
 	tests/stores/test_postgres_pooler.py \
 	tests/supply/test_installed.py \

@@ -160,6 +160,8 @@ async def test_what_is_no_backup_or_too_new_is_not_restored(tmp_path: Path) -> N
         copying.restore(tmp_path / "garbage", tmp_path / "new.db")
     connection = sqlite3.connect(tmp_path / "tasks.db")
     connection.execute("PRAGMA user_version = 99")
+    connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
+    connection.commit()
     connection.close()
     with pytest.raises(SchemaTooNew):
         copying.restore(tmp_path, tmp_path / "new.db")

@@ -174,7 +174,7 @@ async def test_a_database_whose_transactions_are_read_only_is_refused(postgres_u
 
 async def test_a_store_of_a_newer_version_is_refused(postgres_url: str) -> None:
     await (await open_store(postgres_url)).close()
-    await execute(postgres_url, "UPDATE meta SET value = '99' WHERE name = 'schema'")
+    await execute(postgres_url, "UPDATE meta SET value = '99' WHERE name IN ('schema', 'oldest')")
     with pytest.raises(SchemaTooNew, match="the store has schema 99; this version of Dragoman knows up to "):
         await open_store(postgres_url)
 

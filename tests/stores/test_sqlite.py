@@ -167,6 +167,7 @@ async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     await open_store(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
+        connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
     connection.close()
     with pytest.raises(SchemaTooNew, match="99"):
         open_store(path)

@@ -81,6 +81,8 @@ async def test_a_damaged_file_is_named_and_left_as_it_is(
 async def test_a_newer_schema_is_named_with_both_versions(filled: Path) -> None:
     connection = sqlite3.connect(filled)
     connection.execute("PRAGMA user_version = 99")
+    connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
+    connection.commit()
     connection.close()
     assert "the store has schema 99; this version of Dragoman knows up to " in await refusal(filled)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator
 from importlib.resources import files
@@ -9,7 +10,10 @@ from typing import Final
 
 from asyncpg import Connection
 
+from dragoman.core import schemas
 from dragoman.stores.postgres.trouble import SchemaTooNew, Unusable
+
+log = logging.getLogger("dragoman.store")
 
 LOCK: Final = 0x647261676F6D616E
 """The advisory lock of whoever migrates: "dragoman" in ASCII."""
@@ -17,6 +21,7 @@ LOCK: Final = 0x647261676F6D616E
 _MIGRATIONS: Final = files(__package__) / "migrations"
 _META: Final = 'CREATE TABLE IF NOT EXISTS meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)'
 _VERSION: Final = "SELECT value::int FROM meta WHERE name = 'schema'"
+_OLDEST: Final = "SELECT value FROM meta WHERE name = 'oldest'"
 _SET: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _ONCE: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 
@@ -24,7 +29,8 @@ _ONCE: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 async def migrate(connection: Connection, *, make: bool = True) -> None:
     """Brings the database to this version's schema, whole or not at all; not from nothing, without `make`.
 
-    Raises SchemaTooNew when it is past it, Unusable for what cannot be a store.
+    One that is past it is left as it is, if programs of this version may serve it. Raises SchemaTooNew when they may
+    not, Unusable for what cannot be a store.
 
     Servers that start at the same time wait for each other: the lock goes with the transaction, so that it is good
     behind a pooler, too.
@@ -37,14 +43,18 @@ async def migrate(connection: Connection, *, make: bool = True) -> None:
                 raise Unusable("there is no store in this database; see whether it is the right one")
             await connection.execute(_META)
         version = await connection.fetchval(_VERSION) or 0
-        if version > max(steps):
-            raise SchemaTooNew(
-                f"the store has schema {version}; this version of Dragoman knows up to {max(steps)}: start a newer one"
-            )
-        for number in range(version + 1, max(steps) + 1):
+        if version > (known := max(steps)):
+            if why := schemas.refusal(version, known, await connection.fetchval(_OLDEST)):
+                raise SchemaTooNew(why)
+            log.info("the store has schema %d, of a newer release; this one knows %d and may serve it", version, known)
+            return
+        for number in range(version + 1, known + 1):
             await connection.execute(steps[number])
-        if version < max(steps):
-            await connection.execute(_SET, "schema", str(max(steps)))
+        if version < known:
+            await connection.execute(_SET, "schema", str(known))
+            await connection.execute(_SET, "oldest", str(schemas.oldest(steps.items())))
+        else:  # a store from before this was kept
+            await connection.execute(_ONCE, "oldest", str(schemas.oldest(steps.items())))
         # A store that is made anew has another epoch, so that old cursors are refused rather than misread.
         if version == 0:
             await connection.execute(_ONCE, "epoch", secrets.token_hex(4))

@@ -15,7 +15,7 @@ class Unusable(Exception):
 
 
 class SchemaTooNew(Unusable):
-    """The store was written by a newer Dragoman than this one."""
+    """The store was written by a newer Dragoman, on whose schema this one cannot run."""
 
 
 class Uncertain(Exception):

@@ -56,8 +56,8 @@ UPDATE_MEMORY: Final = Statement(
     3,
     ") UPDATE tasks SET memory = made.memory FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
 )
-INSERT_LOG: Final = Statement("INSERT INTO log", 6)
-INSERT_MESSAGE: Final = Statement("INSERT INTO messages", 8)
+INSERT_LOG: Final = Statement("INSERT INTO log (owner, task, first, count, ends, data)", 6)
+INSERT_MESSAGE: Final = Statement("INSERT INTO messages (owner, task, number, role, data, envelope, sender, size)", 8)
 REPLACED: Final = Statement(
     "WITH fresh (owner, task, artifact) AS (",
     3,
@@ -71,9 +71,9 @@ PUT_ARTIFACT: Final = Statement(
     "ON CONFLICT (owner, task, artifact) DO UPDATE SET head = excluded.head",
 )
 ADD_ARTIFACT: Final = Statement("INSERT OR IGNORE INTO artifacts (owner, task, artifact, position, head)", 5)
-INSERT_CHUNK: Final = Statement("INSERT INTO chunks", 6)
+INSERT_CHUNK: Final = Statement("INSERT INTO chunks (owner, task, artifact, sequence, text, data)", 6)
 ADD_TOTAL: Final = """
-INSERT INTO totals VALUES (?, ?, ?, ?)
+INSERT INTO totals (owner, agent, state, tasks) VALUES (?, ?, ?, ?)
 ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks
 """
 DISCARD: Final = tuple(

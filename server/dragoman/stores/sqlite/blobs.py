@@ -28,8 +28,8 @@ log = logging.getLogger("dragoman.store")
 STEP: Final = 64
 """Files removed in one step."""
 
-USE: Final = "INSERT OR IGNORE INTO blob_uses VALUES (?, ?, ?)"
-COUNT: Final = "INSERT INTO blobs VALUES (?, ?, 1) ON CONFLICT (hash) DO UPDATE SET uses = uses + 1"
+USE: Final = "INSERT OR IGNORE INTO blob_uses (owner, task, hash) VALUES (?, ?, ?)"
+COUNT: Final = "INSERT INTO blobs (hash, size, uses) VALUES (?, ?, 1) ON CONFLICT (hash) DO UPDATE SET uses = uses + 1"
 RELEASE: Final = (
     "UPDATE blobs SET uses = uses - 1 WHERE hash IN (SELECT hash FROM blob_uses WHERE owner = ? AND task = ?)",
     "DELETE FROM blob_uses WHERE owner = ? AND task = ?",
@@ -41,7 +41,7 @@ FORGET: Final = "DELETE FROM blobs WHERE hash = ?"
 
 def secret(connection: sqlite3.Connection) -> bytes:
     """What this store signs with. Made once, and kept in it."""
-    connection.execute("INSERT OR IGNORE INTO meta VALUES ('secret', ?)", (secrets.token_hex(32),))
+    connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?)", (secrets.token_hex(32),))
     return bytes.fromhex(connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()[0])
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from dragoman.core.log import CHANGED, ContextState, Head, Refused
 
 READ: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
-WRITE: Final = "INSERT OR REPLACE INTO context_state VALUES (?, ?, ?, ?, ?)"
+WRITE: Final = "INSERT OR REPLACE INTO context_state (owner, agent, context, version, data) VALUES (?, ?, ?, ?, ?)"
 
 
 def read(connection: sqlite3.Connection, owner: int, agent: str, context: str) -> ContextState:

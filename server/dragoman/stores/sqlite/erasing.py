@@ -112,7 +112,9 @@ def _fence(
         if not number:
             number = connection.execute(_BEGIN, (reason, str(selection), now)).lastrowid or 0
         connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
-        connection.execute("INSERT INTO leaving VALUES (?, ?, ?, ?)", (number, head.id, owner, key))
+        connection.execute(
+            "INSERT INTO leaving (receipt, id, owner, task) VALUES (?, ?, ?, ?)", (number, head.id, owner, key)
+        )
         for release in RELEASES:
             release(connection, owner, key)
         totals[owner, head.agent, head.state] -= head.visible

@@ -42,7 +42,8 @@ BYTES: Final = 1024 * 1024
 `JOINED` bytes, would be a step that gets nowhere."""
 
 GREW: Final = """
-INSERT INTO grown VALUES (?, ?, ?) ON CONFLICT (owner, task) DO UPDATE SET rows = rows + excluded.rows
+INSERT INTO grown (owner, task, rows) VALUES (?, ?, ?)
+ON CONFLICT (owner, task) DO UPDATE SET rows = rows + excluded.rows
 """
 GROWN: Final = f"""
 SELECT owner, task, rows FROM grown LEFT JOIN tasks USING (owner, task)
@@ -58,10 +59,10 @@ SELECT sequence, text, length(data) FROM chunks
 WHERE owner = ? AND task = ? AND artifact = ? AND sequence >= ? ORDER BY sequence LIMIT ?
 """
 BETWEEN: Final = "FROM chunks WHERE owner = ? AND task = ? AND artifact = ? AND sequence BETWEEN ? AND ?"
-INSERT_CHUNK: Final = "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_CHUNK: Final = "INSERT INTO chunks (owner, task, artifact, sequence, text, data) VALUES (?, ?, ?, ?, ?, ?)"
 FOLDED: Final = "UPDATE artifacts SET folded = ? WHERE owner = ? AND task = ? AND artifact = ?"
 
-ENDED: Final = "INSERT OR IGNORE INTO long VALUES (?, ?, ?)"
+ENDED: Final = "INSERT OR IGNORE INTO long (ended, owner, task) VALUES (?, ?, ?)"
 LONG: Final = """
 SELECT ended, owner, task, coalesce(last, 0) FROM long LEFT JOIN tasks USING (owner, task)
 WHERE ended <= ? AND NOT coalesce(pushed, 0) ORDER BY ended LIMIT 1

@@ -12,10 +12,10 @@ from typing import Final
 from dragoman.core.names import Owner
 
 OPEN: Final = (
-    "INSERT OR IGNORE INTO conversations VALUES (?, ?)",
-    "INSERT OR IGNORE INTO open_tasks VALUES (?, ?)",
+    "INSERT OR IGNORE INTO conversations (context, owner) VALUES (?, ?)",
+    "INSERT OR IGNORE INTO open_tasks (task, owner) VALUES (?, ?)",
 )
-JOIN: Final = "INSERT OR IGNORE INTO participants VALUES (?, ?, ?)"
+JOIN: Final = "INSERT OR IGNORE INTO participants (owner, host, context) VALUES (?, ?, ?)"
 CLOSE: Final = "DELETE FROM open_tasks WHERE task = ?"
 HOST: Final = """
 SELECT o.scope, o.principal FROM conversations c JOIN owners o USING (owner) WHERE c.context = ? AND o.scope = ?

@@ -16,7 +16,10 @@ SELECT digest, task, reply, created, first, o.scope, o.principal
 FROM idempotency i LEFT JOIN owners o ON o.owner = i.host
 WHERE i.owner = ? AND agent = ? AND key = ?
 """
-USE: Final = "INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?)"
+USE: Final = """
+INSERT OR REPLACE INTO idempotency (owner, agent, key, digest, task, reply, first, created, host)
+VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?)
+"""
 OF_TASK: Final = ("owner = ? AND task = ? AND host IS NULL", "host = ? AND task = ?")
 """Keys of a task: of its owner, and of others who take part in its conversation."""
 

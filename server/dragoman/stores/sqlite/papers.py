@@ -10,7 +10,7 @@ from dragoman.stores.sqlite.apikeys import Read, Write
 _NAME: Final = "paper {}"
 """What a text is called in `meta`, which also has what the store knows of itself."""
 _READ: Final = "SELECT value FROM meta WHERE name = ?"
-_WRITE: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+_WRITE: Final = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
 class SqlitePapers:

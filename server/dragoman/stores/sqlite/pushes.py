@@ -42,7 +42,10 @@ UPDATE pushes SET delivered = ?, shown = ?, state = ?, why = ?, tries = ?, faili
     claims = ?, attempts = ?
 WHERE owner = ? AND task = ? AND id = ?
 """
-_TRIED: Final = "INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_TRIED: Final = """
+INSERT OR REPLACE INTO deliveries (owner, task, id, slot, number, sequence, at, status, error, ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _TRIES: Final = """
 SELECT sequence, at, status, error, ms FROM deliveries WHERE owner = ? AND task = ? AND id = ? ORDER BY number DESC
 """

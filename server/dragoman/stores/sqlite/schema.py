@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import sqlite3
@@ -11,6 +12,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
 
+from dragoman.core import schemas
+
+log = logging.getLogger("dragoman.store")
+
 Synchronous = Literal["full", "normal"]
 
 WRITE_CACHE: Final = 8192
@@ -19,10 +24,11 @@ READ_CACHE: Final = 4096
 process grows by while its store does (G9)."""
 
 _MIGRATIONS: Final = files(__package__) / "migrations"
+_OLDEST: Final = "INSERT OR IGNORE INTO meta (name, value) VALUES ('oldest', ?)"
 
 
 class SchemaTooNew(Exception):
-    """The store was written by a newer Dragoman than this one."""
+    """The store was written by a newer Dragoman, on whose schema this one cannot run."""
 
 
 def reserve(path: Path) -> None:
@@ -52,23 +58,35 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
 
 
 def check_version(connection: sqlite3.Connection) -> int:
-    """The version of the database's schema. Raises SchemaTooNew when it is past this version's."""
+    """The version of the database's schema. Raises SchemaTooNew when it is past what this version can serve."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     known = max(number for number, _ in _steps())
     if version > known:
-        raise SchemaTooNew(f"the store has schema {version}; this version of Dragoman knows up to {known}")
+        kept = None
+        if connection.execute(
+            "SELECT 1 FROM sqlite_schema WHERE name = 'meta'"
+        ).fetchone():  # or it is no store of ours
+            (kept,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'oldest'").fetchone()
+        if why := schemas.refusal(version, known, kept):
+            raise SchemaTooNew(why)
+        log.info("the store has schema %d, of a newer release; this one knows %d and may serve it", version, known)
     return version
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Brings the database to this version's schema. Raises SchemaTooNew when it is past it."""
+    """Brings the database to this version's schema, unless it is past it. Raises SchemaTooNew as `check_version`."""
     version = check_version(connection)
     steps = dict(_steps())
     for number in range(version + 1, max(steps) + 1):
-        script = steps[number]
-        connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+        oldest = schemas.oldest((step, script) for step, script in steps.items() if step <= number)
+        noted = f"INSERT OR REPLACE INTO meta (name, value) VALUES ('oldest', '{oldest}');"
+        connection.executescript(
+            f"BEGIN IMMEDIATE;\n{steps[number]}\n{noted}\nPRAGMA user_version = {number};\nCOMMIT;"
+        )
+    if version == max(steps):  # a store from before this was kept
+        connection.execute(_OLDEST, (str(schemas.oldest(steps.items())),))
     # A store that is restored or replaced gets another epoch, so that old cursors are refused rather than misread.
-    connection.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
+    connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('epoch', ?)", (secrets.token_hex(4),))
 
 
 def _steps() -> Iterator[tuple[int, str]]:

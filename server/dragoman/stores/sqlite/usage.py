@@ -9,7 +9,7 @@ from dragoman.core.log import TaskRef
 from dragoman.core.usage import MOST, Usage, Used
 
 ADD: Final = f"""
-INSERT INTO usage VALUES (?, ?, ?, ?, ?)
+INSERT INTO usage (owner, task, key, tokens, cost) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (owner, task, key) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MOST}), cost = min(cost + excluded.cost, {MOST}) WHERE key = ''
 """

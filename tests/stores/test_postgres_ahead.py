@@ -1,0 +1,90 @@
+"""The same on PostgreSQL: the whole contract on a store that a newer release has migrated, also beneath our feet."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.postgres import execute
+from tests.stores import ahead
+from tests.stores.test_postgres import (
+    TestAdmission,
+    TestApiKeys,
+    TestAudit,
+    TestCancels,
+    TestCensus,
+    TestPapers,
+    TestPushes,
+    TestReads,
+    TestRoster,
+    TestSessions,
+    TestSharing,
+    TestUpkeep,
+    TestUpstreams,
+    TestWrites,
+    clock,
+)
+
+from dragoman.stores.postgres import PostgresStore, SchemaTooNew, migrating, open_store
+from dragoman.testing.store_writes import Clock
+
+__all__ = [
+    "TestAdmission",
+    "TestApiKeys",
+    "TestAudit",
+    "TestCancels",
+    "TestCensus",
+    "TestPapers",
+    "TestPushes",
+    "TestReads",
+    "TestRoster",
+    "TestSessions",
+    "TestSharing",
+    "TestUpkeep",
+    "TestUpstreams",
+    "TestWrites",
+    "clock",
+]
+
+_TABLES = """
+SELECT relname FROM pg_class
+WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+"""
+
+KNOWN = max(number for number, _ in migrating._steps())
+
+
+async def migrate_ahead(url: str, monkeypatch: pytest.MonkeyPatch, *, since: int = KNOWN) -> None:
+    """What the first start of the next release leaves behind."""
+    await (await open_store(url)).close()
+    rows = await execute(url, _TABLES)
+    steps = ahead.with_more(migrating._steps(), [row["relname"] for row in rows], since=since)
+    with monkeypatch.context() as patch:
+        patch.setattr(migrating, "_steps", lambda: iter(steps))
+        await (await open_store(url)).close()
+
+
+@pytest.fixture
+async def store(postgres_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
+    await migrate_ahead(postgres_url, monkeypatch)
+    store = await open_store(postgres_url, clock=clock)
+    yield store
+    await store.close()
+
+
+async def test_a_newer_schema_that_says_so_is_left_as_it_is(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await migrate_ahead(postgres_url, monkeypatch)
+    for _ in range(2):
+        await (await open_store(postgres_url)).close()
+    rows = await execute(postgres_url, "SELECT name, value FROM meta WHERE name IN ('schema', 'oldest') ORDER BY name")
+    assert [tuple(row)[:2] for row in rows] == [("oldest", str(KNOWN)), ("schema", str(KNOWN + 1))]
+
+
+async def test_one_that_needs_more_is_refused_with_what_it_needs(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate_ahead(postgres_url, monkeypatch, since=KNOWN + 1)
+    with pytest.raises(
+        SchemaTooNew, match=f"has schema {KNOWN + 1}; .* up to {KNOWN}: start one that knows {KNOWN + 1}"
+    ):
+        await open_store(postgres_url)

@@ -1,0 +1,134 @@
+"""Which programs may serve which schema, and what migrations have to say about it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.stores import ahead
+
+from dragoman.core import schemas
+from dragoman.stores.sqlite import SchemaTooNew, open_store, schema
+
+ROOT = Path(__file__).parents[2] / "server" / "dragoman" / "stores"
+
+KNOWN = max(number for number, _ in schema._steps())
+
+ONLY_ADDS = re.compile(
+    r"CREATE TABLE \w+ \(.*\)( WITHOUT ROWID)?"
+    r"|CREATE INDEX \w+ ON .*"
+    r"|ALTER TABLE \w+ ADD COLUMN \w+ [A-Za-z]++(?! NOT NULL(?! DEFAULT)).*",
+    re.DOTALL | re.ASCII,
+)
+"""What a migration may do beneath a program that does not know of it."""
+
+
+def migrate_ahead(path: Path, monkeypatch: pytest.MonkeyPatch, *, since: int = KNOWN) -> None:
+    """What the first start of the next release leaves behind."""
+    connection = schema.connect(path)
+    schema.migrate(connection)
+    found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    steps = ahead.with_more(schema._steps(), [name for (name,) in found], since=since)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_steps", lambda: iter(steps))
+        schema.migrate(connection)
+    connection.close()
+
+
+async def test_a_newer_schema_that_says_so_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tasks.db"
+    migrate_ahead(path, monkeypatch)
+    for _ in range(2):
+        await open_store(path).close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (KNOWN + 1,)
+        assert connection.execute("SELECT value FROM meta WHERE name = 'oldest'").fetchone() == (str(KNOWN),)
+    connection.close()
+
+
+async def test_one_that_needs_more_is_refused_with_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tasks.db"
+    migrate_ahead(path, monkeypatch, since=KNOWN + 1)
+    with pytest.raises(
+        SchemaTooNew, match=f"has schema {KNOWN + 1}; .* up to {KNOWN}: start one that knows {KNOWN + 1}"
+    ):
+        open_store(path)
+
+
+def test_a_store_from_before_that_was_kept_says_it_from_now_on(tmp_path: Path) -> None:
+    connection = schema.connect(tmp_path / "tasks.db")
+    schema.migrate(connection)
+    connection.execute("DELETE FROM meta WHERE name = 'oldest'")
+    schema.migrate(connection)
+    found = connection.execute("SELECT value FROM meta WHERE name = 'oldest'").fetchone()
+    connection.close()
+    assert found == (str(schemas.oldest(schema._steps())),)
+
+
+# What migrations say -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "oldest"),
+    [
+        ([], 0),
+        ([(1, "CREATE"), (2, "DROP")], 2),
+        ([(1, "CREATE"), (2, "-- since 1\nALTER")], 1),
+        ([(1, "x"), (2, "-- since 1\n"), (3, "x"), (4, "-- since 3\n"), (5, "-- since 4\n")], 4),
+    ],
+)
+def test_the_oldest_that_may_serve_is_what_the_most_demanding_migration_says(
+    steps: list[tuple[int, str]], oldest: int
+) -> None:
+    assert schemas.oldest(steps) == oldest
+
+
+@pytest.mark.parametrize(
+    ("version", "known", "kept", "may"),
+    [(5, 5, "5", True), (6, 5, "5", True), (7, 5, "5", True), (7, 5, "6", False), (6, 5, None, False)],
+)
+def test_a_program_serves_what_it_knows_and_what_says_that_it_may(
+    version: int, known: int, kept: str | None, may: bool
+) -> None:
+    assert bool(schemas.refusal(version, known, kept)) is not may
+
+
+@pytest.mark.parametrize(("kind", "before"), [("sqlite", 14), ("postgres", 8)])
+def test_every_migration_says_since_when_and_only_adds_where_that_is_before_it(kind: str, before: int) -> None:
+    for path in sorted((ROOT / kind / "migrations").glob("*.sql")):
+        number, script = int(path.name.split("_")[0]), path.read_text()
+        if number <= before:  # from before it was said
+            continue
+        assert schemas.SINCE.match(script), f"{path.name} does not begin with `-- since N`; see core/schemas.py"
+        if schemas.since(number, script) == number:
+            continue
+        for statement in statements(script):
+            assert ONLY_ADDS.fullmatch(statement), f"{path.name} does more than add, so it needs `-- since {number}`"
+
+
+@pytest.mark.parametrize(
+    ("statement", "adds"),
+    [
+        ("CREATE TABLE a (b INTEGER)", True),
+        ("CREATE TABLE a (b BLOB PRIMARY KEY) WITHOUT ROWID", True),
+        ("CREATE INDEX a ON b (c) WHERE d", True),
+        ("ALTER TABLE a ADD COLUMN b TEXT", True),
+        ("ALTER TABLE a ADD COLUMN b TEXT NOT NULL DEFAULT ''", True),
+        ("ALTER TABLE a ADD COLUMN b TEXT NOT NULL", False),
+        ("CREATE UNIQUE INDEX a ON b (c)", False),
+        ("DROP INDEX a", False),
+        ("UPDATE a SET b = 1", False),
+        ("ALTER TABLE a RENAME TO b", False),
+    ],
+)
+def test_what_only_adds_is_known(statement: str, adds: bool) -> None:
+    assert bool(ONLY_ADDS.fullmatch(statement)) is adds
+
+
+def statements(script: str) -> list[str]:
+    bare = re.sub(r"--[^\n]*", "", script)
+    return [" ".join(one.split()) for one in bare.split(";") if one.strip()]
