@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.certificates import Authority, write
 from tests.runtime.test_fencing import until
 
 from dragoman.flaky import Drop, FlakyProxy, Moment, Span
@@ -23,8 +26,8 @@ class Server:
         self.ends: list[str] = []
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[str]:
-        server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+    async def open(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._take, "127.0.0.1", 0, ssl=tls)
         async with server:
             host, port = server.sockets[0].getsockname()
             yield f"{host}:{port}"
@@ -49,10 +52,12 @@ async def proxied(**said: Any) -> AsyncIterator[tuple[Server, FlakyProxy, list[D
         yield server, proxy, drops
 
 
-async def ask(proxy: FlakyProxy, line: bytes = b"ask\n", wanted: int = len(ANSWER)) -> bytes:
+async def ask(
+    proxy: FlakyProxy, line: bytes = b"ask\n", wanted: int = len(ANSWER), tls: ssl.SSLContext | None = None
+) -> bytes:
     """What one connection is answered, as far as it comes. Raises ConnectionError when it is reset."""
     host, _, port = proxy.address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
     try:
         writer.write(line)
         return await reader.readexactly(wanted)
@@ -178,3 +183,18 @@ async def test_without_a_server_connections_are_closed_and_counted() -> None:
 def test_what_cannot_be_is_refused(said: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         FlakyProxy("127.0.0.1:1", **said)
+
+
+async def test_what_is_encrypted_passes_through_and_is_dropped_past_its_handshake(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    ours, theirs = ssl.create_default_context(cafile=authority.ca), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(*write(tmp_path, authority.issue()))
+    theirs.num_tickets = 0  # they look like an answer
+    server, drops = Server(), list[Drop]()
+    async with server.open(theirs) as address, FlakyProxy(address, every=2, seed=2, told=drops.append) as proxy:
+        answers = [await ask(proxy, tls=ours) for _ in range(20)]
+        await until(lambda: len(drops) == 10)
+    assert [answer == ANSWER for answer in answers] == [True, False] * 10
+    unheard = sum(drop.moment is Moment.REQUEST for drop in drops)
+    assert len(server.heard) == 20 - unheard
+    assert {drop.moment for drop in drops} == {Moment.REQUEST, Moment.UNANSWERED, Moment.ANSWER}
