@@ -85,6 +85,7 @@ LONG = \
 # What CI has no time for within its quarter of an hour: before a release, and after a change of what they are about.
 LONGEST = \
 	tests/abuse \
+	tests/cli/test_upgrade.py \
 	tests/executors \
 	tests/overload \
 	tests/stores/test_postgres_ahead.py \
@@ -108,8 +109,11 @@ protocol-pages: $(ENV) ## write what is generated of docs/protocol anew: errors,
 long: $(ENV) ## the long ones
 	@python -m pytest -n 3 --durations=12 $(LONG) $(LONGEST:%=--ignore=%) $(ARGS)
 
-longest: $(ENV) ## those that CI leaves out: abuse, overload, executors, storms of workers, PostgreSQL behind a pooler
+longest: $(ENV) ## those that CI leaves out: abuse, overload, upgrades, executors, storms of workers, PostgreSQL behind a pooler
 	@python -m pytest -n 2 $(LONGEST) $(ARGS)
+
+upgrade: $(ENV) ## from an older commit to this one, to one that is to come and back, under load, on both stores
+	@python -m pytest tests/cli/test_upgrade.py $(ARGS)
 
 coverage: $(ENV) chromium ## all our tests, and which lines they reach; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term

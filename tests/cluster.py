@@ -36,6 +36,8 @@ class Part:
         self.name = name
         self.words = list(words)
         self.log = folder / f"{name}.log"
+        self.environment: dict[str, str] = {}
+        """What it finds there besides the usual."""
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._said = 0
@@ -58,8 +60,8 @@ class Part:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dragoman", *self.words],
-                cwd=self._folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                cwd=self._folder, env=clean_environment() | self.environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         if ready:
             self.await_ready()

@@ -51,7 +51,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 class Load:
-    """Callers of two servers, who go to the other one when one does not take them."""
+    """Callers of some servers, who go to another one when one does not take them."""
 
     def __init__(self, servers: list[ServerPart]) -> None:
         self._roads = [Roads(server.http, server.grpc) for server in servers]
@@ -69,7 +69,7 @@ class Load:
             key = f"send-{next(self._numbers)}"
             task = pb.Task()
             while task.status.state != pb.TASK_STATE_COMPLETED:
-                roads = self._roads[at % 2]
+                roads = self._roads[at % len(self._roads)]
                 try:
                     task = (await roads.call(binding, "SendMessage", asked(key), pb.SendMessageResponse, key)).task
                 except ClientError as error:
@@ -85,7 +85,7 @@ class Load:
             key = f"stream-{next(self._numbers)}"
             places: list[Place] = []
             while not (places and ends(places[-1])):
-                stream = self._next(self._roads[at % 2], binding, key, places)
+                stream = self._next(self._roads[at % len(self._roads)], binding, key, places)
                 begins = not places
                 try:
                     async with aclosing(stream):

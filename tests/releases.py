@@ -1,0 +1,68 @@
+"""Other releases of ours, to be run beside this one: from the history, and one that is to come."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from tests.stores import ahead
+
+ROOT: Final = Path(__file__).parents[1]
+
+BEFORE: Final = "a6543595ac"
+"""From before cancels, agents upstream, the audit log and usage were kept: schema 10 of SQLite, 3 of PostgreSQL."""
+
+
+class Release(NamedTuple):
+    """A tree with `server` and `gen` in it."""
+
+    name: str
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes `python -m dragoman` this one: these come before what is installed."""
+        return {"PYTHONPATH": f"{self.folder / 'server'}:{self.folder / 'gen'}"}
+
+    def schema(self, kind: str) -> int:
+        """What it makes of a store: `sqlite` or `postgres`."""
+        return max(number for number, _ in self.steps(kind))
+
+    def steps(self, kind: str) -> ahead.Steps:
+        """Its migrations."""
+        found = (self.folder / "server" / "dragoman" / "stores" / kind / "migrations").glob("*.sql")
+        return sorted((int(path.name.split("_")[0]), path.read_text()) for path in found)
+
+
+def this() -> Release:
+    """What is here."""
+    return Release("this", ROOT)
+
+
+def before(folder: Path) -> Release:
+    """An older one, from the history. Skips the test where there is none, as in a shallow clone."""
+    packed = subprocess.run(["git", "archive", BEFORE, "server", "gen"], cwd=ROOT, check=False, capture_output=True)
+    if packed.returncode:
+        pytest.skip(f"there is no commit {BEFORE} here: {packed.stderr.decode().strip()}")
+    folder.mkdir()
+    subprocess.run(["tar", "-x"], cwd=folder, check=True, input=packed.stdout)
+    return Release("before", folder)
+
+
+def to_come(folder: Path) -> Release:
+    """The next one: this one, with a migration that adds something to every table of either store."""
+    for name in ("server", "gen"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    release = Release("to come", folder)
+    for kind in ("sqlite", "postgres"):
+        steps = release.steps(kind)
+        tables = [table for _, script in steps for table in re.findall(r"CREATE TABLE (\w+) \(", script)]
+        number, script = ahead.with_more(steps, tables)[-1]
+        (folder / "server" / "dragoman" / "stores" / kind / "migrations" / f"{number:04}_to_come.sql").write_text(
+            script
+        )
+    return release
