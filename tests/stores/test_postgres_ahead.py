@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 from tests.postgres import execute
 from tests.stores import ahead
@@ -25,7 +27,8 @@ from tests.stores.test_postgres import (
     clock,
 )
 
-from dragoman.stores.postgres import PostgresStore, SchemaTooNew, migrating, open_store
+from dragoman.stores.postgres import PostgresStore, SchemaTooNew, Unusable, migrating, open_store
+from dragoman.testing.changes import created, new_ref
 from dragoman.testing.store_writes import Clock
 
 __all__ = [
@@ -78,6 +81,26 @@ async def test_a_newer_schema_that_says_so_is_left_as_it_is(postgres_url: str, m
         await (await open_store(postgres_url)).close()
     rows = await execute(postgres_url, "SELECT name, value FROM meta WHERE name IN ('schema', 'oldest') ORDER BY name")
     assert [tuple(row)[:2] for row in rows] == [("oldest", str(KNOWN)), ("schema", str(KNOWN + 1))]
+
+
+async def test_a_migration_gives_way_to_who_holds_a_table_and_then_gives_up(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating, "LOCK_WAIT", "50ms")
+    monkeypatch.setattr(migrating, "PAUSE", 0.05)
+    store = await open_store(postgres_url)
+    dump = await asyncpg.connect(postgres_url)
+    async with dump.transaction():
+        await dump.execute("LOCK TABLE tasks IN ACCESS SHARE MODE")  # as pg_dump does
+        migrating_ahead = asyncio.create_task(migrate_ahead(postgres_url, monkeypatch))
+        while not migrating_ahead.done():
+            await store.append(created(new_ref()))
+        with pytest.raises(Unusable, match="somebody holds a table, a dump perhaps"):
+            await migrating_ahead
+    await dump.close()
+    await migrate_ahead(postgres_url, monkeypatch)
+    await store.append(created(new_ref()))  # by a server that was there before
+    await store.close()
 
 
 async def test_one_that_needs_more_is_refused_with_what_it_needs(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Final
 
-from asyncpg import Connection
+from asyncpg import Connection, DeadlockDetectedError, LockNotAvailableError
 
 from dragoman.core import schemas
 from dragoman.stores.postgres.trouble import SchemaTooNew, Unusable
@@ -17,6 +18,13 @@ log = logging.getLogger("dragoman.store")
 
 LOCK: Final = 0x647261676F6D616E
 """The advisory lock of whoever migrates: "dragoman" in ASCII."""
+
+LOCK_WAIT: Final = "2s"
+"""How long a change of a table may wait for those who use it: everybody who comes after it waits, too."""
+
+TRIES: Final = 10
+PAUSE: Final = 1.0
+"""Seconds between two tries, in which others have their turn."""
 
 _MIGRATIONS: Final = files(__package__) / "migrations"
 _META: Final = 'CREATE TABLE IF NOT EXISTS meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)'
@@ -30,11 +38,24 @@ async def migrate(connection: Connection, *, make: bool = True) -> None:
     """Brings the database to this version's schema, whole or not at all; not from nothing, without `make`.
 
     One that is past it is left as it is, if programs of this version may serve it. Raises SchemaTooNew when they may
-    not, Unusable for what cannot be a store.
+    not, Unusable for what cannot be a store, and when somebody else holds a table all the time.
 
     Servers that start at the same time wait for each other: the lock goes with the transaction, so that it is good
     behind a pooler, too.
     """
+    for left in reversed(range(TRIES)):
+        try:
+            await _migrate(connection, make=make)
+        except (LockNotAvailableError, DeadlockDetectedError) as error:
+            if not left:
+                why = "somebody holds a table, a dump perhaps (see pg_stat_activity)"
+                raise Unusable(f"{error}: {why}; start again when that has ended") from error
+            await asyncio.sleep(PAUSE)
+        else:
+            return
+
+
+async def _migrate(connection: Connection, *, make: bool) -> None:
     steps = dict(_steps())
     async with connection.transaction(isolation="read_committed"):
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
@@ -48,6 +69,7 @@ async def migrate(connection: Connection, *, make: bool = True) -> None:
                 raise SchemaTooNew(why)
             log.info("the store has schema %d, of a newer release; this one knows %d and may serve it", version, known)
             return
+        await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
         for number in range(version + 1, known + 1):
             await connection.execute(steps[number])
         if version < known:
