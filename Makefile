@@ -88,6 +88,7 @@ LONGEST = \
 	tests/cli/test_upgrade.py \
 	tests/executors \
 	tests/overload \
+	tests/patience \
 	tests/stores/test_postgres_ahead.py \
 	tests/stores/test_postgres_machine.py \
 	tests/stores/test_postgres_pooler.py \
@@ -130,6 +131,9 @@ chaos: $(ENV) ## kill and freeze a server under load, then judge what everybody 
 
 chaos-cluster: $(ENV) ## the same with three servers, two workers, PostgreSQL and NATS, all of which are struck
 	@python -m tests.chaos.run --replicas
+
+patience: $(ENV) ## ten-minute tasks through `dragoman flaky` over every binding, nothing lost or doubled (PATIENCE_SECONDS=600)
+	@python -m tests.patience.run
 
 soak: $(ENV) ## steady load for an hour: do memory, files and handles stay flat? (SOAK_SECONDS=3600)
 	@python -m tests.chaos.soak
