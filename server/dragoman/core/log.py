@@ -108,6 +108,8 @@ class NewTask:
     """`id` is the client's choice: refused as EXISTS when its owner's agent has a task of that alias."""
     open: bool = False
     """Others may join its conversation, because the server named it."""
+    parent: bytes = b""
+    """The key of the task that it works for, of the same owner: what it uses, that uses too."""
 
 
 @dataclass(frozen=True, slots=True)

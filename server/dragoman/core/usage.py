@@ -5,10 +5,12 @@ Costs are whole billionths, so that a sum of many small ones is exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, NamedTuple
+
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BILLION: Final = 1_000_000_000
 MOST: Final = 2**61
@@ -16,6 +18,12 @@ MOST: Final = 2**61
 
 KEY_LENGTH: Final = 255
 """Characters of a report's key."""
+
+DEPTH: Final = 16
+"""Tasks above a task that are told what it uses: that which it works for, the one that works for, and so on."""
+
+KEY: Final = "usage"
+"""Where the sum stands: in the metadata of a task, and of the event that ends a turn."""
 
 
 class Used(NamedTuple):
@@ -25,21 +33,56 @@ class Used(NamedTuple):
     cost: int = 0
     key: str = ""
 
+    @property
+    def amount(self) -> bool:
+        """Whether it is more than nothing. A report of nothing only asks for the sum."""
+        return self.tokens > 0 or self.cost > 0
+
 
 class Usage(NamedTuple):
-    """All that a task has used."""
+    """All that a task has used, and the tasks that work for it; `below` is how much of that is theirs."""
 
     tokens: int = 0
     cost: int = 0
+    tokens_below: int = 0
+    cost_below: int = 0
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]]) -> Usage:
+        """The sum of rows of tokens, cost, and whether other tasks have used that."""
+        tokens = cost = tokens_below = cost_below = 0
+        for more_tokens, more_cost, below in rows:
+            tokens, cost = min(tokens + more_tokens, MOST), min(cost + more_cost, MOST)
+            if below:
+                tokens_below, cost_below = min(tokens_below + more_tokens, MOST), min(cost_below + more_cost, MOST)
+        return cls(tokens, cost, tokens_below, cost_below)
 
     def __bool__(self) -> bool:
         return self.tokens > 0 or self.cost > 0
 
     @property
-    def shown(self) -> dict[str, float]:
+    def own(self) -> Usage:
+        """Without what other tasks have used for it."""
+        return Usage(self.tokens - self.tokens_below, self.cost - self.cost_below)
+
+    @property
+    def shown(self) -> dict[str, float | dict[str, float]]:
         """As it stands in metadata: what is nothing is left out."""
-        told = {"tokens": float(self.tokens), "cost": self.cost / BILLION}
-        return {name: value for name, value in told.items() if value}
+        below = _told(self.tokens_below, self.cost_below)
+        return {**_told(self.tokens, self.cost), **({"delegated": below} if below else {})}
+
+
+def _told(tokens: int, cost: int) -> dict[str, float]:
+    told = {"tokens": float(tokens), "cost": cost / BILLION}
+    return {name: value for name, value in told.items() if value}
+
+
+def noted(metadata: bytes, usage: Usage) -> bytes:
+    """The metadata of a task (a serialized Struct) with what it has used."""
+    holder = pb.Message()
+    holder.metadata.MergeFromString(metadata)
+    holder.metadata.update({KEY: usage.shown})
+    return holder.metadata.SerializeToString(deterministic=True)
 
 
 NONE: Final = Usage()

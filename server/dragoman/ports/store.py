@@ -269,7 +269,10 @@ class Store(Protocol):
         ...
 
     async def usage(self, task: TaskRef) -> Usage:
-        """All that a task has used, as its agent reported."""
+        """All that a task has used, as its agent and those of the tasks that work for it reported (`NewTask.parent`).
+
+        The same stands in its metadata, as `usage`, from the commit on that a report came in.
+        """
         ...
 
     async def census(self) -> Census:

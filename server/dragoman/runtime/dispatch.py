@@ -281,8 +281,8 @@ class Dispatch:
         counts.ended[run.head.state] += 1
         counts.seconds.add(seconds)
         if run.spending is not None:
-            counts.tokens += run.spending.total.tokens - run.spending.before.tokens
-            counts.cost += run.spending.total.cost - run.spending.before.cost
+            counts.tokens += run.spending.total.own.tokens - run.spending.before.own.tokens
+            counts.cost += run.spending.total.own.cost - run.spending.before.own.cost
         if self._runs.get(run.head.ref) is run:
             del self._runs[run.head.ref]
         self._rest()

@@ -389,7 +389,7 @@ class Run:
         if not self.first.done():
             self.first.set_result(None)
         if not (self.head.running or self.head.ready or self.over.done()):  # `ready`: given back, to be begun again
-            self.over.set_result(True)
+            self.over.set_result(self.spending is None)  # what a task used stands in no event, but in the task
 
     def _show_working(self) -> None:
         if self.head.state == states.SUBMITTED and not self._ending and not self._batch.busy:

@@ -10,15 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from dragoman.core.log import Append, Appended, ArtifactChange, Guard, StatusChange, TaskRef
-from dragoman.core.usage import NONE, Budget, Usage, Used
+from dragoman.core.usage import KEY, NONE, Budget, Usage, Used
 from dragoman.runtime.log import Log
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-KEY: Final = "usage"
-"""Where the sum stands in the metadata of the event that ends a turn."""
 
 Change = StatusChange | ArtifactChange
 
@@ -48,7 +44,7 @@ class Spending:
         self._guard = guard
         self._budget = budget
         self._over = over
-        self._told = False
+        self._told = self._delegates = False
         self._writing: set[asyncio.Future[Appended]] = set()
         self.before = before
         self.total = before
@@ -57,7 +53,8 @@ class Spending:
         self._look(before)
 
     def add(self, used: Used) -> None:
-        """One report. On the event loop."""
+        """One report; one of nothing says that another task may work for this one. On the event loop."""
+        self._delegates = self._delegates or not used.amount
         if not used.key:
             self._sure = Usage(self._sure.tokens + used.tokens, self._sure.cost + used.cost)
             self._look(self._sure)
@@ -66,7 +63,9 @@ class Spending:
         writing.add_done_callback(self._writing.discard)
 
     async def settle(self) -> None:
-        """Waits until every report is on disk, or refused."""
+        """Waits until every report is on disk, or refused, and is told of what other tasks have used for this one."""
+        if self._delegates:
+            self.add(Used())
         if self._writing:
             await asyncio.wait(self._writing)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 
 from dragoman.core import states
 from dragoman.core.erasing import Selection
-from dragoman.core.log import Refused
+from dragoman.core.log import Appended, Refused
+from dragoman.core.pages import Query
 from dragoman.core.push import PushState, Verdict
 from dragoman.core.usage import MOST, Usage, Used
 from dragoman.ports import Store
@@ -27,6 +29,7 @@ from dragoman.testing.changes import (
 from dragoman.testing.store_pushes import DAY, SECOND, claimed, of, tried, with_push
 from dragoman.testing.store_upkeep import ELSEWHERE
 from dragoman.testing.store_writes import Clock
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class StoreCensus:
@@ -106,6 +109,74 @@ class StoreCensus:
         for _ in range(3):  # what is beyond all counting stays what it is
             most = (await store.append(replace(by_runner(other), used=Used(MOST, MOST, "")))).usage
         assert most == Usage(MOST, MOST)
+
+    async def test_what_a_task_uses_counts_for_those_that_it_works_for(self, store: Store) -> None:
+        top = await running(store)
+        middle = await self.working_for(store, top)
+        below, beside = await self.working_for(store, middle), await self.working_for(store, top)
+        sums = [
+            (await store.append(replace(by_runner(one), used=used))).usage
+            for one, used in (
+                (top, Used(1, 10)),
+                (below, Used(2, 0, "call")),
+                (below, Used(2, 0, "call")),
+                (beside, Used(4, 0)),
+                (middle, Used(8, 20)),
+                (below, Used(0, 0)),
+                (top, Used(0, 0)),
+            )
+        ]
+        assert sums == [
+            Usage(1, 10),
+            Usage(2, 0),
+            Usage(2, 0),
+            Usage(4, 0),
+            Usage(10, 20, 2, 0),
+            Usage(2, 0),
+            Usage(15, 30, 14, 20),
+        ]
+        assert await store.usage(top.head.ref) == Usage(15, 30, 14, 20)
+        await store.erase(Selection(task=below.head.id))  # it was spent all the same
+        assert await store.usage(top.head.ref) == Usage(15, 30, 14, 20)
+        await store.erase(Selection(task=top.head.id))
+        await store.append(replace(by_runner(middle), used=Used(1)))
+        assert await store.usage(top.head.ref) == Usage()
+        assert await store.usage(middle.head.ref) == Usage(11, 20, 2, 0)
+
+    async def working_for(self, store: Store, above: Appended) -> Appended:
+        """A task that runs, and works for another one."""
+        change = created(new_ref(), claim=SESSION)
+        assert change.create is not None
+        return await store.append(replace(change, create=replace(change.create, parent=above.head.ref.key)))
+
+    async def test_what_a_task_used_stands_in_its_metadata_as_soon_as_it_is_reported(self, store: Store) -> None:
+        change = created(new_ref(), claim=SESSION)
+        assert change.create is not None
+        about = pb.Message(metadata={"of": "its maker"}).metadata.SerializeToString()
+        top = await store.append(replace(change, create=replace(change.create, metadata=about)))
+        below = await self.working_for(store, top)
+
+        async def shown(one: Appended) -> dict[str, object]:
+            found = await store.read(one.head.ref)
+            (listed,) = [
+                task
+                for task in map(pb.Task.FromString, (await store.page(Query(OWNER, AGENT))).tasks)
+                if task.id == one.head.id
+            ]
+            assert found is not None
+            assert pb.Task.FromString(found.task) == listed
+            return MessageToDict(listed.metadata)
+
+        assert await shown(top) == {"of": "its maker"}
+        await store.append(replace(by_runner(below), used=Used(3, 500_000_000)))
+        assert await shown(below) == {"usage": {"tokens": 3.0, "cost": 0.5}}
+        await store.append(replace(by_runner(top), used=Used(1)))
+        sums = {"tokens": 4.0, "cost": 0.5, "delegated": {"tokens": 3.0, "cost": 0.5}}
+        assert await shown(top) == {"of": "its maker", "usage": sums}
+        await store.append(by_runner(below, status(states.COMPLETED), end=True))
+        await store.append(by_runner(top, status(states.COMPLETED), end=True))
+        assert await shown(top) == {"of": "its maker", "usage": sums}
+        assert await shown(below) == {"usage": {"tokens": 3.0, "cost": 0.5}}
 
     async def test_a_run_that_has_lost_its_task_reports_for_nothing(self, store: Store) -> None:
         claimed = await running(store)

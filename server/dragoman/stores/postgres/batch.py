@@ -132,11 +132,14 @@ class Batch:
             self._totals[owner, made.head.agent, made.head.state] += 1
         if change.create is not None and change.create.alias:
             self._aliases.add((owner, change.create.agent, change.create.id))
+        if change.create is not None and change.create.parent:
+            await usage.attach(connection, place, change.create.parent)
         self._note(place, made)
         if change.push is not None:
             await pushes.begin(connection, place, made, change.push, now)
         self._heads[place] = made.head
         if change.used is not None:
+            await self._write()
             return replace(made.outcome, usage=await usage.add(connection, place, change.used))
         return made.outcome
 

@@ -1,13 +1,19 @@
-"""What tasks have used: a row for each key that an agent reported, and one for what it reported without."""
+"""What tasks have used: a row for each key that an agent reported, and one for what it reported without.
+
+What a task uses counts for the task that it works for as well, and for those above; and the sum stands in the metadata
+of each, where whoever reads or lists it sees it. All that only where something is reported. Tasks above are locked
+after the batch's own: two processes may so come to wait for each other, and one of them then begins anew.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 from asyncpg import Connection
 
 from dragoman.core.log import TaskRef
-from dragoman.core.usage import MOST, Usage, Used
+from dragoman.core.usage import DEPTH, MOST, Usage, Used, noted
 from dragoman.stores.postgres.owners import number_of
 from dragoman.stores.postgres.rows import escape
 from dragoman.stores.postgres.standing import Place
@@ -17,24 +23,69 @@ INSERT INTO usage VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (owner, task, key) DO UPDATE SET tokens = least(usage.tokens + excluded.tokens, {MOST}),
     cost = least(usage.cost + excluded.cost, {MOST}) WHERE usage.key = ''
 """
-SUM: Final = f"""
-SELECT least(coalesce(sum(tokens), 0), {MOST})::bigint, least(coalesce(sum(cost), 0), {MOST})::bigint
-FROM usage WHERE owner = $1 AND task = $2
+PASS_ON: Final = f"""
+INSERT INTO delegated VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, task) DO UPDATE SET tokens = least(delegated.tokens + excluded.tokens, {MOST}),
+    cost = least(delegated.cost + excluded.cost, {MOST})
 """
-FORGET: Final = "DELETE FROM usage WHERE owner = $1 AND task = $2"
+ROWS: Final = """
+SELECT tokens, cost, 0 FROM usage WHERE owner = $1 AND task = $2
+UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = $1 AND task = $2
+"""
+ATTACH: Final = "INSERT INTO parents VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
+METADATA: Final = "SELECT metadata FROM tasks WHERE owner = $1 AND task = $2 FOR UPDATE"
+NOTE: Final = "UPDATE tasks SET metadata = $3 WHERE owner = $1 AND task = $2"
+FORGET: Final = (
+    "DELETE FROM usage WHERE owner = $1 AND task = $2",
+    "DELETE FROM delegated WHERE owner = $1 AND task = $2",
+    "DELETE FROM parents WHERE owner = $1 AND task = $2",
+    "DELETE FROM parents WHERE owner = $1 AND parent = $2",
+)
+
+
+async def attach(connection: Connection, place: Place, parent: bytes) -> None:
+    """From now on a task works for another one."""
+    await connection.execute(ATTACH, *place, parent)
 
 
 async def add(connection: Connection, place: Place, used: Used) -> Usage:
-    """Counts a report. Gives the sum after that."""
-    await connection.execute(ADD, *place, escape(used.key), used.tokens, used.cost)
-    return Usage(*await connection.fetchrow(SUM, *place))
+    """Counts a report, for the task and those above it. Gives the task's sum after that."""
+    said = await connection.execute(ADD, *place, escape(used.key), used.tokens, used.cost)
+    if said == "INSERT 0 1" and used.amount:
+        await _note(connection, place)
+        async for above in _above(connection, place):
+            await connection.execute(PASS_ON, *above, used.tokens, used.cost)
+            await _note(connection, above)
+    return await _of(connection, place)
 
 
 async def read(connection: Connection, ref: TaskRef) -> Usage:
     """All that a task has used."""
-    return Usage(*await connection.fetchrow(SUM, await number_of(connection, ref.owner), ref.key))
+    return await _of(connection, (await number_of(connection, ref.owner), ref.key))
 
 
 async def forget(connection: Connection, place: Place) -> None:
-    """For a task that goes."""
-    await connection.execute(FORGET, *place)
+    """For a task that goes. What it used was used for those above it all the same."""
+    for statement in FORGET:
+        await connection.execute(statement, *place)
+
+
+async def _above(connection: Connection, place: Place) -> AsyncIterator[Place]:
+    """The tasks that a task works for, from its own one up."""
+    owner, key = place
+    for _ in range(DEPTH):
+        key = await connection.fetchval(PARENT, owner, key)
+        if key is None:
+            return
+        yield owner, key
+
+
+async def _note(connection: Connection, place: Place) -> None:
+    row = await connection.fetchrow(METADATA, *place)
+    if row is not None:  # locked before the sum is read, so that whoever comes later has all of it
+        await connection.execute(NOTE, *place, noted(row[0] or b"", await _of(connection, place)))
+
+
+async def _of(connection: Connection, place: Place) -> Usage:
+    return Usage.of(await connection.fetch(ROWS, *place))

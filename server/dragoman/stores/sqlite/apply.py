@@ -184,7 +184,7 @@ class Transaction:
                 pushes.follow(self._connection, owner, made, now)
             self._heads[owner, ref.key] = made.head
         if change.used is not None:
-            return replace(made.outcome, usage=usage.add(self._connection, owner, ref.key, change.used))
+            return replace(made.outcome, usage=usage.add(self._tables(), owner, ref.key, change.used))
         return made.outcome
 
     def finish(self) -> None:
@@ -230,6 +230,8 @@ class Transaction:
             self._tasks.add(values + head_values(head))
             if change.create.open:
                 joining.open_task(self._connection, owner, head.context, key)
+            if change.create.parent:
+                usage.attach(self._connection, owner, key, change.create.parent)
         elif head != before:
             self._changed[owner, key] = head
         if change.memory is not None and before is not None:

@@ -1,42 +1,89 @@
-"""What tasks have used: a row for each key that an agent reported, and one for what it reported without."""
+"""What tasks have used: a row for each key that an agent reported, and one for what it reported without.
+
+What a task uses counts for the task that it works for as well, and for those above; and the sum stands in the metadata
+of each, where whoever reads or lists it sees it. All that only where something is reported.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from typing import Final
 
 from dragoman.core.log import TaskRef
-from dragoman.core.usage import MOST, Usage, Used
+from dragoman.core.usage import DEPTH, MOST, NONE, Usage, Used, noted
 
 ADD: Final = f"""
 INSERT INTO usage (owner, task, key, tokens, cost) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (owner, task, key) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MOST}), cost = min(cost + excluded.cost, {MOST}) WHERE key = ''
 """
-ROWS: Final = "SELECT tokens, cost FROM usage WHERE owner = ? AND task = ?"
-OWNED: Final = """
-SELECT u.tokens, u.cost FROM owners o JOIN usage u USING (owner) WHERE o.scope = ? AND o.principal = ? AND u.task = ?
+PASS_ON: Final = f"""
+INSERT INTO delegated VALUES (?, ?, ?, ?)
+ON CONFLICT (owner, task) DO UPDATE
+    SET tokens = min(tokens + excluded.tokens, {MOST}), cost = min(cost + excluded.cost, {MOST})
 """
-FORGET: Final = "DELETE FROM usage WHERE owner = ? AND task = ?"
+ROWS: Final = """
+SELECT tokens, cost, 0 FROM usage WHERE owner = ?1 AND task = ?2
+UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = ?1 AND task = ?2
+"""
+OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
+ATTACH: Final = "INSERT OR IGNORE INTO parents VALUES (?, ?, ?)"
+PARENT: Final = "SELECT parent FROM parents WHERE owner = ? AND task = ?"
+METADATA: Final = "SELECT metadata FROM tasks WHERE owner = ? AND task = ?"
+NOTE: Final = "UPDATE tasks SET metadata = ? WHERE owner = ? AND task = ?"
+FORGET: Final = (
+    "DELETE FROM usage WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM delegated WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM parents WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM parents WHERE owner = ?1 AND parent = ?2",
+)
+
+
+def attach(connection: sqlite3.Connection, owner: int, key: bytes, parent: bytes) -> None:
+    """From now on a task works for another one."""
+    connection.execute(ATTACH, (owner, key, parent))
 
 
 def add(connection: sqlite3.Connection, owner: int, key: bytes, used: Used) -> Usage:
-    """Counts a report. Gives the sum after that."""
-    connection.execute(ADD, (owner, key, used.key, used.tokens, used.cost))
-    return _sum(connection.execute(ROWS, (owner, key)).fetchall())
+    """Counts a report, for the task and those above it. Gives the task's sum after that."""
+    counted = connection.execute(ADD, (owner, key, used.key, used.tokens, used.cost)).rowcount
+    if counted and used.amount:
+        _note(connection, owner, key)
+        for above in _above(connection, owner, key):
+            connection.execute(PASS_ON, (owner, above, used.tokens, used.cost))
+            _note(connection, owner, above)
+    return _of(connection, owner, key)
 
 
 def read(connection: sqlite3.Connection, ref: TaskRef) -> Usage:
     """All that a task has used."""
-    rows = connection.execute(OWNED, (*ref.owner, ref.key)).fetchall()
-    return _sum(rows)
-
-
-def _sum(rows: list[tuple[int, int]]) -> Usage:
-    """A sum in SQL would fail beyond 64 bits."""
-    return Usage(*(min(sum(column), MOST) for column in zip(*rows, strict=True)))
+    row = connection.execute(OWNER, ref.owner).fetchone()
+    return _of(connection, row[0], ref.key) if row else NONE
 
 
 def forget(connection: sqlite3.Connection, owner: int, key: bytes) -> None:
-    """For a task that goes."""
-    connection.execute(FORGET, (owner, key))
+    """For a task that goes. What it used was used for those above it all the same."""
+    for statement in FORGET:
+        connection.execute(statement, (owner, key))
+
+
+def _above(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterator[bytes]:
+    """The tasks that a task works for, from its own one up."""
+    for _ in range(DEPTH):
+        row = connection.execute(PARENT, (owner, key)).fetchone()
+        if row is None:
+            return
+        (key,) = row
+        yield key
+
+
+def _note(connection: sqlite3.Connection, owner: int, key: bytes) -> None:
+    row = connection.execute(METADATA, (owner, key)).fetchone()
+    if row is not None:
+        connection.execute(NOTE, (noted(row[0], _of(connection, owner, key)), owner, key))
+
+
+def _of(connection: sqlite3.Connection, owner: int, key: bytes) -> Usage:
+    """A sum in SQL would fail beyond 64 bits."""
+    return Usage.of(connection.execute(ROWS, (owner, key)).fetchall())
