@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.json_format import ParseDict
 
-from dragoman.cli.render import Output, json_line, state_name, text_of
+from dragoman.cli.render import Output, json_line, state_name, text_of, used_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -96,3 +96,10 @@ def test_names_and_lines() -> None:
     assert state_name(pb.TASK_STATE_INPUT_REQUIRED) == "INPUT_REQUIRED"
     assert text_of(pb.Message(parts=[pb.Part(text=" a "), pb.Part(url="u"), pb.Part(text="b")])) == "a b"
     assert json_line(pb.Task(id="t", context_id="c")) == '{"id":"t","contextId":"c"}'
+
+
+def test_what_a_task_used_is_told_if_its_metadata_say_so() -> None:
+    assert used_of(pb.Task()) == used_of(pb.Task(metadata={"usage": {}})) == used_of(pb.Task(metadata={"x": 1})) == ""
+    assert used_of(pb.Task(metadata={"usage": "much"})) == ""
+    assert used_of(pb.Task(metadata={"usage": {"tokens": 1200, "cost": 0.031}})) == "1,200 tokens, cost 0.031"
+    assert used_of(pb.Task(metadata={"usage": {"cost": 2}})) == "0 tokens, cost 2"

@@ -31,7 +31,7 @@ from dragoman.agents.output import Output
 from dragoman.agents.threads import LeftBehind
 from dragoman.agents.turn import Turn, TurnEnded
 from dragoman.agents.values import NewId, adopted, change_of
-from dragoman.core import states
+from dragoman.core import delegation, states
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.log import Refused, StatusChange
 from dragoman.ports import Desk, Ending, TurnOver
@@ -57,7 +57,8 @@ async def take_turn(
 ) -> Ending:
     """One turn of `function`. Its failures become a FAILED ending; a cancel that somebody asked for passes through."""
     output = Output(desk, new_id)
-    turn = Turn(output)
+    turn = Turn(output, agent)
+    delegation.CURRENT.set(turn.delegation)
     try:
         value = await _result(function, turn, Thread(agent, threads, left or LeftBehind(), patience))
         try:

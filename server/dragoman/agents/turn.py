@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 from dragoman.agents.incoming import Incoming
 from dragoman.agents.output import OUTPUT, Output
-from dragoman.core import states
+from dragoman.core import delegation, states
 from dragoman.core.log import StatusChange
-from dragoman.core.usage import report
+from dragoman.core.usage import Used, report
 from dragoman.ports import Desk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -40,8 +40,9 @@ class Turn(Incoming):
     (A2A 1.0 §3.4.3); keep what it needs in `state`.
     """
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, agent: str = "") -> None:
         super().__init__(output.desk.message, output.desk.envelope)
+        self._agent = agent
         self._output = output
         self._loop = asyncio.get_running_loop()
         self._home = threading.get_ident()
@@ -203,6 +204,15 @@ class Turn(Incoming):
         asked to stop, and the task ends as FAILED (OVER_BUDGET) unless a result comes first.
         """
         self._desk.spend(report(tokens, cost, key))
+
+    def delegation(self) -> dict[str, dict[str, str]]:
+        """Metadata for a request to another agent, so that what that task uses counts for this one as well.
+
+        `dragoman.client` adds it by itself; with other clients: `metadata={**mine, **turn.delegation()}`. It means
+        something to this server alone, and only for tasks of the same principal.
+        """
+        self._desk.spend(Used())  # whoever runs this turn asks for the sum before it ends
+        return {delegation.URI: {"agent": self._agent, "task": self.task_id}}
 
     # Verbs that end the turn ------------------------------------------------------------------------------------
 

@@ -117,5 +117,7 @@ def _explained(one: Explanation) -> ops.Explanation:
         worker=one.worker,
         tokens=one.usage.tokens,
         cost=one.usage.cost / BILLION,
+        delegated_tokens=one.usage.tokens_below,
+        delegated_cost=one.usage.cost_below / BILLION,
         trace_id=one.trace,
     )

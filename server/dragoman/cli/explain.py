@@ -33,7 +33,9 @@ async def explain(address: str, task_id: str, *, token: str, json: bool) -> int:
         if one.worker:
             out.line(f"worker       {one.worker}")
         if one.tokens or one.cost:
-            out.line(f"used         {one.tokens:,} tokens, cost {one.cost:g}")
+            below = f"; {one.delegated_tokens:,} and {one.delegated_cost:g} of that by tasks that it delegated"
+            told = below if one.delegated_tokens or one.delegated_cost else ""
+            out.line(f"used         {one.tokens:,} tokens, cost {one.cost:g}{told}")
         if one.trace_id:
             out.line(f"trace        {one.trace_id}")
         for push in one.pushes:

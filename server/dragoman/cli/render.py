@@ -38,6 +38,15 @@ def text_of(message: pb.Message) -> str:
     return " ".join(part.text.strip() for part in message.parts if part.HasField("text"))
 
 
+def used_of(task: pb.Task) -> str:
+    """What a task has used, as its metadata say; empty where they say nothing."""
+    if not task.HasField("metadata") or "usage" not in task.metadata.fields:
+        return ""
+    said = task.metadata.fields["usage"].struct_value.fields
+    tokens, cost = (said[name].number_value if name in said else 0.0 for name in ("tokens", "cost"))
+    return f"{tokens:,.0f} tokens, cost {cost:g}" if tokens or cost else ""
+
+
 def json_line(message: Message) -> str:
     """A message as one line of ProtoJSON."""
     return Codec(type(message), _JSON).encode(message).decode()

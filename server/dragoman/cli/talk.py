@@ -17,7 +17,7 @@ import typer
 
 from dragoman.cli.parts import FileError, file_parts
 from dragoman.cli.progress import Progress
-from dragoman.cli.render import Output, state_name, text_of, when
+from dragoman.cli.render import Output, state_name, text_of, used_of, when
 from dragoman.cli.tasks import LOCAL
 from dragoman.client import Client, ClientError, message, traces, trust
 from dragoman.client.roads import Stream, silent
@@ -133,6 +133,8 @@ async def get(client: Client, task_id: str, *, history: int | None, json: bool, 
     out.line(f"state    {state_name(task.status.state)}")
     out.line(f"since    {when(task)}")
     out.line(f"context  {task.context_id}")
+    if used := used_of(task):
+        out.line(f"used     {used}")
     for said in task.history:
         out.line(f"{'user' if said.role == pb.ROLE_USER else 'agent':<8} {text_of(said)}")
     if task.status.HasField("message"):
@@ -158,7 +160,8 @@ async def list_tasks(client: Client, *, context: str, state: str, limit: int, js
             if json:
                 out.json(task)
             else:
-                out.line(f"{task.id}  {state_name(task.status.state):<14}  {when(task)}  {task.context_id}")
+                used = f"  {told}" if (told := used_of(task)) else ""
+                out.line(f"{task.id}  {state_name(task.status.state):<14}  {when(task)}  {task.context_id}{used}")
             if found == limit:
                 break
     if not found and not json:

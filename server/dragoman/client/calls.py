@@ -17,6 +17,7 @@ from dragoman.client.failure import ClientError
 from dragoman.client.over_grpc import GrpcRoad
 from dragoman.client.over_http import JsonRpcRoad, RestRoad, WebSocketRoad
 from dragoman.client.roads import BINDINGS, DIALECTS, Means, Road, Stream, Trace, silent
+from dragoman.core import delegation
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -192,6 +193,7 @@ class Client:
         request = pb.SendMessageRequest(tenant=self.agent, message=message, configuration=configuration)
         if metadata:
             request.metadata.update(metadata)
+        delegation.stamp(request)
         return request
 
 

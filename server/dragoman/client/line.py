@@ -15,6 +15,7 @@ from dragoman.client.calls import open_road
 from dragoman.client.failure import ClientError, Nonsense
 from dragoman.client.over_http import away
 from dragoman.client.roads import Means, Road
+from dragoman.core import delegation
 from dragoman.core.extensions import IDEMPOTENCY, RESUME
 from dragoman.wire import card_reading, finding_cards
 from dragoman.wire.card_reading import Card, Interface
@@ -107,6 +108,7 @@ class Line:
             made.message.task_id = str(uuid.uuid4())  # there, clients name their tasks
         if metadata:
             made.metadata.update(metadata)
+        delegation.stamp(made)
         return made
 
     async def get(self, task_id: str, *, history: int | None = None, parent: str = "") -> pb.Task:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
-from dragoman.core import limits, messages, trace
+from dragoman.core import delegation, limits, messages, states, trace
 from dragoman.core.admission import Overrun
 from dragoman.core.card import AgentSpec
 from dragoman.core.errors import (
@@ -206,6 +206,8 @@ class Sending:
             raise TaskNotFound
         else:
             change = self._create(call, await self._host(call.caller, message), message, envelope)
+            if envelope.HasField("metadata") and (parent := delegation.parent_of(envelope)):
+                await self._attach(change, call.caller, parent)
         if asked.HasField("task_push_notification_config"):
             change.push = self._webhooks.inlined(asked.task_push_notification_config, message.task_id, call.dialect)
         if call.caller.joined and change.task.owner != owner:
@@ -213,6 +215,14 @@ class Sending:
         change.key = named
         change.quota = self._admission.quota(call.caller.identity, call.caller.agent)
         return change
+
+    async def _attach(self, change: Append, caller: Caller, parent: delegation.Parent) -> None:
+        """Has a new task work for another one, if both are of one principal and that one has not ended."""
+        assert change.create is not None
+        above = await self._store.find(change.task.owner, parent.agent, parent.task)
+        if above is None or above.principal != caller.identity.principal or states.is_terminal(above.state):
+            return
+        change.create = replace(change.create, parent=above.ref.key)
 
     async def _meant(self, call: Call, message: pb.Message) -> Head | None:
         """The task that a message is for: one that the caller sees, or one of the conversation that it joins with it.

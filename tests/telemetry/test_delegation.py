@@ -1,0 +1,198 @@
+"""What a task uses counts for the task that it works for: on disk, for whoever reads, lists or follows either."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from tests.telemetry.test_metrics import fetch, parsed, value
+from tests.telemetry.test_usage import ended, explained
+
+from dragoman import Turn, agent
+from dragoman.app import App, open_app
+from dragoman.client import Client, connect, message
+from dragoman.core import delegation
+from dragoman.core.identity import Identity
+from dragoman.core.usage import Usage, parse
+from dragoman.runtime import Call
+from dragoman.settings import Settings
+from dragoman.testing import AgentUnderTest
+from dragoman.worker import Worker
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+HELPED = {"tokens": 31.0, "cost": 0.75, "delegated": {"tokens": 30.0, "cost": 0.75}}
+
+
+@agent
+async def helper(turn: Turn) -> str:
+    """Uses something, half of it by another one if it is asked to."""
+    if "://" in turn.text or turn.text.startswith("127."):
+        turn.usage(tokens=10, cost=0.25)
+        async with Client(turn.text, agent="helper") as client:
+            await client.send(message("alone"))
+    else:
+        turn.usage(tokens=10, cost=0.25)
+    return "helped"
+
+
+def lead_at(address: list[str]) -> Any:
+    """An agent that has others help it, at the address that will be in the list: of gRPC, and of HTTP."""
+
+    @agent(default=True)
+    async def lead(turn: Turn) -> str:
+        turn.usage(tokens=1)
+        async with Client(address[0], agent="helper") as client, connect(address[1]) as other:
+            await asyncio.gather(client.send(message("alone")), other.ask(address[0], agent="helper"))
+        return "done"
+
+    return lead
+
+
+@agent
+def threaded(turn: Turn) -> str:
+    """Uses nothing itself, and has another one help it, from a thread."""
+
+    async def ask() -> None:
+        async with Client(turn.text, agent="helper") as client:
+            await client.send(message("alone"))
+
+    asyncio.run(ask())
+    return "done"
+
+
+@asynccontextmanager
+async def serving(folder: Path, **said: Any) -> AsyncIterator[App]:
+    places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db"}
+    address: list[str] = []
+    agents: list[Any] = [lead_at(address), helper, threaded]
+    async with open_app(Settings.model_validate({**places, **said}), agents) as app:
+        address += [str(app.grpc), app.public_url]
+        yield app
+
+
+async def test_the_sum_of_all_tasks_below_is_where_the_task_is_shown(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app:
+        task, told = await ended(app)
+        assert told[-1]["usage"] == HELPED
+        assert MessageToDict(task.metadata) == {"usage": HELPED}
+        async with Client(str(app.grpc)) as client:
+            assert [MessageToDict(one.metadata) async for one in client.list()] == [{"usage": HELPED}]
+            answered = (await client.send(message("once more"))).task
+            assert MessageToDict(answered.metadata) == {"usage": HELPED}
+        async with Client(str(app.grpc), agent="helper") as client:
+            below = [MessageToDict(one.metadata)["usage"] async for one in client.list()]
+        alone = {"tokens": 10.0, "cost": 0.25}
+        assert sorted(below, key=lambda one: one["tokens"])[::2] == [alone, alone, {**HELPED, **HALF}]
+        one = await explained(app, task.id)
+        assert (one.tokens, one.cost, one.delegated_tokens, one.delegated_cost) == (31, 0.75, 30, 0.75)
+        _, told = await ended(app, str(app.grpc), agent="threaded")
+        assert told[-1]["usage"] == {**alone, "delegated": alone}
+        _, _, text = await fetch(f"{app.public_url}/metrics")
+        values = parsed(text)  # each report once, at the agent that made it
+        assert value(values, "usage_tokens_total", agent="lead") == 2
+        assert value(values, "usage_tokens_total", agent="helper") == 70
+        assert value(values, "usage_cost_total", agent="helper") == pytest.approx(1.75)
+        assert value(values, "usage_tokens_total", agent="threaded") == 0
+
+
+HALF = {"tokens": 20.0, "cost": 0.5, "delegated": {"tokens": 10.0, "cost": 0.25}}
+
+
+async def test_a_worker_s_agent_delegates_as_any_other(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app:
+
+        @agent
+        async def far(turn: Turn) -> str:
+            async with Client(str(app.grpc), agent="helper") as client:
+                await client.send(message("alone"))
+            return "done"
+
+        worker = Worker([far], str(app.grpc))
+        working = asyncio.create_task(worker.run())
+        await worker.welcomed.wait()
+        _, told = await ended(app, agent="far")
+        assert told[-1]["usage"] == {"tokens": 10.0, "cost": 0.25, "delegated": {"tokens": 10.0, "cost": 0.25}}
+        await worker.drain(5)
+        await working
+
+
+async def test_what_others_use_for_a_task_counts_against_its_budget(tmp_path: Path) -> None:
+    async with serving(tmp_path, budgets="lead.tokens=25") as app:
+        task, _ = await ended(app)
+        # It had its result when it was told; its next turn would not begin.
+        assert task.status.state == pb.TASK_STATE_COMPLETED
+    async with AgentUnderTest(asks_again, helper, budgets=parse("asks-again.tokens=5")) as a:
+        run = await a.send("go")
+        await a.send("alone", agent="helper", metadata=dict(run_metadata(run.id)))
+        await run.send("go on")
+        assert run.said.startswith("OVER_BUDGET: The task has used more than it may. It used 10 tokens, and may use 5.")
+
+
+@agent
+async def asks_again(turn: Turn) -> str:
+    """Asks first."""
+    if turn.asked is None:
+        turn.ask("more?")
+    return "done"
+
+
+def run_metadata(task: str, agent: str = "asks-again") -> dict[str, Any]:
+    return {delegation.URI: {"agent": agent, "task": task}}
+
+
+async def test_only_who_made_a_task_that_goes_on_has_others_work_for_it() -> None:
+    async with AgentUnderTest(asks_again, helper, principal="alice") as a:
+        run = await a.send("go")
+
+        async def help_as(principal: str, metadata: dict[str, Any]) -> Usage:
+            asked = pb.SendMessageRequest(message=message("alone"))
+            asked.metadata.update(metadata)
+            service = a.runtime.service
+            sent = await service.send_message(Call(service.caller("helper", Identity(principal))), asked)
+            assert pb.SendMessageResponse.FromString(sent).task.status.state == pb.TASK_STATE_COMPLETED
+            await run.look()
+            return run.usage
+
+        for metadata in (
+            run_metadata("00000000-0000-7000-8000-00000000ffff"),
+            run_metadata("nobody's"),
+            run_metadata(run.id, "helper"),
+            {delegation.URI: run.id},
+            {delegation.URI: {"task": run.id}},
+            {delegation.URI: {"agent": 1, "task": [run.id]}},
+        ):
+            assert await help_as("alice", metadata) == Usage()
+        assert await help_as("mallory", run_metadata(run.id)) == Usage()
+        used = await help_as("alice", run_metadata(run.id))
+        assert used == Usage(10, 250_000_000, 10, 250_000_000)
+        await run.answer("enough")
+        assert run.task.metadata.fields["usage"].struct_value.fields["tokens"].number_value == 10
+        assert await help_as("alice", run_metadata(run.id)) == used, "it has ended"
+
+
+async def test_a_turn_says_what_other_clients_have_to_send() -> None:
+    seen: list[dict[str, Any]] = []
+
+    @agent
+    async def says(turn: Turn) -> str:
+        seen.append(turn.delegation())
+        request = pb.SendMessageRequest()
+        delegation.stamp(request)
+        assert delegation.parent_of(request) == ("says", turn.task_id)
+        return "done"
+
+    async with AgentUnderTest(says) as a:
+        run = await a.send("go")
+        assert run.text == "done"
+        assert seen == [run_metadata(run.id, "says")]
+        assert run.usage == Usage()
+        assert not run.task.HasField("metadata")
+        assert not run.events[-1].metadata
+    outside = pb.SendMessageRequest()
+    delegation.stamp(outside)
+    assert outside == pb.SendMessageRequest()
