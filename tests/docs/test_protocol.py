@@ -118,6 +118,9 @@ async def test_messages(tmp_path: Path) -> None:
         path = f"tasks/{asked['id']}"
         assert len((await server.ask("GET", f"/{path}")).json["history"]) == 3
         assert "history" not in (await server.ask("GET", f"/{path}?historyLength=0")).json
+        page.says("and in the Task with which a send's stream begins")
+        short = {"message": v1("hi"), "configuration": {"historyLength": 0}}
+        assert "history" not in (await server.events("POST", "/message:stream", short))[0]["task"]
         assert len((await server.ask("GET", f"/v1/{path}?historyLength=0")).json["history"]) == 3
         old = await server.call("tasks/get", {"id": asked["id"], "historyLength": 0})
         assert len(old["result"]["history"]) == 3
