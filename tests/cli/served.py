@@ -26,3 +26,11 @@ async def report(turn: Turn) -> list[types.Part]:
         types.file(b"a,b\n", name="../../etc/table.csv", media_type="text/csv"),
         types.link("https://example.com/chart.png", media_type="image/png"),
     ]
+
+
+@agent(streaming=False)
+async def still(turn: Turn) -> str:
+    """Does not stream."""
+    if turn.text == "ask":
+        turn.ask("what?")
+    return turn.text

@@ -67,6 +67,21 @@ def test_a_failure_says_why_and_is_exit_code_1(dragoman: Run) -> None:
     assert dragoman("send", "reject").code == 1
 
 
+@pytest.mark.parametrize("how", [[], ["--stream"], ["--dialect", "0.3"], ["--json"]])
+def test_an_agent_that_does_not_stream_is_sent_to_all_the_same(dragoman: Run, served: Server, how: list[str]) -> None:
+    where = ("--agent", "still", "--grpc", served.grpc, *how)
+    said = dragoman("send", "hello", *where)
+    assert said.code == 0
+    assert "hello" in said.out
+    assert "COMPLETED" in (said.out if "--json" in how else said.err)
+    if not how:
+        task = dragoman("send", "ask", *where).err.split("task ")[1].split()[0]
+        assert dragoman("send", "again", "--task", task, *where).out == "again\n"
+        refused = dragoman("send", "too late", "--task", task, *where)
+        assert (refused.code, refused.out) == (3, "")
+        assert "has ended" in refused.err
+
+
 def test_a_message_instead_of_a_task_is_printed(dragoman: Run) -> None:
     for how in ([], ["--stream"], ["--no-wait"]):
         said = dragoman("send", "reply good morning", *how)

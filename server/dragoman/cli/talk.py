@@ -100,10 +100,22 @@ async def leave(client: Client, said: pb.Message, *, json: bool) -> int:
 
 
 async def send(client: Client, said: pb.Message, *, json: bool, stream: bool, save: Path | None) -> int:
-    """Sends and waits for the turn to end. Waiting is a stream underneath, so that no proxy or limit cuts it."""
+    """Sends and waits for the turn to end. Waiting is a stream underneath, so that no proxy or limit cuts it; but for
+    an agent that does not stream."""
     async with client:
         shown = _Shown(client, Output(save), json=json, live=stream)
-        return await shown.follow(client.stream(said))
+        try:
+            return await shown.follow(client.stream(said))
+        except ClientError as error:
+            if error.reason != "UNSUPPORTED_OPERATION":
+                raise
+        answer = await client.send(said)  # refused once more where it was something else
+        told = (
+            pb.StreamResponse(task=answer.task)
+            if answer.HasField("task")
+            else pb.StreamResponse(message=answer.message)
+        )
+        return await shown.follow(_only(told))
 
 
 async def watch(client: Client, task_id: str, *, after: str, json: bool, save: Path | None) -> int:
