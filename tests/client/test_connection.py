@@ -31,6 +31,7 @@ from dragoman.client import (
     connect,
 )
 from dragoman.client.files import Sendable
+from dragoman.core import trace
 from dragoman.playground import playground
 from dragoman.settings import Address, Settings
 
@@ -49,6 +50,11 @@ async def other(turn: Turn) -> str:
 @agent(description="Gives back what it was sent", input_modes=["*/*"])
 async def mirror(turn: Turn) -> None:
     turn.artifact(list(turn.message.parts))
+
+
+@agent(description="Says which trace it is in")
+async def traced(turn: Turn) -> str:
+    return trace.id_of(trace.CURRENT.get())
 
 
 class Server(NamedTuple):
@@ -200,6 +206,16 @@ async def test_another_process_goes_on_after_the_cursor_that_one_kept(server: Se
         assert last.result.text.startswith("chunk-1 ")
         with pytest.raises(Invalid, match="cursor"):
             await taken(client.follow(heard[0].task_id, after="00000000.00000000.1"))
+
+
+async def test_the_agent_is_in_the_trace_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    at = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/t.db"}
+    settings = Settings.model_validate({**at, "otlp": "http://127.0.0.1:9"})
+    async with open_app(settings, [traced]) as app:
+        for dialect, binding in WAYS:
+            async with connect(f"http://{app.http}", dialect=dialect, binding=binding) as client:
+                assert (await client.ask("x")).text == "0af7651916cd43dd8448eb211c80319c"
 
 
 async def test_what_cannot_be_called_is_said(server: Server) -> None:

@@ -1,0 +1,58 @@
+"""docs/client.md names everything that a caller can use."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dragoman import client
+from dragoman.client import events, sync, webhooks
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+IN_WORDS: Final = {"Event", "Connection", "ClientError"}
+
+
+def public(kind: type) -> list[str]:
+    return [name for name in vars(kind) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", sorted(set(client.__all__) - IN_WORDS))
+def test_each_name_of_the_package_is_on_the_page(name: str) -> None:
+    assert f"`{name}" in PAGE or f"{name}(" in PAGE
+
+
+@pytest.mark.parametrize("name", [*public(client.Result), *public(client.Connection)])
+def test_what_results_and_connections_have_is_told(name: str) -> None:
+    told = {"card": "card", "card_of": "card", "raise_for_state": "TaskFailed", "url": "URL", "cursor": "cursor"}
+    assert told.get(name, f"`{name}") in PAGE
+
+
+@pytest.mark.parametrize("kind", [client.Status, client.Artifact, client.Text, client.Question, client.Finished])
+def test_what_events_have_is_told(kind: type) -> None:
+    own = [name for name in getattr(kind, "__annotations__", {}) if name not in ("message", "answered")]
+    line = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind.__name__}("))
+    assert all(name in line for name in own)
+
+
+@pytest.mark.parametrize("argument", inspect.signature(client.Connection.run).parameters)
+def test_each_argument_of_a_run_is_told(argument: str) -> None:
+    assert argument in ("self", "text") or f"`{argument}=" in PAGE
+
+
+@pytest.mark.parametrize("argument", inspect.signature(client.connect).parameters)
+def test_each_argument_of_connect_is_told(argument: str) -> None:
+    assert argument in ("url", "trace") or f"`{argument}" in PAGE
+
+
+def test_the_same_is_there_without_asyncio() -> None:
+    mine, theirs = public(client.Connection), public(sync.SyncConnection)
+    assert set(mine) - {"url"} == set(theirs)
+    assert inspect.signature(client.connect).parameters.keys() == inspect.signature(sync.connect).parameters.keys()
+    for name in ("ask", "start", "follow", "wait", "get", "cancel", "list"):
+        pair = (getattr(client.Connection, name), getattr(sync.SyncConnection, name))
+        assert inspect.signature(pair[0]).parameters.keys() == inspect.signature(pair[1]).parameters.keys()
+    assert events.TaskFailed is client.TaskFailed
+    assert webhooks.Receiver.take.__doc__
