@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from dragoman.app import open_app
-from dragoman.client import NotFound, Question, Status, TaskFailed, Text, Unreachable
+from dragoman.client import NotFound, Question, Status, TaskFailed, Text, Unreachable, sync
 from dragoman.client.sync import connect
+from dragoman.core import trace
 from dragoman.playground import playground
 from dragoman.settings import Address, Settings
 
@@ -78,6 +79,21 @@ async def test_it_works_where_a_loop_runs_already(url: str) -> None:
     """As in a notebook."""
     with connect(url) as client:
         assert client.ask("echo hi").text == "hi"
+
+
+def test_calls_are_made_in_the_context_of_their_caller() -> None:
+    """An agent in a thread that calls another one is in a trace, and works for a task."""
+    seen: list[str] = []
+
+    async def look() -> None:
+        seen.append(trace.CURRENT.get())
+
+    token = trace.CURRENT.set("here")
+    try:
+        sync._LOOP.run(look())
+    finally:
+        trace.CURRENT.reset(token)
+    assert seen == ["here"]
 
 
 def test_a_server_that_is_not_there_is_said() -> None:

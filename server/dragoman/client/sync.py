@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -41,8 +42,8 @@ class _Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
-        """Runs it there, and waits for it here. Whoever stops waiting (Ctrl-C) stops it."""
-        future = asyncio.run_coroutine_threadsafe(what, self._running())
+        """Runs it there, in the caller's context, and waits for it here. Whoever stops waiting (Ctrl-C) stops it."""
+        future = asyncio.run_coroutine_threadsafe(_within(copy_context(), what), self._running())
         try:
             return future.result()
         except BaseException:
@@ -228,6 +229,11 @@ class SyncConnection:
     ) -> Generator[Result, None, None]:
         """The tasks of an agent. As `Connection.list`."""
         return _each(self._connection.list(agent=agent, context=context, state=state, page_size=page_size))
+
+
+async def _within(context: Context, what: Coroutine[Any, Any, T]) -> T:
+    """A trace, and the task that the caller works for, are known by context."""
+    return await asyncio.create_task(what, context=context)
 
 
 def _each(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
