@@ -144,11 +144,8 @@ class Connection:
         """
         line = await self._line(agent)
         parent, key = traces.current(), key or str(uuid.uuid4())
-        teller, turns = Teller(), 0
-        message = _message(text, sending.parts(files), data, task, context)
-        if message.task_id:
-            teller.know(await self._task(line, message.task_id, parent))
-            message.context_id = message.context_id or teller.task.context_id
+        message, teller = await self._begun(line, _message(text, sending.parts(files), data, task, context), parent)
+        turns = 0
         while True:
             turns += 1
             own = key if turns == 1 else f"{key}.{turns}"
@@ -244,25 +241,16 @@ class Connection:
         key: str = "",
     ) -> Result:
         """Sends a message and does not wait: the result is the task as it is at first. Arguments as of `run`."""
-        stream = self.run(
-            text,
-            agent=agent,
-            files=files,
-            data=data,
-            task=task,
-            context=context,
-            metadata=metadata,
-            accepts=accepts,
-            webhook=webhook,
-            key=key,
-        )
-        async with aclosing(stream) as events:
-            async for event in events:
-                if isinstance(event, Finished):
-                    return event.result
-                if event.task_id:
-                    return Result(await self._task(await self._line(agent), event.task_id, traces.current()))
-        raise AssertionError("a run says something")
+        line = await self._line(agent)
+        parent = traces.current()
+        message, teller = await self._begun(line, _message(text, sending.parts(files), data, task, context), parent)
+        # In 0.1 a send waits for the end, unless it is a stream.
+        streams = line.interface.dialect == "0.1"
+        pursuit = self._pursuit(line, teller, key or str(uuid.uuid4()), parent, streams=streams)
+        request = line.request(message, metadata, accepts=accepts, webhook=webhook)
+        async with aclosing(pursuit.send(request)) as events:
+            await anext(events, None)
+        return teller.result
 
     # Tasks ------------------------------------------------------------------------------------------------------
 
@@ -304,8 +292,18 @@ class Connection:
 
     # Within -----------------------------------------------------------------------------------------------------
 
-    def _pursuit(self, line: Line, teller: Teller, key: str, parent: str) -> Pursuit:
-        return Pursuit(line, teller, key=key, parent=parent, patience=self._patience, silence=self._silence)
+    async def _begun(self, line: Line, message: pb.Message, parent: str) -> tuple[pb.Message, Teller]:
+        """A message that is ready to be sent, and what is known of its task already."""
+        teller = Teller()
+        if message.task_id:
+            teller.know(await self._task(line, message.task_id, parent))
+            message.context_id = message.context_id or teller.task.context_id
+        return message, teller
+
+    def _pursuit(self, line: Line, teller: Teller, key: str, parent: str, *, streams: bool = True) -> Pursuit:
+        return Pursuit(
+            line, teller, key=key, parent=parent, patience=self._patience, silence=self._silence, streams=streams
+        )
 
     async def _task(self, line: Line, id: str, parent: str) -> pb.Task:
         task = await self._patient().insist(lambda: line.get(id, history=1, parent=parent))

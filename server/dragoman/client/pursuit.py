@@ -50,11 +50,12 @@ class Pursuit:
         parent: str = "",
         patience: float,
         silence: float | None,
+        streams: bool = True,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`patience`: seconds for which a server that is away, or busy, is tried. `silence`: seconds for which the task
-        may say nothing new, None for any."""
+        may say nothing new, None for any. `streams`: streams are used where there are any."""
         self.line = line
         self.teller = teller
         self._key = key
@@ -65,7 +66,8 @@ class Pursuit:
         self._clock = clock
         self._arrived = False
         """The message is known to be there."""
-        self._streams = line.streams
+        self._may_stream = streams
+        self._streams = line.streams and streams
         # A stream of 0.3 says nothing of what was missed, and one of its servers adds each chunk to the task once more
         # for whoever subscribes: there, a look now and then tells more, and does no harm.
         self._subscribes = line.resumes or line.interface.dialect == "1.0"
@@ -157,7 +159,7 @@ class Pursuit:
         request.tenant = self.line.interface.tenant
         if not self._streams:
             answer = await road.call("SendMessage", request, key=self._key, parent=self._parent)
-            self._arrived, self.line.streams = True, False
+            self._arrived, self.line.streams = True, self.line.streams and not self._may_stream
             assert isinstance(answer, pb.SendMessageResponse)
             if answer.HasField("message"):
                 yield pb.StreamResponse(message=answer.message)
@@ -243,7 +245,7 @@ class Pursuit:
             if self._streams and told.is_unsupported:
                 self._streams = False
             elif told.is_unknown_call and self.line.other():
-                self._streams = self.line.streams
+                self._streams = self.line.streams and self._may_stream
             else:
                 raise error
         elif isinstance(error, Invalid) and not self.teller.whole:
