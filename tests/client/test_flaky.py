@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from dragoman import Turn, agent
+from dragoman import Turn, agent, retry
 from dragoman.app import open_app
-from dragoman.client import Artifact, Finished, Text, connect, patience
+from dragoman.client import Artifact, Event, Finished, Text, connect, patience
 from dragoman.flaky import FlakyProxy, How, Span
 from dragoman.settings import Address, Settings
 
@@ -46,3 +47,49 @@ async def test_a_road_that_breaks_again_and_again_loses_nothing(
     assert isinstance(last, Finished)
     assert last.result.text == "".join(told)
     assert proxy.dropped.total() > 3
+
+
+@agent(description="Ends when it is run again", on_crash=retry(2))
+async def stubborn(turn: Turn) -> AsyncIterator[str]:
+    yield f"attempt {turn.attempt}"
+    if turn.attempt == 1:
+        await turn.flush()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("binding", ["jsonrpc", "grpc"])
+async def test_a_run_outlives_the_server_that_it_began_at(
+    tmp_path: Path, binding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "LONGEST_PAUSE", 0.5)
+
+    def settings(http: int = 0, grpc: int = 0) -> Settings:
+        at = Address("127.0.0.1", http), Address("127.0.0.1", grpc)
+        return Settings(http=at[0], grpc=at[1], store=f"sqlite:///{tmp_path}/tasks.db")
+
+    heard: list[Event] = []
+    begun = asyncio.Event()
+
+    async def listen(url: str) -> None:
+        async with connect(url, binding=binding) as client:
+            async for event in client.run("go"):
+                heard.append(event)
+                if isinstance(event, Text):
+                    begun.set()
+
+    async with open_app(settings(), [stubborn]) as app:
+        http, grpc = app.http.port, app.grpc.port
+        listening = asyncio.create_task(listen(f"http://{app.http}"))
+        await begun.wait()
+    async with open_app(settings(http, grpc), [stubborn]):
+        await listening
+    content = [event for event in heard if isinstance(event, Artifact | Text)]
+    assert content == [
+        Artifact("output"),
+        Text("attempt 1", "output"),
+        Artifact("output", replaces=True),
+        Text("attempt 2", "output"),
+    ]
+    last = heard[-1]
+    assert isinstance(last, Finished)
+    assert (last.ok, last.result.text) == (True, "attempt 2")
