@@ -19,7 +19,7 @@ ON CONFLICT (owner, task, key) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MOST}), cost = min(cost + excluded.cost, {MOST}) WHERE key = ''
 """
 PASS_ON: Final = f"""
-INSERT INTO delegated VALUES (?, ?, ?, ?)
+INSERT INTO delegated (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
 ON CONFLICT (owner, task) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MOST}), cost = min(cost + excluded.cost, {MOST})
 """
@@ -28,7 +28,7 @@ SELECT tokens, cost, 0 FROM usage WHERE owner = ?1 AND task = ?2
 UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = ?1 AND task = ?2
 """
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-ATTACH: Final = "INSERT OR IGNORE INTO parents VALUES (?, ?, ?)"
+ATTACH: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
 PARENT: Final = "SELECT parent FROM parents WHERE owner = ? AND task = ?"
 METADATA: Final = "SELECT metadata FROM tasks WHERE owner = ? AND task = ?"
 NOTE: Final = "UPDATE tasks SET metadata = ? WHERE owner = ? AND task = ?"

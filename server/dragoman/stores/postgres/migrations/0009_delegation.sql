@@ -1,3 +1,4 @@
+-- since 8
 -- Which task works for which: both have the same owner.
 CREATE TABLE parents (
     owner  bigint NOT NULL,

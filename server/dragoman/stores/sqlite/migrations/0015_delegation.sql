@@ -1,3 +1,4 @@
+-- since 14
 -- Which task works for which: both have the same owner.
 CREATE TABLE parents (
     owner  INTEGER NOT NULL,
