@@ -129,6 +129,7 @@ def text_of(place: Place) -> str:
     return "".join(part.text for part in place.event.artifact_update.artifact.parts)
 
 
+@pytest.mark.timeout(300)
 async def test_callers_see_a_reconnect_and_nothing_else(cluster: Cluster) -> None:
     load = Load(cluster.servers)
     try:

@@ -110,6 +110,12 @@ def test_every_migration_says_since_when_and_only_adds_where_that_is_before_it(k
             assert ONLY_ADDS.fullmatch(statement), f"{path.name} does more than add, so it needs `-- since {number}`"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "sqlite").glob("*.py")), ids=lambda path: path.stem)
+def test_every_insert_names_its_columns(path: Path) -> None:
+    bare = re.findall(r'INTO (?!temp\.)(\w+)(?: (?:VALUES|SELECT)\b|")', path.read_text())
+    assert bare == [], f"{path.name}: one column more in {bare}, and SQLite refuses"
+
+
 @pytest.mark.parametrize(
     ("statement", "adds"),
     [
