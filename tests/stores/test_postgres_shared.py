@@ -34,11 +34,13 @@ from dragoman.core.names import Owner
 from dragoman.core.pages import Query
 from dragoman.core.push import Settled, Verdict
 from dragoman.core.quotas import Quota
+from dragoman.core.usage import Usage, Used
 from dragoman.core.webhook import PushConfig
 from dragoman.stores.postgres import PostgresStore, database, open_store
 from dragoman.testing.changes import (
     AGENT,
     OWNER,
+    SESSION,
     artifact,
     by_runner,
     cancel,
@@ -52,6 +54,7 @@ from dragoman.testing.changes import (
     status,
 )
 from dragoman.testing.store_writes import Clock
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 Stores = tuple[PostgresStore, PostgresStore]
 
@@ -100,6 +103,32 @@ async def test_events_of_two_writers_have_no_gap(stores: Stores) -> None:
     assert set(reasons(await all_of(stores, changes))) == {""}
     events = await stores[1].events(claimed.head.ref, 0, 1000)
     assert [event.sequence for event in events] == list(range(1, 202))
+
+
+async def test_sums_of_tasks_that_work_for_others_lose_nothing_to_another_process(stores: Stores) -> None:
+    tops = [await running(stores[0]) for _ in range(3)]
+
+    async def under(above: Appended) -> Appended:
+        change = created(new_ref(), claim=SESSION)
+        assert change.create is not None
+        return await stores[0].append(replace(change, create=replace(change.create, parent=above.head.ref.key)))
+
+    middles = [await under(top) for top in tops]
+    below = [await under(middle) for middle in middles for _ in range(4)]
+    changes = [
+        replace(by_runner(one), used=Used(1, 2))
+        for turn in range(8)
+        for one in ([*tops, *middles, *below] if turn % 2 else [*reversed(below), *reversed(middles), *reversed(tops)])
+    ]
+    assert set(reasons(await all_of(stores, changes))) == {""}
+    assert set(reasons(await all_of(stores, [replace(by_runner(top), used=Used()) for top in tops]))) == {""}
+    for top, middle in zip(tops, middles, strict=True):
+        assert await stores[0].usage(top.head.ref) == Usage(48, 96, 40, 80)
+        assert await stores[1].usage(middle.head.ref) == Usage(40, 80, 32, 64)
+        found = await stores[1].read(top.head.ref)
+        assert found is not None
+        shown = pb.Task.FromString(found.task).metadata.fields["usage"].struct_value.fields
+        assert shown["tokens"].number_value == 48
 
 
 async def test_of_two_ends_one_holds(stores: Stores) -> None:

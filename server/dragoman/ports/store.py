@@ -271,7 +271,7 @@ class Store(Protocol):
     async def usage(self, task: TaskRef) -> Usage:
         """All that a task has used, as its agent and those of the tasks that work for it reported (`NewTask.parent`).
 
-        The same stands in its metadata, as `usage`, from the commit on that a report came in.
+        The same stands in its metadata, as `usage`, as it was when its own agent reported last.
         """
         ...
 

@@ -44,7 +44,8 @@ class Spending:
         self._guard = guard
         self._budget = budget
         self._over = over
-        self._told = self._delegates = False
+        self._told = False
+        self._delegates = before.own != before
         self._writing: set[asyncio.Future[Appended]] = set()
         self.before = before
         self.total = before

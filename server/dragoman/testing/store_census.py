@@ -149,7 +149,7 @@ class StoreCensus:
         assert change.create is not None
         return await store.append(replace(change, create=replace(change.create, parent=above.head.ref.key)))
 
-    async def test_what_a_task_used_stands_in_its_metadata_as_soon_as_it_is_reported(self, store: Store) -> None:
+    async def test_what_a_task_used_stands_in_its_metadata_as_soon_as_its_agent_reports(self, store: Store) -> None:
         change = created(new_ref(), claim=SESSION)
         assert change.create is not None
         about = pb.Message(metadata={"of": "its maker"}).metadata.SerializeToString()
@@ -173,10 +173,14 @@ class StoreCensus:
         await store.append(replace(by_runner(top), used=Used(1)))
         sums = {"tokens": 4.0, "cost": 0.5, "delegated": {"tokens": 3.0, "cost": 0.5}}
         assert await shown(top) == {"of": "its maker", "usage": sums}
+        await store.append(replace(by_runner(below), used=Used(5)))
+        await store.append(replace(by_runner(top), used=Used()))  # asks for the sum
+        sums = {"tokens": 9.0, "cost": 0.5, "delegated": {"tokens": 8.0, "cost": 0.5}}
+        assert await shown(top) == {"of": "its maker", "usage": sums}
         await store.append(by_runner(below, status(states.COMPLETED), end=True))
         await store.append(by_runner(top, status(states.COMPLETED), end=True))
         assert await shown(top) == {"of": "its maker", "usage": sums}
-        assert await shown(below) == {"usage": {"tokens": 3.0, "cost": 0.5}}
+        assert await shown(below) == {"usage": {"tokens": 8.0, "cost": 0.5}}
 
     async def test_a_run_that_has_lost_its_task_reports_for_nothing(self, store: Store) -> None:
         claimed = await running(store)

@@ -50,6 +50,7 @@ class Batch:
         self._aliases: set[tuple[int, str, str]] = set()
         self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self._pending = Pending()
+        self._passed: usage.Passed = {}
 
     async def run(self, changes: Sequence[Append], at: int | None) -> list[Result]:
         """What became of each, once all is written. `at` is the time, unless it is the server's."""
@@ -61,6 +62,8 @@ class Batch:
             except Refused as refused:  # before anything of it was written
                 results.append(refused)
         await self._write()
+        if self._passed:
+            await usage.pass_on(self._connection, self._passed)
         return results
 
     # Reading and locking ----------------------------------------------------------------------------------------
@@ -140,7 +143,7 @@ class Batch:
         self._heads[place] = made.head
         if change.used is not None:
             await self._write()
-            return replace(made.outcome, usage=await usage.add(connection, place, change.used))
+            return replace(made.outcome, usage=await usage.add(connection, place, change.used, self._passed))
         return made.outcome
 
     async def _check_alias(self, owner: int, new: NewTask) -> None:

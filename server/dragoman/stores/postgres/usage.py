@@ -1,8 +1,9 @@
 """What tasks have used: a row for each key that an agent reported, and one for what it reported without.
 
-What a task uses counts for the task that it works for as well, and for those above; and the sum stands in the metadata
-of each, where whoever reads or lists it sees it. All that only where something is reported. Tasks above are locked
-after the batch's own: two processes may so come to wait for each other, and one of them then begins anew.
+What a task uses counts for the task that it works for as well, and for those above. The sum stands in the metadata of
+a task, where whoever reads or lists it sees it, as it was when its own agent reported last. Tasks of which nothing is
+reported pay for none of it. Sums of tasks above are added to at the end of a batch, sorted, so that no two processes
+wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = $1 AND task = $2
 """
 ATTACH: Final = "INSERT INTO parents VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
-METADATA: Final = "SELECT metadata FROM tasks WHERE owner = $1 AND task = $2 FOR UPDATE"
+METADATA: Final = "SELECT metadata FROM tasks WHERE owner = $1 AND task = $2"
 NOTE: Final = "UPDATE tasks SET metadata = $3 WHERE owner = $1 AND task = $2"
 FORGET: Final = (
     "DELETE FROM usage WHERE owner = $1 AND task = $2",
@@ -43,21 +44,32 @@ FORGET: Final = (
     "DELETE FROM parents WHERE owner = $1 AND parent = $2",
 )
 
+Passed = dict[Place, tuple[int, int]]
+"""Tokens and cost that the tasks below some tasks have used, in one batch."""
+
 
 async def attach(connection: Connection, place: Place, parent: bytes) -> None:
     """From now on a task works for another one."""
     await connection.execute(ATTACH, *place, parent)
 
 
-async def add(connection: Connection, place: Place, used: Used) -> Usage:
-    """Counts a report, for the task and those above it. Gives the task's sum after that."""
+async def add(connection: Connection, place: Place, used: Used, passed: Passed) -> Usage:
+    """Counts a report, and adds to what is to be passed on to the tasks above. Gives the task's sum after that."""
     said = await connection.execute(ADD, *place, escape(used.key), used.tokens, used.cost)
     if said == "INSERT 0 1" and used.amount:
-        await _note(connection, place)
         async for above in _above(connection, place):
-            await connection.execute(PASS_ON, *above, used.tokens, used.cost)
-            await _note(connection, above)
-    return await _of(connection, place)
+            tokens, cost = passed.get(above, (0, 0))
+            passed[above] = min(tokens + used.tokens, MOST), min(cost + used.cost, MOST)
+    if usage := await _of(connection, place):
+        metadata = await connection.fetchval(METADATA, *place)
+        await connection.execute(NOTE, *place, noted(metadata or b"", usage))
+    return usage
+
+
+async def pass_on(connection: Connection, passed: Passed) -> None:
+    """Adds to the sums of tasks above."""
+    for place, amounts in sorted(passed.items()):
+        await connection.execute(PASS_ON, *place, *amounts)
 
 
 async def read(connection: Connection, ref: TaskRef) -> Usage:
@@ -79,12 +91,6 @@ async def _above(connection: Connection, place: Place) -> AsyncIterator[Place]:
         if key is None:
             return
         yield owner, key
-
-
-async def _note(connection: Connection, place: Place) -> None:
-    row = await connection.fetchrow(METADATA, *place)
-    if row is not None:  # locked before the sum is read, so that whoever comes later has all of it
-        await connection.execute(NOTE, *place, noted(row[0] or b"", await _of(connection, place)))
 
 
 async def _of(connection: Connection, place: Place) -> Usage:

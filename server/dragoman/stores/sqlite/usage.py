@@ -1,7 +1,8 @@
 """What tasks have used: a row for each key that an agent reported, and one for what it reported without.
 
-What a task uses counts for the task that it works for as well, and for those above; and the sum stands in the metadata
-of each, where whoever reads or lists it sees it. All that only where something is reported.
+What a task uses counts for the task that it works for as well, and for those above. The sum stands in the metadata of
+a task, where whoever reads or lists it sees it, as it was when its own agent reported last. Tasks of which nothing is
+reported pay for none of it.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ def add(connection: sqlite3.Connection, owner: int, key: bytes, used: Used) -> U
     """Counts a report, for the task and those above it. Gives the task's sum after that."""
     counted = connection.execute(ADD, (owner, key, used.key, used.tokens, used.cost)).rowcount
     if counted and used.amount:
-        _note(connection, owner, key)
         for above in _above(connection, owner, key):
             connection.execute(PASS_ON, (owner, above, used.tokens, used.cost))
-            _note(connection, owner, above)
-    return _of(connection, owner, key)
+    if usage := _of(connection, owner, key):
+        (metadata,) = connection.execute(METADATA, (owner, key)).fetchone()
+        connection.execute(NOTE, (noted(metadata, usage), owner, key))
+    return usage
 
 
 def read(connection: sqlite3.Connection, ref: TaskRef) -> Usage:
@@ -76,12 +78,6 @@ def _above(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterator[b
             return
         (key,) = row
         yield key
-
-
-def _note(connection: sqlite3.Connection, owner: int, key: bytes) -> None:
-    row = connection.execute(METADATA, (owner, key)).fetchone()
-    if row is not None:
-        connection.execute(NOTE, (noted(row[0], _of(connection, owner, key)), owner, key))
 
 
 def _of(connection: sqlite3.Connection, owner: int, key: bytes) -> Usage:
