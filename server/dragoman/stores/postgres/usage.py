@@ -20,12 +20,12 @@ from dragoman.stores.postgres.rows import escape
 from dragoman.stores.postgres.standing import Place
 
 ADD: Final = f"""
-INSERT INTO usage VALUES ($1, $2, $3, $4, $5)
+INSERT INTO usage (owner, task, key, tokens, cost) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (owner, task, key) DO UPDATE SET tokens = least(usage.tokens + excluded.tokens, {MOST}),
     cost = least(usage.cost + excluded.cost, {MOST}) WHERE usage.key = ''
 """
 PASS_ON: Final = f"""
-INSERT INTO delegated VALUES ($1, $2, $3, $4)
+INSERT INTO delegated (owner, task, tokens, cost) VALUES ($1, $2, $3, $4)
 ON CONFLICT (owner, task) DO UPDATE SET tokens = least(delegated.tokens + excluded.tokens, {MOST}),
     cost = least(delegated.cost + excluded.cost, {MOST})
 """
@@ -33,7 +33,7 @@ ROWS: Final = """
 SELECT tokens, cost, 0 FROM usage WHERE owner = $1 AND task = $2
 UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = $1 AND task = $2
 """
-ATTACH: Final = "INSERT INTO parents VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+ATTACH: Final = "INSERT INTO parents (owner, task, parent) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
 METADATA: Final = "SELECT metadata FROM tasks WHERE owner = $1 AND task = $2"
 NOTE: Final = "UPDATE tasks SET metadata = $3 WHERE owner = $1 AND task = $2"
