@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from dragoman.client.files import written
 from dragoman.core import states
+from dragoman.core.usage import BILLION, said
 from dragoman.wire.protojson import Codec, JsonDialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -40,11 +41,8 @@ def text_of(message: pb.Message) -> str:
 
 def used_of(task: pb.Task) -> str:
     """What a task has used, as its metadata say; empty where they say nothing."""
-    if not task.HasField("metadata") or "usage" not in task.metadata.fields:
-        return ""
-    said = task.metadata.fields["usage"].struct_value.fields
-    tokens, cost = (said[name].number_value if name in said else 0.0 for name in ("tokens", "cost"))
-    return f"{tokens:,.0f} tokens, cost {cost:g}" if tokens or cost else ""
+    usage = said(task.metadata)
+    return f"{usage.tokens:,} tokens, cost {usage.cost / BILLION:g}" if usage else ""
 
 
 def json_line(message: Message) -> str:

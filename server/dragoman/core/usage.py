@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, NamedTuple
 
+from google.protobuf import struct_pb2
+
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BILLION: Final = 1_000_000_000
@@ -75,6 +77,17 @@ class Usage(NamedTuple):
 def _told(tokens: int, cost: int) -> dict[str, float]:
     told = {"tokens": float(tokens), "cost": cost / BILLION}
     return {name: value for name, value in told.items() if value}
+
+
+def said(metadata: struct_pb2.Struct) -> Usage:
+    """What metadata say of a task's usage, as `noted` writes it; nothing for what is of another form."""
+    if KEY not in metadata.fields:
+        return NONE
+    told = metadata.fields[KEY].struct_value.fields
+    tokens, cost = (told[name].number_value if name in told else 0.0 for name in ("tokens", "cost"))
+    if not (0 <= tokens <= MOST and 0 <= cost * BILLION <= MOST):
+        return NONE
+    return Usage(int(tokens), round(cost * BILLION))
 
 
 def noted(metadata: bytes, usage: Usage) -> bytes:

@@ -9,6 +9,7 @@ from uuid import UUID, uuid5
 import orjson
 
 from dragoman.core.names import Owner
+from dragoman.core.usage import Usage
 
 _OURS = UUID("5c0d3a0e-6f0b-4b6e-9a52-8f6a7c1d2e41")
 """The name space of ids that are made up here for agents upstream."""
@@ -30,6 +31,9 @@ class Memory:
     """The mark of the status in which it waited for its caller last (saying.mark)."""
     unsent: bool = False
     """The turn was given back before its message can have arrived."""
+    tokens: int = 0
+    cost: int = 0
+    """What the task there has used, as far as it was counted here; the cost in billionths."""
 
     def written(self) -> bytes:
         """As JSON."""
@@ -48,7 +52,8 @@ def read(data: bytes) -> Memory:
     texts = {
         name: said[name] for name in ("at", "task", "context", "heard", "waited") if isinstance(said.get(name), str)
     }
-    return Memory(**texts, unsent=said.get("unsent") is True)
+    numbers = {name: said[name] for name in ("tokens", "cost") if type(said.get(name)) is int}
+    return Memory(**texts, **numbers, unsent=said.get("unsent") is True)
 
 
 def context_of(owner: Owner, context: str) -> str:
@@ -68,3 +73,8 @@ def task_of(task_id: str, message_id: str) -> str:
 def key_of(task_id: str, message_id: str) -> str:
     """The idempotency key of the send of a message."""
     return str(uuid5(_OURS, f"key\n{task_id}\n{message_id}"))
+
+
+def usage_key_of(task: str, told: Usage) -> str:
+    """The key under which it is reported that a task upstream has used so much in all."""
+    return str(uuid5(_OURS, f"usage\n{task}\n{told.tokens}\n{told.cost}"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from google.protobuf import struct_pb2
+
 from dragoman.agents.upstream import memory
 from dragoman.agents.upstream.mirror import Mirror
 from dragoman.agents.upstream.road import Nonsense
@@ -12,6 +14,7 @@ from dragoman.agents.upstream.saying import Sayings, mark
 from dragoman.agents.values import NewId
 from dragoman.core import states
 from dragoman.core.log import ArtifactChange, StatusChange
+from dragoman.core.usage import Used, said
 from dragoman.ports import NOTHING, Desk, Ending, Notes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -60,12 +63,14 @@ class Record:
             case "task":
                 task = event.task
                 self._note(task.id, task.context_id, heard)
+                self._count(task.metadata)
                 for change in self._mirror.snapshot(task):
                     await self._put(change)
                 return await self._status(task.status, by_call=by_call)
             case "status_update":
                 update = event.status_update
                 self._note(update.task_id, update.context_id, heard)
+                self._count(update.metadata)
                 metadata = update.metadata.SerializeToString() if update.HasField("metadata") else b""
                 return await self._status(update.status, metadata)
             case "artifact_update":
@@ -133,6 +138,19 @@ class Record:
         self._kept = self.memory
         await self.desk.put(change, notes=notes)
 
+    def _count(self, metadata: struct_pb2.Struct) -> None:
+        """Counts here what the task there has used since it was heard of last, where upstream says it as we do."""
+        told = said(metadata)
+        tokens, cost = told.tokens - self.memory.tokens, told.cost - self.memory.cost
+        if tokens <= 0 and cost <= 0:
+            return
+        # The key, so that an attempt that follows one which died, and hears the same, does not count it again.
+        key = memory.usage_key_of(self.memory.task, told)
+        self.desk.spend(Used(max(tokens, 0), max(cost, 0), key))
+        self.memory = replace(
+            self.memory, tokens=max(told.tokens, self.memory.tokens), cost=max(told.cost, self.memory.cost)
+        )
+
     def _note(self, task: str, context: str, heard: str) -> None:
         """Which task and conversation it is there. Raises Nonsense for another one than it was."""
         if not task or len(task) > LONGEST_ID or len(context) > LONGEST_ID:
@@ -140,6 +158,8 @@ class Record:
         if self.memory.task and task != self.memory.task and not self.is_new:
             raise Nonsense(f"{self.at}: it speaks of task {task[:100]} when asked about {self.memory.task}")
         self.is_new = False
+        if task != self.memory.task:
+            self.memory = replace(self.memory, tokens=0, cost=0)
         self.memory = replace(
             self.memory, at=self.at, task=task, context=context or self.memory.context, heard=heard, unsent=False
         )
