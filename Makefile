@@ -87,6 +87,7 @@ LONGEST = \
 	tests/abuse \
 	tests/cli/test_upgrade.py \
 	tests/executors \
+	tests/one_port \
 	tests/overload \
 	tests/patience \
 	tests/stores/test_postgres_ahead.py \
