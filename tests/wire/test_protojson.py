@@ -189,3 +189,10 @@ def test_an_any_knows_the_types_of_its_own_pool() -> None:
         "@type": "x/google.protobuf.Any",
         "value": {},
     }
+
+
+@pytest.mark.parametrize("text", ["3.4028235e38", "-3.4028235e38", "3.4028234e38"])
+def test_the_largest_floats_are_read_as_they_were_written(text: str) -> None:
+    codec = compile(Sink, PLAIN)
+    message = Sink(one_float=float(text), one_FloatValue={"value": float(text)})
+    assert codec.decode(orjson.loads(codec.encode(message))) == message

@@ -8,6 +8,7 @@ only here:
   name and keeps the number.
 - Paths of a FieldMask may have underscores, as people write them into a query, where json_format refuses them.
 - A Duration has at most nine digits of a fraction and no plus, where json_format rounds and skips.
+- The largest floats are read as they are written, where json_format refuses its own 3.4028235e+38.
 - Characters outside of base64 are refused, where json_format skips them.
 - A time without a zone is UTC, where json_format refuses it.
 - One field under two keys with different values is refused, where json_format takes the last.
