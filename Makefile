@@ -93,6 +93,7 @@ LONGEST = \
 	tests/stores/test_postgres_ahead.py \
 	tests/stores/test_postgres_machine.py \
 	tests/stores/test_postgres_pooler.py \
+	tests/stubs \
 	tests/supply/test_installed.py \
 	tests/test_make_cluster.py \
 	tests/workers/test_lost.py \

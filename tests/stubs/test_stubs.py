@@ -1,0 +1,156 @@
+"""examples/stubs: in four languages, code generated from the committed image, and a client that talks to a real server.
+
+Python's packages are from PyPI and Node's from npm; Go, its libraries and Java's jars are Debian's, unpacked for the
+tests alone (tests/debian.py). What cannot be had is skipped, and the reason said.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.cli.server import Server, serving
+from tests.debian import unpacked
+
+from tools.environments import ROOT, Environment, NotMade
+
+STUBS: Final = ROOT / "examples" / "stubs"
+JARS: Final = ("grpc-", "protobuf", "proto-google", "perfmark-api", "netty", "opencensus-api", "gson", "guava")
+ANNOTATIONS: Final = ("geronimo-annotation", "javax.annotation-api")
+LIMIT: Final = 240
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(cwd=tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+def copied(language: str, folder: Path) -> Path:
+    """The example in a folder of its own, where its path to the image leads to the image."""
+    (folder / "gen").mkdir()
+    shutil.copy(ROOT / "gen" / "dragoman.binpb", folder / "gen")
+    example = folder / "examples" / "stubs" / language
+    shutil.copytree(
+        STUBS / language,
+        example,
+        ignore=shutil.ignore_patterns("gen", "dist", "classes", "node_modules", "__pycache__"),
+    )
+    return example
+
+
+def run(*command: str | Path, cwd: Path, **more: str) -> str:
+    """What a command says; it has to end well. buf and python3 are those of the environment."""
+    here = Path(sys.executable).parent
+    environment = {**os.environ, **more}
+    environment["PATH"] = f"{more.get('PATH', '')}:{here}:{os.environ['PATH']}".removeprefix(":")
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=LIMIT,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def debian(*packages: str) -> Path:
+    try:
+        return unpacked(*packages)
+    except NotMade as error:
+        pytest.skip(f"{packages[0]} cannot be had: {error}")
+
+
+def of_debian(root: Path) -> Mapping[str, str]:
+    return {"LD_LIBRARY_PATH": ":".join(str(path) for path in root.glob("usr/lib/*-linux-gnu"))}
+
+
+def told(text: str) -> list[str]:
+    """The lines of a client, less what its language calls the kinds of events."""
+    return [line.partition(" ")[2] for line in text.splitlines()]
+
+
+EXPECTED: Final = ["", "hello there", ""]
+"""A task, an artifact with the text, and how it ended."""
+
+
+def test_python(server: Server, tmp_path: Path) -> None:
+    folder = copied("python", tmp_path)
+    made = Environment("stubs_python", (STUBS / "python" / "requirements.txt",))
+    try:
+        made.make()
+    except NotMade as error:
+        pytest.skip(f"the packages cannot be had: {error}")
+    run(made.folder / "bin" / "buf", "generate", cwd=folder, PATH=str(made.folder / "bin"))
+    assert told(run(made.python, "client.py", server.grpc, "hello there", cwd=folder)) == EXPECTED
+
+
+def test_typescript(server: Server, tmp_path: Path) -> None:
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("there is no Node on this machine")
+    folder = copied("typescript", tmp_path)
+    sources = STUBS / "typescript" / "package.json", STUBS / "typescript" / "package-lock.json"
+    made = Environment("stubs_typescript", sources)
+    try:
+        made.make()
+    except NotMade as error:
+        pytest.skip(f"the packages cannot be had: {error}")
+    (folder / "node_modules").symlink_to(made.folder / "node_modules")
+    run("npm", "run", "--silent", "build", cwd=folder)
+    said = run("npm", "start", "--silent", "--", f"http://{server.grpc}", "hello there", cwd=folder)
+    assert told(said) == EXPECTED
+
+
+def test_java(server: Server, tmp_path: Path) -> None:
+    if not (shutil.which("javac") and shutil.which("java")):
+        pytest.skip("there is no JDK on this machine")
+    folder = copied("java", tmp_path)
+    root = debian(
+        "libgrpc-java", "protobuf-compiler", "protobuf-compiler-grpc-java-plugin", "libprotobuf-java",
+        "libgoogle-common-protos-java", "libnetty-java", "libperfmark-java", "libgoogle-gson-java", "libguava-java",
+        "libgeronimo-annotation-1.3-spec-java",
+    )  # fmt: skip
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, program in (("protoc", "protoc"), ("protoc-gen-grpc-java", "grpc_java_plugin")):
+        ours = root / "usr" / "bin" / program
+        (tools / name).symlink_to(ours if ours.exists() else f"/usr/bin/{program}")
+    run("buf", "generate", cwd=folder, PATH=str(tools), **of_debian(root))
+    jars = [
+        str(jar)
+        for place in (root / "usr" / "share" / "java", Path("/usr/share/java"))
+        for jar in sorted(place.glob("*.jar"))
+        if jar.name.startswith((*JARS, *ANNOTATIONS))
+    ]
+    sources = [path.relative_to(folder) for path in (folder / "gen").rglob("*.java")]
+    run("javac", "-nowarn", "-cp", ":".join(jars), "-d", "classes", *sources, "Client.java", cwd=folder)
+    said = run("java", "-cp", ":".join(["classes", *jars]), "Client", server.grpc, "hello there", cwd=folder)
+    assert told(said) == EXPECTED
+
+
+def test_go(server: Server, tmp_path: Path) -> None:
+    folder = copied("go", tmp_path)
+    # Debian's gRPC names the library of before 2020, which knows no messages of today: the newer one goes before it.
+    newer = debian("golang-github-golang-protobuf-1-5-dev", "golang-google-protobuf-dev")
+    root = debian("golang-google-grpc-dev", "golang-google-genproto-dev", "protoc-gen-go", "protoc-gen-go-grpc")
+    compiler = debian("golang-go")
+    goroot = next(compiler.glob("usr/lib/go-*"), None) or next(Path("/usr/lib").glob("go-*"))
+    run("buf", "generate", cwd=folder, PATH=f"{root}/usr/bin")
+    place = tmp_path / "src" / "example.com" / "hello"
+    shutil.copytree(folder, place)
+    libraries = [f"{base}/usr/share/gocode" for base in (newer, root, "")]
+    settings = {
+        "GOROOT": str(goroot),
+        "GOPATH": ":".join([str(tmp_path), *libraries]),
+        "GO111MODULE": "off",
+        "GOFLAGS": "",
+        "GOCACHE": str(tmp_path / "cache"),
+    }
+    run(goroot / "bin" / "go", "build", "-o", "hello", ".", cwd=place, **settings)
+    assert told(run(place / "hello", server.grpc, "hello", "there", cwd=place)) == EXPECTED
