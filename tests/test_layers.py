@@ -75,6 +75,7 @@ NEEDS_ONLY: Final = {
         "flaky",
         "testing",
     },
+    "transcoding": {"transcoding", "wire", "core"},
     "worker": {"worker", "client", "runtime", "ports", "core"},
     "flaky": {"flaky"},
     "guest": {"guest"},  # it runs in environments that have nothing of ours
