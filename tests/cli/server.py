@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 """Seconds after which a test gives up waiting for a line."""
 
 
@@ -108,10 +108,15 @@ def start(
     assert process.stdout is not None
     assert process.stderr is not None
     server = Server(process, Lines(process.stdout), Lines(process.stderr))
-    if ready and text:
-        server.out.until("Ctrl-C")
-    elif ready:
-        server.await_ready()
+    try:
+        if ready and text:
+            server.out.until("Ctrl-C")
+        elif ready:
+            server.await_ready()
+    except BaseException:
+        process.kill()  # nobody else knows of it yet
+        process.wait()
+        raise
     return server
 
 
