@@ -178,6 +178,25 @@ browser: $(ENV) chromium ## the console in a headless Chromium, against the real
 screenshots: $(ENV) chromium ## take the console's pictures for docs/ and the README
 	@python -m tests.console.screenshots
 
+# ---------------------------------------------------------------- documentation
+
+DOCS := .tools/docs/bin
+# MkDocs would warn of its own next version.
+MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(DOCS)/mkdocs
+
+docs: $(ENV) $(DOCS)/.made ## the documentation as a site, in site/; a link that leads nowhere fails it
+	@set -o pipefail; $(MKDOCS) build $(ARGS) 2>&1 | sed "/^INFO/d"
+	@echo "docs: site/index.html"
+
+docs-serve: $(ENV) $(DOCS)/.made ## the same at http://127.0.0.1:8000, built again after each change
+	@$(MKDOCS) serve --livereload $(ARGS)
+
+settings: $(ENV) ## write docs/settings.md anew, from the options of `dragoman serve`
+	@python -m tools.settings_page
+
+$(DOCS)/.made: uv.lock tools/tool_env.sh | $(UV)
+	@tools/tool_env.sh "$(PYTHON)" $(UV) docs --only-group docs && touch $@
+
 # ---------------------------------------------------------------- checks
 
 check: format-check lint types layers proto-check console-check ## everything short of running the tests
@@ -260,5 +279,5 @@ openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (S
 		"put one (grpc-gateway 2.20) at $@, gen/openapi stays as committed" >&2; exit 1; }
 
 clean: ## remove everything that make made
-	rm -rf .venv .tools .foreign .bench .chaos .fuzz console/node_modules third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .tools .foreign .bench .chaos .fuzz site console/node_modules third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -129,25 +129,25 @@ def agent(
 
     The function may be `async def` or `def`, with or without `yield`; what it returns or yields is the answer.
 
-    id: its address, `[a-z][a-z0-9-]*`; from the function's name (`csv_profile` is `csv-profile`).
-    name, description, version, provider, icon_url, documentation_url: for its card (A2A 1.0 §4.4.1); the name comes
-    from the id and the description from the docstring's first line.
-    skills: Skill, dict with Skill's fields, or just a name.
-    input_modes, output_modes: media types it takes and gives; a part of another type is refused.
-    extensions: Extension, dict with Extension's fields, or just a URI; a required one must be activated by callers.
-    security_schemes: how callers show who they are, as OpenAPI writes it ({"bearer": {"type": "http", "scheme":
-    "bearer"}}); security: which of them are needed, any one of [{"bearer": []}].
-    state_transition_history: for the cards of 0.3 and before.
-    extended_skills: skills that only callers who have shown who they are get to see.
-    default: the root agent, meant when a request names none. Otherwise that is the first of a module.
-    streaming: whether clients may stream and subscribe; the card says so.
-    direct: may answer with a Message instead of a task (`turn.reply`).
-    cancelable: whether clients may cancel its tasks.
-    on_crash: "fail" ends a task whose process died as FAILED, retry(n) begins its turn again, n times at most.
-    idle_limit, time_limit: seconds without an event, and seconds in all, after which a turn is ended as FAILED.
-    while_working: "queue" gives messages for a running task to the agent, "refuse" refuses them.
-    retention: how long its tasks are kept: "30d" for all that have ended, or {"completed": "1d", "input-required":
-    "7d"}; 0 is for ever. What the operator says of this agent counts more, what is said of all agents less.
+    - `id`: its address, `[a-z][a-z0-9-]*`; from the function's name (`csv_profile` is `csv-profile`).
+    - `name`, `description`, `version`, `provider`, `icon_url`, `documentation_url`: for its card (A2A 1.0 §4.4.1); the
+      name comes from the id and the description from the docstring's first line.
+    - `skills`: Skill, dict with Skill's fields, or just a name.
+    - `input_modes`, `output_modes`: media types it takes and gives; a part of another type is refused.
+    - `extensions`: Extension, dict with Extension's fields, or just a URI; a required one must be activated by callers.
+    - `security_schemes`: how callers show who they are, as OpenAPI writes it ({"bearer": {"type": "http", "scheme":
+      "bearer"}}); security: which of them are needed, any one of [{"bearer": []}].
+    - `state_transition_history`: for the cards of 0.3 and before.
+    - `extended_skills`: skills that only callers who have shown who they are get to see.
+    - `default`: the root agent, meant when a request names none. Otherwise that is the first of a module.
+    - `streaming`: whether clients may stream and subscribe; the card says so.
+    - `direct`: may answer with a Message instead of a task (`turn.reply`).
+    - `cancelable`: whether clients may cancel its tasks.
+    - `on_crash`: "fail" ends a task whose process died as FAILED, retry(n) begins its turn again, n times at most.
+    - `idle_limit`, `time_limit`: seconds without an event, and seconds in all, after which a turn is ended as FAILED.
+    - `while_working`: "queue" gives messages for a running task to the agent, "refuse" refuses them.
+    - `retention`: how long its tasks are kept: "30d" for all that have ended, or {"completed": "1d", "input-required":
+      "7d"}; 0 is for ever. What the operator says of this agent counts more, what is said of all agents less.
 
     Raises TypeError or ValueError, naming the argument, where the agent is declared.
     """
