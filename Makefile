@@ -53,7 +53,6 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 LONG = \
 	tests/bus/test_nats.py \
 	tests/cli/test_completion.py \
-	tests/cli/test_documented_certificates.py \
 	tests/cli/test_encrypted.py \
 	tests/cli/test_keys.py \
 	tests/cli/test_nats.py \
@@ -67,6 +66,7 @@ LONG = \
 	tests/cli/test_upkeep.py \
 	tests/cli/test_worker.py \
 	tests/dialects/test_pairs.py \
+	tests/docs/test_sessions.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
 	tests/runtime/test_nats.py \
@@ -86,6 +86,7 @@ LONG = \
 LONGEST = \
 	tests/abuse \
 	tests/cli/test_upgrade.py \
+	tests/docs/test_more_sessions.py \
 	tests/executors \
 	tests/one_port \
 	tests/overload \
@@ -190,6 +191,9 @@ docs: $(ENV) $(DOCS)/.made ## the documentation as a site, in site/; a link that
 
 docs-serve: $(ENV) $(DOCS)/.made ## the same at http://127.0.0.1:8000, built again after each change
 	@$(MKDOCS) serve --livereload $(ARGS)
+
+docs-test: $(ENV) ## what every page shows, done; and a table of all blocks (ARGS="docs/push.md" for some)
+	@python -m tests.docs $(ARGS)
 
 settings: $(ENV) ## write docs/settings.md anew, from the options of `dragoman serve`
 	@python -m tools.settings_page

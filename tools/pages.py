@@ -20,6 +20,7 @@ PLACES: Final = (
     "deploy/**/*.md",
     "proto/*.md",
     "tests/foreign/README.md",
+    "tests/docs/README.md",
 )
 """Where pages are; what npm or pip left under them is not ours."""
 
@@ -28,7 +29,8 @@ FOREIGN: Final = {"node_modules", ".venv"}
 FENCE: Final = re.compile(r'^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w-]*)(?P<said>(?: \w+="[^"]*")*)$')
 LINK: Final = re.compile(r"(?<!\\)\]\((?P<target>[^()\s]+)(?: \"[^\"]*\")?\)")
 HEADING: Final = re.compile(r"^#{1,6} +(?P<text>.*?) *#*$")
-MARKER: Final = re.compile(r"^<!-- (?P<said>[a-z-]+(?: [a-z-]+)?: .*?) -->$")
+MARKER: Final = re.compile(r"^<!-- (?P<name>not run|before|in|as|anew|figures): (?P<said>.*?) -->$")
+"""What a page says to the test that runs its blocks, right before a block; tests/docs/README.md has what each means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: the line of its fence, its language, what is in it, and the marker before it."""
+    """A fenced block: the line of its fence, its language, and what is in it."""
 
     line: int
     language: str
@@ -56,8 +58,12 @@ class Block:
     heading: str
     title: str
     """The name of the file that it shows, from `title="agents.py"` after the language; else empty."""
-    marker: str
-    """What an HTML comment says right before it, `not run: needs a cluster`; else empty."""
+    said: tuple[tuple[str, str], ...] = ()
+    """The markers right before it, such as ("not run", "needs a cluster")."""
+
+    def marker(self, name: str) -> str:
+        """What a marker says; empty where there is none of the name."""
+        return dict(self.said).get(name, "")
 
 
 def pages(root: Path = ROOT) -> list[Path]:
@@ -112,7 +118,8 @@ def anchors(text: str) -> set[str]:
 
 def blocks(text: str) -> Iterator[Block]:
     """The fenced blocks of a page, from top to bottom."""
-    heading = marker = ""
+    heading = ""
+    markers: list[tuple[str, str]] = []
     began: tuple[int, re.Match[str]] | None = None
     held: list[str] = []
     for number, _, line, inside in _lines(text):
@@ -121,7 +128,7 @@ def blocks(text: str) -> Iterator[Block]:
                 heading = said["text"]
             if line.strip():
                 found = MARKER.match(line.strip())
-                marker = found["said"] if found else ""
+                markers = [*markers, (found["name"], found["said"])] if found else []
         elif began is None:
             fence = FENCE.match(line)
             assert fence is not None
@@ -129,8 +136,8 @@ def blocks(text: str) -> Iterator[Block]:
         elif line.strip() == began[1]["ticks"]:
             title = re.search(r'title="([^"]*)"', began[1]["said"])
             content = "".join(f"{one}\n" for one in held)
-            yield Block(began[0], began[1]["language"], content, heading, title[1] if title else "", marker)
-            began, marker = None, ""
+            yield Block(began[0], began[1]["language"], content, heading, title[1] if title else "", tuple(markers))
+            began, markers = None, []
         else:
             held.append(line.removeprefix(began[1]["indent"]))
     if began is not None:

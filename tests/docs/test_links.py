@@ -62,7 +62,7 @@ def test_the_pages_are_there() -> None:
 
 def test_what_the_code_names_as_documentation_is_there() -> None:
     """`docs/push.md`, in messages, comments, scripts and manifests."""
-    named = re.compile(r"\bdocs/[\w./-]+\.md(?:#[\w-]+)?")
+    named = re.compile(r"(?<![\w/])docs/[\w./-]+\.md(?:#[\w-]+)?")
     for file in known():
         if file.suffix in (".py", ".sh", ".toml", ".yaml", ".yml", ".ts", ".proto", ".tpl") or file.name == "Makefile":
             if not file.is_file() or file == Path(__file__):

@@ -1,41 +1,55 @@
-"""What pages show as a session of Python is run, and answers what they say."""
+"""The commands of a page do what the page shows: on real servers, in an empty folder, from top to bottom.
+
+Those that most readers begin with, and the one with the most to be wrong about; test_more_sessions.py has the others.
+"""
 
 from __future__ import annotations
 
-import doctest
-import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.docs import page as pages_of
+from tests.docs.session import Differs, Session
 
-ROOT: Final = Path(__file__).parents[2]
-SESSION: Final = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES: Final = {"transcoder.md": ROOT / "examples" / "transcoder", "protos.md": ROOT}
-"""Each page, and the folder in which it was tried."""
+from tools.pages import ROOT, pages
 
+FIRST: Final = {ROOT / "README.md", ROOT / "docs" / "quickstart.md", ROOT / "docs" / "security.md"}
+SESSIONS: Final = [page for page in pages() if pages_of.is_session(page)]
 
-@pytest.fixture
-def folder(page: str) -> Iterator[None]:
-    """Lets modules of the page's folder be found, and forgets those of the library afterwards."""
-    # What grpcio-tools adds to the path when it is first imported stays: it would not add it again.
-    sys.path.insert(0, str(PAGES[page]))
-    yield
-    sys.path.remove(str(PAGES[page]))
-    for name in ("library_pb2", "library_pb2_grpc"):
-        sys.modules.pop(name, None)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_session_says_what_its_page_says(page: str, folder: None) -> None:
-    text = (ROOT / "docs" / page).read_text("utf-8")
-    sessions = "\n".join(SESSION.findall(text))  # one session, with words in between
-    assert sessions.count(">>>") >= 5
-    test = doctest.DocTestParser().get_doctest(sessions, {"__name__": page}, page, page, 0)
-    told: list[str] = []
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
-    failed, tried = runner.run(test, out=told.append)
-    assert not failed, "".join(told)
-    assert tried == sessions.count(">>>")
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def check(page: Path, tmp_path: Path) -> None:
+    if wanting := pages_of.missing(page):
+        pytest.skip(f"not on this machine: {', '.join(sorted(wanting))}")
+    said = list(pages_of.run(page, tmp_path / "demo"))
+    assert not [line for line in said if "not tried" not in line], "\n".join(said)
+
+
+@pytest.mark.parametrize("page", sorted(FIRST), ids=name)
+def test_what_the_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
+    check(page, tmp_path)
+
+
+def test_there_are_pages_to_run() -> None:
+    assert len(SESSIONS) > 10
+    assert set(SESSIONS) > FIRST
+
+
+def test_a_session_finds_what_differs(tmp_path: Path) -> None:
+    with Session(tmp_path / "a") as session:
+        session.write("said.txt", "http://127.0.0.1:8080\n")
+        session.run("cat said.txt", ["http://127.0.0.1:8080"])
+        session.run("export WORD=one; cd /")
+        session.run("echo $WORD; pwd >&2", ["one", "/"])
+        with pytest.raises(Differs, match="shown and not said: two"):
+            session.run("echo $WORD", ["two"])
+        with pytest.raises(Differs, match="failed with 3"):
+            session.run("(exit 3)")
+        session.run("sleep 60 &")
+        session.run("kill %1")

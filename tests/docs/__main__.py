@@ -1,0 +1,53 @@
+"""`make docs-test ARGS="docs/push.md ..."`: runs pages, and prints what became of every block."""
+
+from __future__ import annotations
+
+import collections
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.docs.blocks import Wrong, every
+from tests.docs.page import is_session, missing, run
+
+from tools.pages import ROOT, pages
+
+KINDS = ("run", "file", "executed", "parsed", "picture", "not run")
+
+
+def table() -> str:
+    """How many blocks of each page are what."""
+    counted: dict[Path, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for place in every():
+        try:
+            counted[place.page][place.kind] += 1
+        except Wrong as error:
+            print(f"{place}: {error}")
+    rows = [(page.relative_to(ROOT).as_posix(), count) for page, count in counted.items()]
+    rows.append(("all", sum(counted.values(), collections.Counter())))
+    lines = [f"{'blocks':<36}" + "".join(f"{kind:>10}" for kind in KINDS)]
+    lines += [f"{name:<36}" + "".join(f"{count[kind] or '':>10}" for kind in KINDS) for name, count in rows]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Gives 1 if a page shows what does not happen."""
+    wrong = 0
+    wanted = {(ROOT / name).resolve() for name in sys.argv[1:]}
+    for page in pages():
+        if (wanted and page not in wanted) or not is_session(page):
+            continue
+        name = page.relative_to(ROOT)
+        if wanting := missing(page):
+            print(f"{name}: not run, there is no {', '.join(sorted(wanting))}")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            said = list(run(page, Path(folder) / "demo"))
+        print("\n".join([f"{name}: {'as shown' if not said else ''}", *said]), flush=True)
+        wrong += any("not tried" not in line for line in said)
+    print(f"\n{table()}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""The agent behind docs/upstream.md."""
+
+from dragoman import Turn, agent
+
+
+@agent(name="Weather Desk", description="Says how the weather will be")
+async def weather_desk(turn: Turn) -> str:
+    return f"{turn.text} no"

@@ -1,0 +1,88 @@
+"""A page from top to bottom, in one folder: its files are written, its commands run, what they say is compared."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from tests.docs.blocks import SHELLS, Place
+from tests.docs.session import STAYS, Differs, Session
+from tests.docs.shown import commands
+
+from tools.environments import Environment
+from tools.pages import ROOT, blocks
+
+FOREIGN: Final = ROOT / "tests" / "foreign"
+PROGRAMS: Final = re.compile(r"\b(?:openssl|curl|node|jq|sqlite3)\b")
+
+
+def places(page: Path) -> list[Place]:
+    return [Place(page, block) for block in blocks(page.read_text("utf-8"))]
+
+
+def is_session(page: Path) -> bool:
+    """Whether there is anything to run on a page."""
+    return any(place.block.language in SHELLS and not place.block.marker("not run") for place in places(page))
+
+
+def missing(page: Path) -> set[str]:
+    """The programs that its commands need, and that are not on this machine."""
+    every = {name for place in places(page) if place.kind == "run" for name in PROGRAMS.findall(place.block.text)}
+    return {name for name in every if not shutil.which(name)}
+
+
+def environment(name: str) -> Environment:
+    """One of tests/foreign, by the name of its folder."""
+    names = ("requirements.txt", "package.json", "package-lock.json")
+    return Environment(name, tuple(path for one in names if (path := FOREIGN / name / one).exists()))
+
+
+def run(page: Path, folder: Path) -> Iterator[str]:
+    """Runs a page; gives a line for each command that did not do as the page shows, and for each that could not be
+    tried. After the first of the former the session cannot be trusted, so it ends."""
+    with ExitStack() as stack:
+        session = stack.enter_context(Session(folder))
+        agents = ""
+        for place in places(page):
+            block = place.block
+            if block.marker("anew"):
+                stack.close()
+                session = stack.enter_context(Session(folder.with_name(f"{folder.name}-{block.line}")))
+                agents = ""
+            if place.file:
+                session.write(place.file, block.text)
+                if re.search(r"^@agent\b", block.text, re.MULTILINE):
+                    agents = place.file
+            if place.kind != "run":
+                continue
+            try:
+                told = (
+                    list(commands(block.text)) if block.language == "console" else [(c, []) for c in place.commands()]
+                )
+                serves = any((found := STAYS.match(command)) and found["what"] == "serve" for command, _ in told)
+                if alias := block.marker("as"):
+                    there, _, address = alias.partition(" = ")
+                    session.addresses[there] = address
+                first = [said for name, said in block.said if name == "before"]
+                for one in first:
+                    command, _, id_ = one.partition(" => ")
+                    session.run(command, [id_, "..."] if id_ else ())
+                if agents and not serves and not first:
+                    session.run(f"dragoman serve {agents}")
+                agents = ""
+                if wanted := block.marker("in"):
+                    if not (environment(wanted).folder / ".made").exists():
+                        yield f"{place}: not tried: `make foreign ARGS={wanted}` makes its environment"
+                        continue
+                    session.enter(environment(wanted).folder)
+                for command, shown in told:
+                    session.run(command, shown, loosely=bool(block.marker("figures")))
+                if wanted:
+                    session.leave()
+            except (Differs, ValueError) as error:
+                yield f"{place}: differs:\n{error}"
+                return
