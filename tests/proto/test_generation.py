@@ -42,7 +42,7 @@ def test_the_wheel_carries_the_generated_code_the_protos_and_the_image() -> None
 
 
 def test_the_sdist_carries_what_the_wheel_is_made_of() -> None:
-    assert {"server", "gen", "proto"} <= set(build()["targets"]["sdist"]["include"])
+    assert {"/server", "/gen", "/proto"} <= set(build()["targets"]["sdist"]["include"])
 
 
 def test_git_does_not_ignore_the_generated_code() -> None:
