@@ -88,7 +88,8 @@ async def test_a_refusal_is_of_a_kind_and_says_when_to_come_again(
                 assert caught.value.retry_after == wait
 
 
-async def test_a_server_that_asks_for_a_moment_gets_it_and_the_same_key() -> None:
+async def test_a_server_that_asks_for_a_moment_gets_it_and_the_same_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.client.patience.FIRST_PAUSE", 0.01)
     async with elsewhere() as there:
         there.answers["/x/at"] = by_turns(
             json(b"later", 503), json(b"later", 429, **{"Retry-After": "0"}), rpc({"task": TASK}),

@@ -39,7 +39,6 @@ WAYS = [
     ("1.0", "grpc"), ("1.0", "rest"), ("1.0", "jsonrpc"),
     ("0.3", "grpc"), ("0.3", "rest"), ("0.3", "jsonrpc"),
 ]  # fmt: skip
-EVERY = pytest.mark.parametrize(("dialect", "binding"), WAYS)
 
 
 @agent(description="Says its name")
@@ -74,75 +73,80 @@ async def taken(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-@EVERY
-async def test_whatever_is_spoken_a_caller_hears_the_same(server: Server, dialect: str, binding: str) -> None:
-    async with connect(server.http, dialect=dialect, binding=binding) as client:
-        result = await client.ask("echo hi")
-        assert (result.text, result.state, result.ok, result.question) == ("hi", "COMPLETED", True, "")
-        heard = await taken(client.run("stream 5 1"))
-        assert [event.text for event in heard if isinstance(event, Text)] == [f"chunk-{n} " for n in range(1, 6)]
-        last = heard[-1]
-        assert isinstance(last, Finished)
-        assert last.ok
-        assert last.result.text == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
-        assert [event for event in heard if isinstance(event, Artifact)] == [Artifact("output")]
-        with pytest.raises(TaskFailed, match="failing, as asked") as failed:
-            await client.ask("fail")
-        assert failed.value.code == failed.value.result.state == "FAILED"
-        assert (await client.ask("reply hello")).text == "hello"
-        (file,) = (await client.ask("file")).files
-        assert (file.name, file.media_type, file.content) == (
-            "hello.txt",
-            "text/plain",
-            b"hello from the playground\n",
-        )
-        assert (await client.ask("data")).data["numbers"] == [1, 2, 3]
-        with pytest.raises(NotFound):
-            await client.get("none")
+async def test_whatever_is_spoken_a_caller_hears_the_same(server: Server) -> None:
+    for dialect, binding in WAYS:
+        async with connect(server.http, dialect=dialect, binding=binding) as client:
+            result = await client.ask("echo hi")
+            assert (result.text, result.state, result.ok, result.question) == ("hi", "COMPLETED", True, "")
+            heard = await taken(client.run("stream 5 1"))
+            assert [event.text for event in heard if isinstance(event, Text)] == [f"chunk-{n} " for n in range(1, 6)]
+            last = heard[-1]
+            assert isinstance(last, Finished)
+            assert last.ok
+            assert last.result.text == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
+            assert [event for event in heard if isinstance(event, Artifact)] == [Artifact("output")]
+            with pytest.raises(TaskFailed, match="failing, as asked") as failed:
+                await client.ask("fail")
+            assert failed.value.code == failed.value.result.state == "FAILED"
+            assert (await client.ask("reply hello")).text == "hello"
+            (file,) = (await client.ask("file")).files
+            assert (file.name, file.media_type, file.content) == (
+                "hello.txt",
+                "text/plain",
+                b"hello from the playground\n",
+            )
+            assert (await client.ask("data")).data["numbers"] == [1, 2, 3]
+            with pytest.raises(NotFound):
+                await client.get("none")
 
 
-@EVERY
-async def test_questions_are_answered_in_the_same_task(server: Server, dialect: str, binding: str) -> None:
-    async with connect(server.http, dialect=dialect, binding=binding) as client:
-        heard: list[Event] = []
-        async for event in client.run("ask"):
-            heard.append(event)
-            if isinstance(event, Question):
-                assert not event.wants_credentials
-                event.answer("blue")
-        tasks = {event.task_id for event in heard}
-        assert len(tasks) == 1
-        assert [type(event) for event in heard if not isinstance(event, Status)] == [Question, Artifact, Text, Finished]
-        answered = await client.ask("ask", answer=lambda question: f"not {question.text}")
-        assert answered.text == "you said: not what would you like to say?"
+async def test_questions_are_answered_in_the_same_task(server: Server) -> None:
+    for dialect, binding in WAYS:
+        async with connect(server.http, dialect=dialect, binding=binding) as client:
+            heard: list[Event] = []
+            async for event in client.run("ask"):
+                heard.append(event)
+                if isinstance(event, Question):
+                    assert not event.wants_credentials
+                    event.answer("blue")
+            tasks = {event.task_id for event in heard}
+            assert len(tasks) == 1
+            assert [type(event) for event in heard if not isinstance(event, Status)] == [
+                Question,
+                Artifact,
+                Text,
+                Finished,
+            ]
+            answered = await client.ask("ask", answer=lambda question: f"not {question.text}")
+            assert answered.text == "you said: not what would you like to say?"
 
-        asked = await client.ask("ask")
-        assert (asked.state, asked.question) == ("INPUT_REQUIRED", "what would you like to say?")
-        assert not asked.is_over
-        assert (await client.ask("green", task=asked.task_id)).text == "you said: green"
+            asked = await client.ask("ask")
+            assert (asked.state, asked.question) == ("INPUT_REQUIRED", "what would you like to say?")
+            assert not asked.is_over
+            assert (await client.ask("green", task=asked.task_id)).text == "you said: green"
 
-        credentials = [event async for event in client.run("auth") if isinstance(event, Question)]
-        assert [event.wants_credentials for event in credentials] == [True]
+            credentials = [event async for event in client.run("auth") if isinstance(event, Question)]
+            assert [event.wants_credentials for event in credentials] == [True]
 
 
-@EVERY
-async def test_a_task_is_left_followed_canceled_and_waited_for(server: Server, dialect: str, binding: str) -> None:
-    async with connect(server.http, dialect=dialect, binding=binding) as client:
-        begun = await client.start("sleep 60")
-        assert begun.state in ("SUBMITTED", "WORKING")
-        states = []
-        async with aclosing(client.follow(begun.task_id)) as events:
-            async for event in events:
-                if isinstance(event, Status):
-                    states.append(event.state)
-                    if event.state == "WORKING" and event.text:
-                        await client.cancel(event.task_id)
-        assert states[-1] == "CANCELED"
-        with pytest.raises(TaskFailed) as failed:
-            await client.wait(begun.task_id)
-        assert failed.value.code == "CANCELED"
-        over = await taken(client.follow(begun.task_id))
-        assert isinstance(over[-1], Finished)
+async def test_a_task_is_left_followed_canceled_and_waited_for(server: Server) -> None:
+    for dialect, binding in WAYS:
+        async with connect(server.http, dialect=dialect, binding=binding) as client:
+            begun = await client.start("sleep 60")
+            assert begun.state in ("SUBMITTED", "WORKING")
+            states = []
+            async with aclosing(client.follow(begun.task_id)) as events:
+                async for event in events:
+                    if isinstance(event, Status):
+                        states.append(event.state)
+                        if event.state == "WORKING" and event.text:
+                            await client.cancel(event.task_id)
+            assert states[-1] == "CANCELED"
+            with pytest.raises(TaskFailed) as failed:
+                await client.wait(begun.task_id)
+            assert failed.value.code == "CANCELED"
+            over = await taken(client.follow(begun.task_id))
+            assert isinstance(over[-1], Finished)
 
 
 async def test_the_card_says_what_is_spoken_and_agents_have_their_own(server: Server) -> None:
