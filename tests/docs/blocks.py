@@ -56,6 +56,11 @@ class Place:
         return self.block.title or (found["name"] if found else "")
 
     @property
+    def is_test(self) -> bool:
+        """Whether pytest runs it."""
+        return self.file.startswith("test_") and self.file.endswith(".py") and not self.block.marker("not run")
+
+    @property
     def kind(self) -> str:
         """What is done with it: `run` in a session, `file` that one uses, `executed`, `parsed`, `picture`, `not run`.
         Raises Wrong for a block that nobody knows how to run, and that does not say why it is not."""

@@ -26,7 +26,8 @@ def places(page: Path) -> list[Place]:
 
 def is_session(page: Path) -> bool:
     """Whether there is anything to run on a page."""
-    return any(place.block.language in SHELLS and not place.block.marker("not run") for place in places(page))
+    every = [place for place in places(page) if not place.block.marker("not run")]
+    return any(place.block.language in SHELLS or place.is_test for place in every)
 
 
 def missing(page: Path) -> set[str]:
@@ -57,9 +58,12 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 session.write(place.file, block.text)
                 if re.search(r"^@agent\b", block.text, re.MULTILINE):
                     agents = place.file
-            if place.kind != "run":
+            if place.kind != "run" and not place.is_test:
                 continue
             try:
+                if place.is_test:
+                    session.run(f"python -m pytest -q -o asyncio_mode=auto -p no:cacheprovider {place.file}")
+                    continue
                 told = (
                     list(commands(block.text)) if block.language == "console" else [(c, []) for c in place.commands()]
                 )
