@@ -61,13 +61,6 @@ def run(page: Path, folder: Path) -> Iterator[str]:
             if place.kind != "run" and not place.is_test:
                 continue
             try:
-                if place.is_test:
-                    session.run(f"python -m pytest -q -o asyncio_mode=auto -p no:cacheprovider {place.file}")
-                    continue
-                told = (
-                    list(commands(block.text)) if block.language == "console" else [(c, []) for c in place.commands()]
-                )
-                serves = any((found := STAYS.match(command)) and found["what"] == "serve" for command, _ in told)
                 if alias := block.marker("as"):
                     there, _, address = alias.partition(" = ")
                     session.addresses[there] = address
@@ -75,6 +68,13 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 for one in first:
                     command, _, id_ = one.partition(" => ")
                     session.run(command, [id_, "..."] if id_ else ())
+                if place.is_test:
+                    session.run(f"python -m pytest -q -o asyncio_mode=auto -p no:cacheprovider {place.file}")
+                    continue
+                told = (
+                    list(commands(block.text)) if block.language == "console" else [(c, []) for c in place.commands()]
+                )
+                serves = any((found := STAYS.match(command)) and found["what"] == "serve" for command, _ in told)
                 if agents and not serves and not first:
                     session.run(f"dragoman serve {agents}")
                 agents = ""
