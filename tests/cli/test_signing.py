@@ -7,6 +7,7 @@ import signal
 import urllib.request
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import serving
 
@@ -55,3 +56,11 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_read_again(tmp_path
         assert fetched(f"{server.http}/.well-known/agent-card.json")["name"] == "Second"
         server.signal(signal.SIGTERM)
         assert server.ends() == 0
+
+
+@pytest.mark.parametrize(
+    "id", ["-Lz6fNpoHd5eMeX8urVMyWH2XJ6dYgRB6gNN_ilue8Q", "-hz6fNpoHd5eMeX8urVMyWH2XJ6dYgRB6gNN_ilue8Q"]
+)
+def test_an_id_that_begins_with_a_dash_is_no_option(id: str, dragoman: Run) -> None:
+    told = dragoman("signing", "withdraw", id, "--grpc", "127.0.0.1:9")
+    assert (told.code, "127.0.0.1:9" in told.err) == (3, True)

@@ -21,8 +21,12 @@ _signing = typer.Typer(name="signing", help=_HELP, no_args_is_help=True, rich_ma
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
-    for name, command in (("list", list_keys), ("rotate", rotate), ("withdraw", withdraw)):
+    for name, command in (("list", list_keys), ("rotate", rotate)):
         _signing.command(name)(command)
+    # One id in 64 begins with a dash, and would be taken for an option.
+    _signing.command("withdraw", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})(
+        withdraw
+    )
     cli.add_typer(_signing)
 
 
