@@ -180,18 +180,23 @@ def _parse(words: list[str]) -> None:
     """
     command = _dragoman()
     context = command.context_class(command, info_name="dragoman")
+    opened = [context]
     try:
         while hasattr(command, "resolve_command"):
             if not words or words[0].startswith("-"):
                 return
             _, command, words = command.resolve_command(context, words)
             context = command.context_class(command, parent=context, info_name=command.name)
+            opened.append(context)
         command.parse_args(context, list(words))
     except Exception as error:
         kind = type(error).__name__
         if kind not in ("BadParameter", "Exit"):  # a file that is not here; --help
             said = error.format_message() if hasattr(error, "format_message") else str(error)
             raise Wrong(f"dragoman {context.info_name}: {said}") from error
+    finally:
+        for one in reversed(opened):  # what an option holds for its command, `--ca` for one, holds no longer
+            one.close()
 
 
 # ---------------------------------------------------------------- data
