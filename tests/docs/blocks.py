@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import typer.main
 import yaml
+from tests.docs import test_doctests
 from tests.docs.shown import commands
 
 from dragoman.cli import cli
@@ -73,7 +74,7 @@ class Place:
             return "picture"
         if language in ("python", "javascript", "js") and self.file:
             return "file"
-        if language == "python":
+        if language == "python" or (language == "pycon" and self.page.name in test_doctests.PAGES):
             return "executed"
         if language in PARSERS:
             return "parsed"

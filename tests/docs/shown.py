@@ -65,7 +65,7 @@ def line_of(shown: str, folder: str, *, loosely: bool = False) -> tuple[re.Patte
         else:
             made.append(f"(?:{FIGURES[kind]})")
     made.append(_words(shown[at:], loosely))
-    return re.compile("".join(made).rstrip() + r"\s*"), ids
+    return re.compile("".join(made) + r"\s*"), ids
 
 
 def _words(text: str, loosely: bool) -> str:
@@ -97,7 +97,7 @@ def differs(
         if re.fullmatch(ANY, one.strip()):
             skipping = True
             continue
-        pattern, ids = line_of(one, folder, loosely=loosely)
+        pattern, ids = line_of(one.rstrip(), folder, loosely=loosely)
         found = _take(pattern, lines, skipping) or _take(pattern, told, True)
         if found is None:
             return f"shown and not said: {one}"

@@ -19,6 +19,7 @@ OTHER = "01a20035-b4d9-7b6f-985b-b9a5df347dac"
         (["chunk 0", "..."], ["chunk 0"]),
         (['{"id":"…","a":1}'], ['{"id":"x","a":1}']),
         (["", "a", ""], ["a"]),
+        (["-> DONE "], ["-> DONE "]),
         (["/tmp/demo/x.db is there"], ["/var/tmp/1/x.db is there"]),
     ],
 )
