@@ -52,10 +52,8 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 # leaves them to `make long`, to stay well under three minutes.
 LONG = \
 	tests/bus/test_nats.py \
-	tests/cli/test_completion.py \
 	tests/cli/test_encrypted.py \
 	tests/cli/test_keys.py \
-	tests/cli/test_nats.py \
 	tests/cli/test_postgres.py \
 	tests/cli/test_push.py \
 	tests/cli/test_replicas.py \
@@ -63,12 +61,8 @@ LONG = \
 	tests/cli/test_serve.py \
 	tests/cli/test_signing.py \
 	tests/cli/test_tasks.py \
-	tests/cli/test_upkeep.py \
-	tests/cli/test_worker.py \
 	tests/dialects/test_pairs.py \
 	tests/docs/test_sessions.py \
-	tests/examples/test_webhook_receiver.py \
-	tests/examples/test_worker_node.py \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/stores/test_postgres.py \
@@ -78,15 +72,20 @@ LONG = \
 	tests/strangers \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
-	tests/testing/test_contracts.py \
 	tests/upstream \
 	tests/workers
 
 # What CI has no time for within its quarter of an hour: before a release, and after a change of what they are about.
 LONGEST = \
 	tests/abuse \
+	tests/cli/test_completion.py \
+	tests/cli/test_nats.py \
 	tests/cli/test_upgrade.py \
+	tests/cli/test_upkeep.py \
+	tests/cli/test_worker.py \
 	tests/docs/test_more_sessions.py \
+	tests/examples/test_webhook_receiver.py \
+	tests/examples/test_worker_node.py \
 	tests/executors \
 	tests/one_port \
 	tests/overload \
@@ -97,6 +96,8 @@ LONGEST = \
 	tests/stubs \
 	tests/supply/test_installed.py \
 	tests/test_make_cluster.py \
+	tests/testing/test_contracts.py \
+	tests/upstream/test_lost.py \
 	tests/workers/test_lost.py \
 	tests/workers/test_storm.py
 

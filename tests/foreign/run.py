@@ -236,12 +236,16 @@ def main() -> int:
     print(f"foreign: {len(chosen)} clients, environments in {CACHE.relative_to(ROOT)}/", flush=True)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(make, chosen))
-    with standing(replicated=arguments.replicated) as serve:
-        outcomes = [
-            outcome
-            for client in chosen
-            for outcome in run(client, serve, verbose=arguments.verbose, replicated=arguments.replicated)
-        ]
+    # Two at a time: each mostly waits. Replicas are there for all of them, and taken by one.
+    with (
+        standing(replicated=arguments.replicated) as serve,
+        ThreadPoolExecutor(1 if arguments.replicated else 2) as pool,
+    ):
+
+        def tried(client: Client) -> list[Outcome]:
+            return list(run(client, serve, verbose=arguments.verbose, replicated=arguments.replicated))
+
+        outcomes = [outcome for some in pool.map(tried, chosen) for outcome in some]
     if not arguments.clients and not arguments.replicated:
         write(outcomes)
     passed, failed = (sum(getattr(one, name) for one in outcomes) for name in ("passed", "failed"))
