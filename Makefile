@@ -62,7 +62,6 @@ LONG = \
 	tests/cli/test_signing.py \
 	tests/cli/test_tasks.py \
 	tests/dialects/test_pairs.py \
-	tests/docs/test_sessions.py \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/stores/test_postgres.py \
@@ -83,7 +82,6 @@ LONGEST = \
 	tests/cli/test_upgrade.py \
 	tests/cli/test_upkeep.py \
 	tests/cli/test_worker.py \
-	tests/docs/test_more_sessions.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
 	tests/executors \
@@ -102,7 +100,7 @@ LONGEST = \
 	tests/workers/test_storm.py
 
 test: $(ENV) ## our tests, but for the long ones and the browser's (ARGS="-k name" for some)
-	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console $(ARGS)
+	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console --ignore=tests/docs/test_sessions.py $(ARGS)
 
 access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's own tables
 	@python -m tests.access.write
@@ -192,6 +190,9 @@ docs: $(ENV) $(DOCS)/.made ## the documentation as a site, in site/; a link that
 
 docs-serve: $(ENV) $(DOCS)/.made ## the same at http://127.0.0.1:8000, built again after each change
 	@$(MKDOCS) serve --livereload $(ARGS)
+
+sessions: $(ENV) ## what every page shows is done, from top to bottom, on real servers
+	@python -m pytest -n 3 tests/docs/test_sessions.py $(ARGS)
 
 docs-test: $(ENV) ## what every page shows, done; and a table of all blocks (ARGS="docs/push.md" for some)
 	@python -m tests.docs $(ARGS)
