@@ -104,3 +104,22 @@ async def test_a_client_that_hangs_up_during_the_handshake_is_no_error(
         with pytest.raises(aiohttp.WSServerHandshakeError, match="499"):
             await road.http.ws_connect("/ws")
     assert [line for line in caplog.records if line.levelname == "ERROR"] == []
+
+
+async def test_a_client_that_hangs_up_on_the_answer_to_its_ping_is_no_error(
+    road: Road, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = asyncio.Event()
+
+    async def too_late(*_: object) -> None:
+        tried.set()
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(aiohttp.web.WebSocketResponse, "pong", too_late)
+    async with road.http.ws_connect("/ws") as socket:
+        await socket.ping()
+        await tried.wait()
+    async with road.http.ws_connect("/ws") as socket:  # the one before has ended by then, and its line is written
+        await socket.send_json(send("echo hi", 1))
+        assert (await socket.receive_json())["id"] == 1
+    assert [line for line in caplog.records if line.levelname == "ERROR"] == []

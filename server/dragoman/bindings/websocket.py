@@ -87,6 +87,8 @@ class WebSocket:
                 await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
         except Unavailable:
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
+        except ConnectionError:  # it hung up before all was written to it, an answer to its ping for one
+            pass
         return socket
 
     async def _serve(self, socket: web.WebSocketResponse, request: web.BaseRequest, peer: Peer) -> None:
