@@ -27,6 +27,9 @@ async def at_the_desk(app: App, **fields: Any) -> AsyncIterator[tuple[Line, Clie
     """A worker with one turn to give for the agent `desk`, and a client of that agent."""
     async with dialled(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
         await line.begin(registration(**fields))
+        async with asyncio.timeout(60):  # until it was seen that no tasks wait, which those that come may not pass
+            while not app.runtime.dispatch.places.open("desk"):  # noqa: ASYNC110 - nothing tells when
+                await asyncio.sleep(0.005)
         yield line, client
 
 
