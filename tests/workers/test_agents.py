@@ -78,12 +78,12 @@ async def test_a_question_is_answered_in_another_turn_that_remembers(at: At) -> 
         assert "turn 2, seen 4" in next(iter(texts(done).values()))
 
 
-@pytest.mark.usefixtures("time_to_think")
 async def test_a_direct_agent_answers_with_a_message(at: At) -> None:
     async with at("replies") as client:
-        answer = await client.send(message("Ada"))
-        assert answer.message.parts[0].text == "hello Ada"
-        assert not answer.HasField("task")
+        # It is a task when the turn could not begin at once, or the machine stood still for the two seconds it has.
+        answers = [await client.send(message("Ada")) for _ in range(10)]
+        (told,) = {answer.message.parts[0].text for answer in answers if not answer.HasField("task")}
+        assert told == "hello Ada"
 
 
 @pytest.mark.parametrize(
