@@ -21,8 +21,10 @@ __all__ = ["nats", "nats_with_streams", "own_nats", "postgres", "postgres_databa
 """Fixtures for every test that wants a PostgreSQL or a NATS."""
 
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "")
-UNTIL: Final = float(os.environ.get("FUZZ_UNTIL", "inf"))
-"""Seconds since the epoch after which no more property begins."""
+FUZZ_FOR: Final = float(os.environ.get("FUZZ_FOR", "inf"))
+"""Seconds after which no more property begins, from when all were found: that alone may take as long as there is."""
+
+_UNTIL: Final = pytest.StashKey[float]()
 
 # Read by gRPC when it is imported. Its handlers at a fork break the child, now and then, before it is PostgreSQL.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
@@ -41,8 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         random.shuffle(items)  # so that what the time cuts off is another each time
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[_UNTIL] = time.monotonic() + FUZZ_FOR
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if time.time() > UNTIL:
+    if time.monotonic() > item.config.stash[_UNTIL]:
         pytest.skip("the time for fuzzing is over")
 
 
