@@ -98,7 +98,11 @@ async def test_what_a_server_does_is_in_its_numbers(tmp_path: Path) -> None:
             async with session.get(f"/slow/tasks/{running[0]}:subscribe", headers={"A2A-Version": "1.0"}) as stream:
                 await stream.content.readline()
                 await hook.until(1)
-                status, media_type, text = await fetch(f"{app.public_url}/metrics")
+                async with asyncio.timeout(60):
+                    while True:  # who delivered the push is there for a moment more, and is no subscriber
+                        status, media_type, text = await fetch(f"{app.public_url}/metrics")
+                        if value(parsed(text), "subscribers") == 1:
+                            break
     assert (status, media_type.partition(";")[0]) == (200, "text/plain")
     values = parsed(text)
     send = {"method": "lf.a2a.v1.A2AService/SendMessage", "binding": "grpc", "dialect": "1.0"}
@@ -123,7 +127,6 @@ async def test_what_a_server_does_is_in_its_numbers(tmp_path: Path) -> None:
     assert value(values, "commit_changes_sum") >= value(values, "commit_changes_count")
     assert value(values, "events_total") >= 3 * 6
     assert value(values, "open_streams", binding="http") == 1
-    assert value(values, "subscribers") == 1
     assert value(values, "push_deliveries_total", outcome="taken") >= 1
     assert value(values, "store_up") == value(values, "bus_up") == value(values, "build_info") == 1
     assert value(values, "draining") == 0
