@@ -116,15 +116,16 @@ async def test_what_a_turn_may_not_say_fails_its_task_and_nothing_else(
 ) -> None:
     async with opened() as app, dialled(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
         await line.begin(registration(), credit=2)
-        tasks = [(await client.send(message("x"), configuration=NOW)).task.id for _ in range(2)]
-        first, second = await line.hear("turn_start"), await line.hear("turn_start")
+        for _ in range(2):
+            await client.send(message("x"), configuration=NOW)
+        first, second = await line.hear("turn_start"), await line.hear("turn_start")  # of either task
         await line.say(events=wk.Events(turn_id=first.turn_id, number=1, events=events))
         over = await line.hear("turn_over")
         assert (over.turn_id, text in over.reason) == (first.turn_id, True)
-        assert said(await until(client, tasks[0], states.FAILED)).startswith("InvalidAgentResponse: agent desk: ")
+        assert said(await until(client, first.task_id, states.FAILED)).startswith("InvalidAgentResponse: agent desk: ")
         await line.end(first.turn_id)  # too late, and no reason to let go of the worker
         await line.end(second.turn_id)
-        await until(client, tasks[1], states.COMPLETED)
+        await until(client, second.task_id, states.COMPLETED)
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,12 @@ async def test_a_task_waits_as_submitted_until_there_is_a_credit(opened: Open) -
         assert "It waits for room at a worker" in await next_of(app, tasks[0])
         await line.say(credit=wk.Credit(agent_id="desk", turns=2))
         turns = [await line.hear("turn_start") for _ in range(2)]
-        assert {turn.task_id for turn in turns} == set(tasks[:2])
+        (left,) = set(tasks) - {turn.task_id for turn in turns}
         await line.end(turns[0].turn_id)
         await until(client, turns[0].task_id, states.COMPLETED)
-        assert (await client.get(tasks[2])).status.state == states.SUBMITTED
+        assert (await client.get(left)).status.state == states.SUBMITTED
         await line.say(credit=wk.Credit(agent_id="desk", turns=1))
-        assert (await line.hear("turn_start")).task_id == tasks[2]
+        assert (await line.hear("turn_start")).task_id == left
 
 
 async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opened: Open) -> None:
