@@ -51,8 +51,9 @@ class Access:
         """Goes on with the trace that its caller names by a `traceparent`, or begins one. To be called in the asyncio
         task that serves it, where `is_traced` holds."""
         if self._tally.tracer is not None:
-            self._span = self._tally.tracer.begin(self.method, "server", parent, rpc_system=self._binding)
-            CURRENT.set(self._span.context)
+            span = self._tally.tracer.begin(self.method, "server", parent, rpc_system=self._binding)
+            CURRENT.set(span.context)
+            self._span = span if span.recorded else None
 
     def about(self, caller: Caller, request: object) -> None:
         """Notes who asks, if that is known, and what about, as far as the request says."""

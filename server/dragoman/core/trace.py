@@ -57,6 +57,11 @@ def of(envelope: bytes) -> str:
     return envelope[begin:].decode(errors="replace")
 
 
+def is_declined(context: str) -> bool:
+    """Whether a trace context of ours says that nobody records its trace."""
+    return context.endswith("-00")
+
+
 def id_of(context: str) -> str:
     """The id of the trace, for people and logs; empty for none."""
     return context[3:35]

@@ -14,6 +14,11 @@ class Span(Protocol):
     name: str
 
     @property
+    def recorded(self) -> bool:
+        """Whether anybody will see it. What one that is not is told is lost, so need not be made."""
+        ...
+
+    @property
     def context(self) -> str:
         """What is handed on, so that what follows from it belongs to it: a `traceparent`."""
         ...

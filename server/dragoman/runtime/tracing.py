@@ -24,10 +24,13 @@ class Traced:
         """The same as `run.drive()`, as a span."""
         head = run.head
         if run.message is not NO_MESSAGE:  # its first, of which nothing need be read
-            parent, link = trace.of(run.envelope.SerializeToString()), ""
+            parent = trace.of(run.envelope.SerializeToString())
         else:
             parent = await context_of(self._store, head.ref)
-            link = trace.of(await self._store.envelope(head.ref, head.inbox)) if head.inbox > 1 else ""
+        if trace.is_declined(parent):
+            trace.CURRENT.set(parent)  # of the run's own asyncio task
+            return await run.drive()
+        link = trace.of(await self._store.envelope(head.ref, head.inbox)) if head.inbox > 1 else ""
         span = self._tracer.begin(
             f"run {head.agent}",
             "consumer",

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
 from dragoman.core.trace import CURRENT, Context, parse
 from dragoman.entropy import ENTROPY
 from dragoman.ports.tracing import Kind, Span
+from dragoman.telemetry import libraries
 
 QUEUE: Final = 16_384
 """Spans that wait to be sent; what is past that is dropped, and counted."""
 
 Attributes = dict[str, str | int]
-Attach = Callable[[str], Callable[[], None]]
-"""Tells others of a recorded trace context that holds from now on; what it gives ends that."""
 
 
 class Recorded:
     """A span of a trace that is recorded."""
+
+    recorded: Final = True
 
     __slots__ = (
         "_recorder", "attributes", "began", "context", "ended", "error", "id", "kind", "link", "name", "parent", "trace"
@@ -63,6 +63,8 @@ class Recorded:
 class Silent:
     """A span of a trace that is not recorded: hands on whose it is, and that nobody wants it."""
 
+    recorded: Final = False
+
     __slots__ = ("context", "name")
 
     def __init__(self, name: str, context: str) -> None:
@@ -76,22 +78,19 @@ class Silent:
 class Within:
     """What runs inside belongs to a trace context. Half the price of a generator."""
 
-    __slots__ = ("_attach", "_context", "_libraries", "_token")
+    __slots__ = ("_detach", "_span", "_token")
 
-    def __init__(self, context: str, attach: Attach | None) -> None:
-        self._context = context
-        self._attach = attach
-        self._libraries: object = None
+    def __init__(self, span: Span) -> None:
+        self._span = span
 
     def __enter__(self) -> None:
-        self._token = CURRENT.set(self._context)
-        if self._attach is not None:
-            self._libraries = self._attach(self._context)
+        self._token = CURRENT.set(self._span.context)
+        self._detach = libraries.attach(self._span.context) if self._span.recorded else None
 
     def __exit__(self, *_: object) -> None:
         CURRENT.reset(self._token)
-        if callable(self._libraries):
-            self._libraries()
+        if self._detach is not None:
+            self._detach()
 
 
 class Recorder:
@@ -101,7 +100,6 @@ class Recorder:
         """`share`: of the traces that begin here, from 0 to 1."""
         self._below = round(share * 2**64)
         self._queue: deque[Recorded] = deque()
-        self._attach = _libraries()
         self.recorded = 0
         self.dropped = 0
 
@@ -109,13 +107,16 @@ class Recorder:
         known = parse(parent) if parent else None
         if known is None:
             trace = ENTROPY.take()
-            known = Context(trace, b"", int.from_bytes(trace[8:]) < self._below)
-        if not known.recorded:
-            return Silent(name, str(known if known.span else known._replace(span=ENTROPY.take()[:8])))
+            if int.from_bytes(trace[8:]) >= self._below:
+                said = trace.hex()
+                return Silent(name, f"00-{said}-{said[:16]}-00")  # of a span that nobody will ever see
+            known = Context(trace, b"", recorded=True)
+        elif not known.recorded:
+            return Silent(name, str(known))
         return Recorded(self, name, kind, known, parse(link) if link else None, attributes)
 
     def within(self, span: Span) -> AbstractContextManager[None]:
-        return Within(span.context, self._attach if isinstance(span, Recorded) else None)
+        return Within(span)
 
     def add(self, span: Recorded) -> None:
         """A span is over."""
@@ -131,21 +132,3 @@ class Recorder:
         while self._queue and len(taken) < most:
             taken.append(self._queue.popleft())
         return taken
-
-
-def _libraries() -> Attach | None:
-    """How OpenTelemetry's own API is told which span is the present one: agents' libraries make children of that. None
-    where it is not installed."""
-    try:
-        import opentelemetry.context as context
-        import opentelemetry.trace as trace
-    except ImportError:
-        return None
-    flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-
-    def attach(said: str) -> Callable[[], None]:
-        here = trace.SpanContext(int(said[3:35], 16), int(said[36:52], 16), is_remote=True, trace_flags=flags)
-        token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(here)))
-        return lambda: context.detach(token)
-
-    return attach
