@@ -65,6 +65,11 @@ def _pieces() -> dict[str, float]:
         access.done("OK")
         return trace.CURRENT.get()
 
+    def declined() -> None:
+        access = Access(none, GRPC, METHOD, "1.0")
+        access.trace("")
+        access.done("OK")
+
     def run() -> None:
         parent = trace.of(trace.stamped(ENVELOPE, context))
         span = recorder.begin(
@@ -81,12 +86,13 @@ def _pieces() -> dict[str, float]:
 
         return both
 
-    traced = Tally(recorder)
+    traced, none = Tally(recorder), Tally(Recorder(0.0))
     context = server()
     recorder.take(SPANS)
     found = {
         "a request, counted and not traced": least(counted),
         "one value more in a histogram": least(lambda: spread.add(0.003)),
+        "a request of a trace that is not recorded": least(declined),
         "a request, counted and traced": least(emptied(server)),
         "a run, traced": least(emptied(run)),
     }

@@ -1,15 +1,16 @@
 """What telemetry costs: the same sends on servers that are looked at more and more closely.
 
-All of them are started together and share the first core. Each round they are asked one after the other, a short while
-each and every other round backwards, so that what the machine does meanwhile meets all of them. Who collects spans, and
-who scrapes, is in the process of the load.
+All of them are started together and share the first core. They are asked one after the other, a short while each and
+every other round backwards, so that what the machine does meanwhile meets all of them. Each round has processes of its
+own: one differs from the next by as much as is looked for. Who collects spans, and who scrapes, is in the process of
+the load.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -57,17 +58,24 @@ def measure(run: Run) -> None:
 async def _measure(run: Run) -> None:
     async with AsyncExitStack() as stack:
         collectors = {looked: await stack.enter_async_context(collector()) for looked in CASES}
-        servers = {
-            looked: stack.enter_context(_server(_options(share, collectors[looked][0])))
-            for looked, share in CASES.items()
-        }
-        for number in range(-1, run.plan.rounds):  # the first only warms them up
-            for binding in BINDINGS:
-                for looked in list(CASES)[:: -1 if number % 2 else 1]:
-                    await _slice(run, binding, looked, servers[looked], number)
+        for number in range(run.plan.rounds):
+            with ExitStack() as processes:
+                servers = {
+                    looked: processes.enter_context(_server(_options(share, collectors[looked][0])))
+                    for looked, share in CASES.items()
+                }
+                await _round(run, servers, number)
         for looked, (_, came) in collectors.items():
             if bool(came) is not bool(CASES[looked]):
                 raise Wrong(f"{looked}: {len(came)} messages of spans came")
+
+
+async def _round(run: Run, servers: dict[str, Running], number: int) -> None:
+    """Each case once over each binding, after a go that only warms the server up."""
+    for binding in BINDINGS:
+        for warm in (False, True):
+            for looked in list(CASES)[:: -1 if number % 2 else 1]:
+                await _slice(run, binding, looked, servers[looked], number if warm else None)
 
 
 def _server(options: list[str]) -> AbstractContextManager[Running]:
@@ -83,22 +91,23 @@ def _options(share: float | None, url: str) -> list[str]:
     return [f"--otlp={url}", f"--trace-share={share}"] if share else []
 
 
-async def _slice(run: Run, binding: str, looked: str, server: Running, number: int) -> None:
-    """One server for a while."""
+async def _slice(run: Run, binding: str, looked: str, server: Running, number: int | None) -> None:
+    """One server for a while. Without a number nothing is kept of it."""
     form = FORMS[binding, OURS]
     meter = Meter(server.pid)
     lines = [await connect(binding, server.target(binding), form) for _ in range(CALLERS)]
     scraping = asyncio.create_task(_scrape(server)) if CASES[looked] is not None else None
     try:
         asks = [sending(line, form, meter) for line in lines]
-        measured = await drive(asks, meter, "send", WARM_UP, max(run.plan.seconds, SCRAPE))
+        seconds = WARM_UP if number is None else max(run.plan.seconds, SCRAPE)
+        measured = await drive(asks, meter, "send", WARM_UP, seconds)
     finally:
         if scraping is not None:
             scraping.cancel()
         for line in lines:
             line.close()
     rate, spent = measured.count / measured.seconds, measured.server_cpu / measured.count * 1e6
-    if number < 0:
+    if number is None:
         return
     told = f"{rate:.0f} req/s, {spent:.0f} µs of the server's CPU each"
     run.figure(Key(WATCHED, case(binding, looked), OURS), number, rate, "req/s", told=told, cpu=spent)
