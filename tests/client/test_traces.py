@@ -21,7 +21,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_any_each_run_begins_one() -> None:
     made = [traces.current(), traces.current()]
-    assert all(trace.parse(one) for one in made)
+    assert all(trace.read(one) for one in made)
     assert made[0] != made[1]
 
 
@@ -43,7 +43,7 @@ def test_a_span_of_opentelemetry_goes_before_the_environment(monkeypatch: pytest
 def test_who_has_no_opentelemetry_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     assert isinstance(api, ModuleType)
-    assert trace.parse(traces.current())
+    assert trace.read(traces.current())
 
 
 def test_an_agent_that_calls_another_goes_on_with_its_own() -> None:

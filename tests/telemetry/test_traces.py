@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ from dragoman.core import trace
 from dragoman.core.trace import CURRENT
 from dragoman.logs import JsonLines
 from dragoman.settings import Settings
+from dragoman.telemetry.otlp import Exporter
+from dragoman.telemetry.spans import Recorder
 from dragoman.tracing import open_tracing
 from dragoman.worker import Worker
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -119,7 +122,7 @@ def assert_one_trace(collector: Collector, task: str, letters: list[str]) -> Non
     assert {push.kind for push in pushes} == {tr.Span.SPAN_KIND_CLIENT}
     # The receiver may go on with it: what it is shown is the span of the very call.
     assert set(letters) == {f"00-{TRACE}-{push.span_id.hex()}-01" for push in pushes}
-    assert trace.parse(seen["remote"]) == (bytes.fromhex(TRACE), turn.span_id, True)
+    assert seen["remote"] == f"00-{TRACE}-{turn.span_id.hex()}-01"
     assert seen["library"] == turn.span_id.hex()
     for span in (accepted, run, turn, *pushes):
         assert of(span)["dragoman.agent"] == "remote"
@@ -157,7 +160,7 @@ async def test_a_run_goes_on_with_the_trace_on_another_server_and_later(tmp_path
         accepted = only([span for span in accepting(collector) if span.parent_span_id.hex() == CALLER])
         run = only(collector.named("run remote"))
         assert (run.trace_id.hex(), run.parent_span_id) == (TRACE, accepted.span_id)
-        assert trace.parse(seen["remote"]) == (bytes.fromhex(TRACE), run.span_id, True)
+        assert seen["remote"] == f"00-{TRACE}-{run.span_id.hex()}-01"
 
 
 async def test_an_agent_upstream_is_called_as_a_part_of_the_trace(tmp_path: Path) -> None:
@@ -258,14 +261,33 @@ async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatc
         assert (numbers["spans"], numbers["spans_sent"], numbers["traces_up"]) == (1, 1, True)
 
 
+def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.telemetry.otlp.EVERY", 600.0)
+    recorder, sent, first = Recorder(), list[bytes](), threading.Event()
+
+    class Road:
+        def send(self, message: bytes, patience: float) -> None:
+            sent.append(message)
+            recorder.begin("made meanwhile", "internal", "").end()
+            first.set()
+
+    recorder.begin("one", "internal", "").end()
+    exporter = Exporter(recorder, Road(), {})
+    assert first.wait(60)
+    for _ in range(3):
+        recorder.begin("another", "internal", "").end()
+    exporter.close()
+    assert [message.count(b"another") for message in sent] == [0, 3]
+
+
 def test_only_what_is_a_traceparent_is_read() -> None:
-    assert str(trace.parse(PARENT)) == PARENT
-    assert trace.parse(f"cc-{TRACE}-{CALLER}-01-of-later") is not None
+    assert trace.read(PARENT) == trace.read(f"cc-{TRACE}-{CALLER}-03-of-later") == PARENT
+    assert trace.read(PARENT[:-2] + "fe") == PARENT[:-2] + "00"
     for wrong in (
         "", "00", PARENT.upper(), PARENT + "-more", f"ff-{TRACE}-{CALLER}-01", f"00-{'0' * 32}-{CALLER}-01",
         f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE[:-1]}-{CALLER}-01", PARENT + "\n",
     ):  # fmt: skip
-        assert trace.parse(wrong) is None, wrong
+        assert trace.read(wrong) == "", wrong
 
 
 def test_an_envelope_keeps_what_it_was_and_says_its_trace() -> None:

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from dragoman.bindings.tally import OTHER, Tally
 from dragoman.core.identity import Caller
-from dragoman.core.trace import CURRENT
+from dragoman.core.trace import CURRENT, read
 from dragoman.ports.tracing import Span
 
 _LOG: Final = logging.getLogger("dragoman.access")
@@ -51,7 +51,7 @@ class Access:
         """Goes on with the trace that its caller names by a `traceparent`, or begins one. To be called in the asyncio
         task that serves it, where `is_traced` holds."""
         if self._tally.tracer is not None:
-            span = self._tally.tracer.begin(self.method, "server", parent, rpc_system=self._binding)
+            span = self._tally.tracer.begin(self.method, "server", read(parent), rpc_system=self._binding)
             CURRENT.set(span.context)
             self._span = span if span.recorded else None
 

@@ -19,9 +19,8 @@ def current() -> str:
     if its API is loaded; the environment variable TRACEPARENT; a new trace.
     """
     found = trace.CURRENT.get() or _opentelemetry()
-    if not found and trace.parse(given := os.environ.get(VARIABLE, "").strip()):
-        found = given
-    return found or str(trace.Context(os.urandom(16), os.urandom(8), recorded=True))
+    found = found or trace.read(os.environ.get(VARIABLE, "").strip())
+    return found or trace.written(os.urandom(16).hex(), os.urandom(8).hex(), recorded=True)
 
 
 def _opentelemetry() -> str:
@@ -31,5 +30,4 @@ def _opentelemetry() -> str:
     span = api.get_current_span().get_span_context()
     if not span.is_valid:
         return ""
-    ids = span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big")
-    return str(trace.Context(*ids, recorded=bool(span.trace_flags & 1)))
+    return trace.written(f"{span.trace_id:032x}", f"{span.span_id:016x}", recorded=bool(span.trace_flags & 1))

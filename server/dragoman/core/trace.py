@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from typing import Final, NamedTuple
+from typing import Final
 
 from dragoman.core import frames
 
@@ -25,23 +25,25 @@ _STAMP: Final = frames.frame(1000, b"-" * _LENGTH)[:-_LENGTH]
 will, which parsers pass over."""
 
 
-class Context(NamedTuple):
-    """A trace, the span in it that is the parent of what follows, and whether it is recorded."""
-
-    trace: bytes
-    span: bytes
-    recorded: bool
-
-    def __str__(self) -> str:
-        return f"00-{self.trace.hex()}-{self.span.hex()}-{'01' if self.recorded else '00'}"
+def written(trace: str, span: str, *, recorded: bool) -> str:
+    """The trace context of a span. The ids are in hexadecimal: 32 digits, and 16."""
+    return f"00-{trace}-{span}-01" if recorded else f"00-{trace}-{span}-00"
 
 
-def parse(text: str) -> Context | None:
-    """What a `traceparent` says; None for one that is none. Versions to come are read as far as this one goes."""
+def read(text: str) -> str:
+    """The trace context that a `traceparent` says; empty for one that is none. Of versions to come, and of flags, what
+    this version knows."""
+    if not text:
+        return ""
     found = _FORM.fullmatch(text)
     if found is None or (text.startswith("00-") and found[4]):
-        return None
-    return Context(bytes.fromhex(found[1]), bytes.fromhex(found[2]), bool(int(found[3], 16) & 1))
+        return ""
+    return written(found[1], found[2], recorded=bool(int(found[3], 16) & 1))
+
+
+def is_recorded(context: str) -> bool:
+    """Whether somebody records the trace of a trace context."""
+    return context.endswith("01")
 
 
 def stamped(envelope: bytes, context: str) -> bytes:
@@ -55,11 +57,6 @@ def of(envelope: bytes) -> str:
     if begin < len(_STAMP) or envelope[begin - len(_STAMP) : begin] != _STAMP:
         return ""
     return envelope[begin:].decode(errors="replace")
-
-
-def is_declined(context: str) -> bool:
-    """Whether a trace context of ours says that nobody records its trace."""
-    return context.endswith("-00")
 
 
 def id_of(context: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 Kind = Literal["server", "client", "consumer", "internal"]
@@ -33,10 +32,11 @@ class Tracer(Protocol):
     """Records spans, as far as their traces are recorded. Costs the recording only; sends are elsewhere."""
 
     def begin(self, name: str, kind: Kind, parent: str, *, link: str = "", **attributes: str | int) -> Span:
-        """A span that begins now. `parent` and `link` are trace contexts; without a parent, or with one that cannot be
-        read, it begins a trace. Attributes have `_` where their names have a dot."""
+        """A span that begins now. `parent` and `link` are trace contexts; without a parent it begins a trace.
+        Attributes have `_` where their names have a dot."""
         ...
 
-    def within(self, span: Span) -> AbstractContextManager[None]:
-        """What runs inside belongs to the span, also for libraries that know of traces by themselves."""
+    def enter(self, span: Span) -> None:
+        """What the present asyncio task does from now on belongs to the span, also for libraries that know of traces by
+        themselves."""
         ...

@@ -21,14 +21,14 @@ class Traced:
         self._tracer = tracer
 
     async def drive(self, run: Run) -> None:
-        """The same as `run.drive()`, as a span."""
+        """The same as `run.drive()`, as a span. To be called in an asyncio task of its own."""
         head = run.head
         if run.message is not NO_MESSAGE:  # its first, of which nothing need be read
             parent = trace.of(run.envelope.SerializeToString())
         else:
             parent = await context_of(self._store, head.ref)
-        if trace.is_declined(parent):
-            trace.CURRENT.set(parent)  # of the run's own asyncio task
+        if parent and not trace.is_recorded(parent):
+            trace.CURRENT.set(parent)
             return await run.drive()
         link = trace.of(await self._store.envelope(head.ref, head.inbox)) if head.inbox > 1 else ""
         span = self._tracer.begin(
@@ -40,9 +40,9 @@ class Traced:
             dragoman_task=head.id,
             dragoman_attempt=head.attempt,
         )
+        self._tracer.enter(span)
         try:
-            with self._tracer.within(span):
-                await run.drive()
+            await run.drive()
         finally:
             state = states.name(run.head.state).removeprefix("TASK_STATE_")
             span.end("the task failed" if run.head.state == states.FAILED else "", dragoman_state=state)

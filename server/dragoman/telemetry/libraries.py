@@ -6,19 +6,16 @@ Only where something has loaded it, for with it a run costs some microseconds mo
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 
-def attach(context: str) -> Callable[[], None] | None:
-    """Makes a recorded trace context (of ours) the present one. What it gives ends that; None where nobody asks."""
+def attach(context: str) -> None:
+    """Makes a recorded trace context (of ours) the present one, for the rest of the present asyncio task."""
     api: Any = sys.modules.get("opentelemetry.trace")
-    if api is None:
-        return None
-    contexts: Any = sys.modules["opentelemetry.context"]  # which the other one is made of
-    token = contexts.attach(api.set_span_in_context(_handed(api)(context)))
-    return lambda: contexts.detach(token)
+    if api is not None:
+        contexts: Any = sys.modules["opentelemetry.context"]  # which the other one is made of
+        contexts.attach(api.set_span_in_context(_handed(api)(context)))
 
 
 @cache

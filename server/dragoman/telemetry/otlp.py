@@ -1,8 +1,7 @@
-"""Spans on the wire: OTLP over HTTP or gRPC, some at a time, from a thread of its own.
+"""Spans on their way to a collector: OTLP over HTTP or gRPC, many at a time, from a thread of its own.
 
-The messages are written by hand (opentelemetry/proto/trace/v1/trace.proto): with the SDK a span would cost several
-times what a request's own accounting does. A collector that is away is tried again; meanwhile spans wait, as many as
-there is room for.
+A message costs a hundred times what a span in it does, so they are gathered for a second. A collector that is away is
+tried again; meanwhile spans wait, as many as there is room for.
 """
 
 from __future__ import annotations
@@ -11,26 +10,24 @@ import http.client
 import logging
 import os
 import socket
-import struct
 import threading
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import grpc
 
-from dragoman.core import frames
 from dragoman.release import version
-from dragoman.telemetry.spans import Recorded, Recorder
+from dragoman.telemetry import messages
+from dragoman.telemetry.spans import Recorder
 
 log = logging.getLogger("dragoman.telemetry")
 
 EVERY: Final = 1.0
-"""Seconds between two looks for what is to be sent."""
+"""Seconds in which spans are gathered, unless they are enough for a message before."""
 
 BATCH: Final = 512
-"""Spans in one message."""
+"""Spans in one message, at most."""
 
 PATIENCE: Final = 10.0
 """Seconds for one message."""
@@ -43,9 +40,6 @@ AGAIN: Final = (1.0, 30.0)
 
 EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PATH: Final = "/v1/traces"
-
-_KINDS: Final = {"internal": 1, "server": 2, "client": 3, "consumer": 5}
-_TIMES: Final = struct.Struct("<BQBQ")
 
 
 class Failed(Exception):
@@ -116,7 +110,7 @@ class Exporter:
     def __init__(self, recorder: Recorder, to: Road, resource: Mapping[str, str]) -> None:
         self._recorder = recorder
         self._to = to
-        self._head = _resource(resource)
+        self._head = messages.resource(resource)
         self._stop = threading.Event()
         self._told = False
         self.sent = 0
@@ -131,28 +125,34 @@ class Exporter:
         self._thread.join()
 
     def _run(self) -> None:
-        wait, patience = AGAIN[0], PATIENCE
-        spans: list[Recorded] = []
+        spans: list[bytes] = []
+        wait = AGAIN[0]
         while True:
             stopping = self._stop.is_set()
-            patience = LAST if stopping else PATIENCE
             spans = spans or self._recorder.take(BATCH)
-            if not spans:
-                if stopping:
-                    return
-                self._stop.wait(EVERY)
-                continue
-            try:
-                self._to.send(message(self._head, spans), patience)
-            except Failed as error:
-                self._fail(str(error))
+            is_all = len(spans) < BATCH
+            if spans and not self._send(spans, LAST if stopping else PATIENCE):
                 if stopping:
                     return
                 self._stop.wait(wait)
                 wait = min(2 * wait, AGAIN[1])
                 continue
-            self.sent += len(spans)
-            self._told, wait, spans = False, AGAIN[0], []
+            spans, wait = [], AGAIN[0]
+            if is_all:
+                if stopping:
+                    return
+                self._stop.wait(EVERY)
+
+    def _send(self, spans: Sequence[bytes], patience: float) -> bool:
+        """Whether they were taken."""
+        try:
+            self._to.send(messages.request(self._head, spans), patience)
+        except Failed as error:
+            self._fail(str(error))
+            return False
+        self.sent += len(spans)
+        self._told = False
+        return True
 
     @property
     def is_failing(self) -> bool:
@@ -164,56 +164,6 @@ class Exporter:
         if not self._told:
             self._told = True
             log.warning("traces cannot be sent (%s); they wait, and the oldest are kept", why)
-
-
-# The messages ------------------------------------------------------------------------------------------------------
-
-
-def message(head: bytes, spans: Iterable[Recorded]) -> bytes:
-    """An ExportTraceServiceRequest."""
-    body = b"".join([_SCOPE, *(frames.frame(2, encode(span)) for span in spans)])
-    return frames.frame(1, head + frames.frame(2, body))
-
-
-def encode(span: Recorded) -> bytes:
-    """A Span."""
-    parts = [
-        b"\x0a\x10", span.trace, b"\x12\x08", span.id,
-        frames.submessage(4, span.parent), frames.text(5, span.name), frames.integer(6, _KINDS[span.kind]),
-        _TIMES.pack(0x39, span.began, 0x41, span.ended),
-    ]  # fmt: skip
-    for name, value in span.attributes.items():
-        if value != "":
-            parts.append(_unlike(name, value) if name in _EACH_ITS_OWN else _alike(name, value))
-    if span.link is not None:
-        parts.append(frames.frame(13, frames.frame(1, span.link.trace) + frames.frame(2, span.link.span)))
-    if span.error:
-        parts.append(frames.frame(15, frames.text(2, span.error) + frames.integer(3, 2)))
-    return b"".join(parts)
-
-
-_EACH_ITS_OWN: Final = frozenset(("dragoman_task", "dragoman_event", "dragoman_request"))
-"""Attributes whose values are hardly ever met again."""
-
-
-def _unlike(name: str, value: str | int) -> bytes:
-    return frames.frame(9, attribute(name.replace("_", "."), value))
-
-
-_alike = lru_cache(4096)(_unlike)
-
-
-def attribute(name: str, value: str | int) -> bytes:
-    """A KeyValue."""
-    told = frames.frame(1, value.encode()) if isinstance(value, str) else frames.varint(3 << 3) + frames.varint(value)
-    return frames.text(1, name) + frames.frame(2, told)
-
-
-def _resource(attributes: Mapping[str, str]) -> bytes:
-    return frames.frame(1, b"".join(frames.frame(1, attribute(*each)) for each in attributes.items()))
-
-
-_SCOPE: Final = frames.frame(1, frames.text(1, "dragoman") + frames.text(2, version()))
 
 
 def resource(role: str) -> dict[str, str]:

@@ -226,18 +226,19 @@ class Worker:
             return None
 
     async def _traced(self, agent: Agent, desk: WorkerDesk) -> Ending | None:
-        """The same as a part of the trace that the server names, and as a span of it where somebody records those."""
+        """The same as a part of the trace that the server names, and as a span of it where somebody records those.
+        To be called in an asyncio task of its own."""
         if self._tracer is None:
-            trace.CURRENT.set(desk.traceparent)  # of this turn's own asyncio task
+            trace.CURRENT.set(desk.traceparent)
             return await self._run(agent, desk)
         span = self._tracer.begin(
-            f"turn {desk.agent}", "consumer", desk.traceparent,
+            f"turn {desk.agent}", "consumer", trace.read(desk.traceparent),
             dragoman_agent=desk.agent, dragoman_task=desk.task_id, dragoman_attempt=desk.attempt,
         )  # fmt: skip
+        self._tracer.enter(span)
         ending = None
         try:
-            with self._tracer.within(span):
-                ending = await self._run(agent, desk)
+            ending = await self._run(agent, desk)
         finally:
             failed = ending is not None and ending.status.state == states.FAILED
             span.end("the turn failed" if failed else "")
