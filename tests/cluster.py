@@ -22,10 +22,10 @@ from tests.nats import WHO, NatsServer, granted
 from tests.postgres import Server as Postgres
 from tests.postgres import free_port
 
-START: Final = 30.0
+START: Final = 60.0
 """Seconds that a start may take."""
 
-END: Final = 30.0
+END: Final = 60.0
 """Seconds that an end may take."""
 
 

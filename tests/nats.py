@@ -45,7 +45,7 @@ class NatsServer:
             self._process = subprocess.Popen(
                 [self._binary, *arguments], cwd=self.folder, stdout=log, stderr=log, start_new_session=True
             )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not self._listens():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError((self.folder / "log").read_text())
@@ -73,7 +73,7 @@ class NatsServer:
         """Kills it."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(60)
             self._process = None
 
     def remove(self) -> None:

@@ -97,7 +97,7 @@ class Server:
                 [self.binaries / "postgres", "-D", self.data, "-k", self.folder, *options],
                 user=self._user, cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         ready = [str(self.binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         while subprocess.run(ready, check=False).returncode:
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -108,7 +108,7 @@ class Server:
         """Ends it: SIGINT undoes what is under way and writes what is committed, SIGQUIT is a crash."""
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(30)
+            self._process.wait(60)
             self._process = None
 
     def remove(self) -> None:

@@ -43,7 +43,7 @@ class Hook:
         return web.Response(status=self.status)
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(20), self._news:
+        async with asyncio.timeout(60), self._news:
             await self._news.wait_for(lambda: len(self.got) >= count)
 
 
@@ -216,7 +216,7 @@ async def test_a_letter_whose_secrets_cannot_be_opened_is_a_failed_try(tmp_path:
         async with open_app(settings(tmp_path), [playground]) as app, Operator(str(app.grpc)) as operator:
             await operator.redeliver(push.RedeliverRequest(task_id=task))
             config = push.PushConfig()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while "not among --secrets-keys" not in config.why:
                     (config,) = (await operator.list_push_configs(push.ListPushConfigsRequest(task_id=task))).configs
             assert hook.got == []
@@ -280,7 +280,7 @@ async def test_who_can_write_the_store_cannot_have_a_secret_sent_elsewhere(tmp_p
         ):
             await operator.redeliver(push.RedeliverRequest(task_id=task))
             config = push.PushConfig()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while "sealed for something else" not in config.why:
                     (config,) = (await operator.list_push_configs(asked)).configs
         assert thief.got == []

@@ -71,7 +71,7 @@ def not_reading(app: App, task: str) -> socket.socket:
 
 def all_of(lazy: socket.socket) -> list[int]:
     """What such a client reads after all, to the end of its response."""
-    lazy.settimeout(30)
+    lazy.settimeout(60)
     body = lazy.makefile("rb")
     while body.readline().strip():  # the head
         pass

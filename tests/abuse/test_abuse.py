@@ -44,7 +44,7 @@ async def program(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await process.wait()
         finally:
             if process.returncode is None:

@@ -56,7 +56,7 @@ class Asking:
 
     async def ask(self, door: Door, who: Mapping[str, str]) -> str:
         """What a caller is told."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             match door.kind:
                 case "HTTP":
                     return await self._over_http(door, who)

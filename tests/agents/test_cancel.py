@@ -125,7 +125,7 @@ async def test_a_thread_that_does_not_stop_is_left_behind_when_patience_ends_or_
 
     def it(turn: Turn) -> None:
         turn.status("deaf")
-        assert release.wait(30)
+        assert release.wait(60)
         raise ValueError("nobody hears this")
 
     desk, left = RecordingDesk("go"), LeftBehind()

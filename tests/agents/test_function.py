@@ -88,7 +88,7 @@ async def test_more_sync_turns_than_threads_wait_for_their_turn() -> None:
 
     def it(turn: Turn) -> str:
         begun.release()
-        assert go.wait(30)
+        assert go.wait(60)
         return "done"
 
     threads = Threads(2)

@@ -367,7 +367,7 @@ async def test_the_loop_does_not_wait_for_a_thread_that_waits_for_room() -> None
         made = plain_put(change, notes=notes)
         if not full.is_set():
             full.set()
-            assert room.wait(30)
+            assert room.wait(60)
         return made
 
     desk.put = put  # type: ignore[method-assign,assignment]

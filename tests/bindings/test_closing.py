@@ -138,7 +138,7 @@ async def test_a_busy_stream_over_grpc_ends_with_a_status_too(tmp_path: Path, mo
     async with (
         open_app(settings, [floods], known) as app,
         grpc.aio.insecure_channel(str(app.grpc)) as channel,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         asked = pb.SendMessageRequest(message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")]))
         call = rpc.A2AServiceStub(channel).SendStreamingMessage(asked, metadata=tuple(named("alice").items()))
@@ -167,7 +167,7 @@ async def test_a_stream_that_gRPC_will_not_let_go_of_ends_with_its_connection(
     monkeypatch.setattr(bindings, "_end", takes_none)
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", drain=0)
-    async with asyncio.timeout(20), AsyncExitStack() as stack:
+    async with asyncio.timeout(60), AsyncExitStack() as stack:
         app = await stack.enter_async_context(open_app(settings, [floods], Known()))
         async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
             asked = pb.SendMessageRequest(

@@ -38,7 +38,7 @@ async def opened(url: str, epoch: str, prefix: str = PREFIX, authority: Path | N
 
 async def until(condition: Callable[[], object]) -> None:
     """Waits for something that the loop brings about."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is nothing to wait on
             await asyncio.sleep(0.005)
 

@@ -23,7 +23,7 @@ from tests.cli.server import clean_environment
 
 AGENTS: Final = Path(__file__).with_name("agents.py")
 SLOTS: Final = 40
-START: Final = 30.0
+START: Final = 60.0
 """Seconds that a start may take."""
 LONG: Final = 11.5
 """Seconds of one pause in a long run: longer than a session lives without a sign of life."""

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Run, Said
 from tests.cli.server import Server, serving
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 

@@ -13,7 +13,7 @@ from tests.cli.server import serving
 
 
 def fetched(url: str) -> dict[str, object]:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         found: dict[str, object] = json.load(answer)
         return found
 

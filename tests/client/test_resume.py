@@ -102,7 +102,7 @@ async def test_a_follower_outlives_the_server_it_follows(tmp_path: Path, binding
                 states.append((event.task if event.HasField("task") else event.status_update).status.state)
                 begun.set()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async with open_app(settings(), [playground]) as app:
             at_http, at_grpc = app.http, app.grpc
             client = Client(str(at_grpc) if binding == "grpc" else f"http://{at_http}", binding=binding)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import aiohttp
 
-PATIENCE: Final = 25.0
+PATIENCE: Final = 60.0
 """Seconds after which something that was waited for is taken not to come."""
 
 _FLAGS: Final = (

@@ -48,7 +48,7 @@ class Receiver:
 
     async def until(self, true: Callable[[Any], bool]) -> None:
         """Waits for a letter with such a body."""
-        async with asyncio.timeout(20), self.news:
+        async with asyncio.timeout(60), self.news:
             await self.news.wait_for(lambda: any(true(letter.body) for letter in self.got))
 
 

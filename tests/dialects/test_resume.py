@@ -66,7 +66,7 @@ async def test_pieces_of_a_stream_are_the_whole_without_a_gap_or_a_duplicate(
 async def test_a_finished_task_gives_the_rest_and_then_the_end(server: Server, dialect: str, binding: str) -> None:
     async with server.client("1.0", "grpc") as maker:
         task = (await maker.send(message("stream 5"))).task.id
-    async with server.client(dialect, binding) as client, asyncio.timeout(10):
+    async with server.client(dialect, binding) as client, asyncio.timeout(60):
         rest = [event async for event in client.subscribe(task, after="2")]
         assert [event.WhichOneof("payload") for event in rest][-1] == "status_update"
         assert not any(event.HasField("task") for event in rest)
@@ -82,7 +82,7 @@ async def test_a_send_that_is_repeated_from_its_last_event_ends_at_once(
 ) -> None:
     request = pb.SendMessageRequest(message=message(words))
     key = f"{dialect} {binding} {words}"
-    async with server.client(dialect, binding) as client, asyncio.timeout(10):
+    async with server.client(dialect, binding) as client, asyncio.timeout(60):
         sent = [event async for event in client._road.stream("SendStreamingMessage", request, key=key)]
         after = cursor_of(sent[-1])
         again = client._road.stream("SendStreamingMessage", request, after=after, key=key)

@@ -79,7 +79,7 @@ async def test_a_connection_that_breaks_ends_nothing_but_itself(road: Road) -> N
     async with road.http.ws_connect("/ws") as socket:
         await socket.send_json(send("stream 5 50", 1, "SendStreamingMessage"))
         task = (await socket.receive_json())["result"]["task"]["id"]
-    async with road.http.ws_connect("/ws") as socket, asyncio.timeout(10):
+    async with road.http.ws_connect("/ws") as socket, asyncio.timeout(60):
         await socket.send_json({"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}})
         while (await socket.receive_json())["result"] != {"status": "stream_complete"}:
             pass

@@ -144,7 +144,7 @@ class Listener:
             return answer.status, (await answer.text()).strip()
 
     async def until(self, count: int) -> list[Heard]:
-        async with asyncio.timeout(20), self.news:
+        async with asyncio.timeout(60), self.news:
             await self.news.wait_for(lambda: len(self.heard) >= count)
         return self.heard
 

@@ -70,7 +70,7 @@ class Checks:
 async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
     """What went wrong; empty when nothing did."""
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             found = check(*given)
             if inspect.isawaitable(found):
                 await found

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Hook(ThreadingHTTPServer):

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from checks import Checks
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 Json = dict[str, Any]
 

@@ -23,7 +23,7 @@ from tests.cli.server import clean_environment
 from tests.fuzz.aim import ENDED, OPEN, RESOURCE
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 PROGRESS: Final = 10.0
 """Seconds between lines of progress."""
 

@@ -70,10 +70,10 @@ def test_what_comes_in_is_heard_until_the_other_end_closes(pipes: Pipes) -> None
     heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
     pipes.line.read(heard.put, lambda: heard.put(None))
     pipes.tells.write(b'{"welcome":{}}\n{"committed":{"number":"1"}}\n')
-    assert heard.get(timeout=5) == {"welcome": {}}
-    assert heard.get(timeout=5) == {"committed": {"number": "1"}}
+    assert heard.get(timeout=60) == {"welcome": {}}
+    assert heard.get(timeout=60) == {"committed": {"number": "1"}}
     pipes.tells.close()
-    assert heard.get(timeout=5) is None
+    assert heard.get(timeout=60) is None
 
 
 def test_a_reader_that_is_gone_ends_it_quietly() -> None:

@@ -144,7 +144,7 @@ async def test_auth_required_is_shown_while_the_executor_waits(
 ) -> None:
     monkeypatch.setattr(turns, "HELD", 0.0)
     await turn.status(AUTH, {"parts": [{"text": "log in"}]})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await said.told.wait()
     turn.returned(None)
     assert said.end == {"status": {"state": AUTH}}

@@ -72,7 +72,7 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
     finally:
         process.stdin.close()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await process.wait()
         finally:
             if process.returncode is None:

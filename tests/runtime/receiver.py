@@ -98,7 +98,7 @@ class Receivers:
     async def until(self, true: Callable[[], bool]) -> None:
         """Waits until something holds after a call."""
         async with self._news:
-            await asyncio.wait_for(self._news.wait_for(true), 20)
+            await asyncio.wait_for(self._news.wait_for(true), 60)
 
     async def _note(self, post: Post) -> None:
         async with self._news:

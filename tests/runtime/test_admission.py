@@ -97,7 +97,7 @@ async def test_streams_subscriptions_and_sends_that_wait_are_open_together(tmp_p
                 await refused
         assert (await here.list()).total_size == 2  # a send that was refused left no task
         await following.aclose()  # type: ignore[attr-defined]  # an async generator
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await anext(here.follow(task.id))
         await stream.aclose()  # type: ignore[attr-defined]
 

@@ -65,7 +65,7 @@ async def test_an_attempt_that_was_begun_before_the_cancel_was_found_is_canceled
         task = await one.start()
         clock.ahead += 15_000
         assert await reaper(other).reap() == 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not other.runtime.dispatch.running:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.01)
         await one.cancel(task.id)

@@ -140,7 +140,7 @@ class Sent:
 
     async def something(self) -> None:
         """Returns when something was sent."""
-        await asyncio.wait_for(self._said.wait(), 10)
+        await asyncio.wait_for(self._said.wait(), 60)
 
     async def turn(self, done: bool = True) -> None:
         """Lets the loop go round, and appends end."""

@@ -48,7 +48,7 @@ def reaper_of(runtime: Runtime) -> Reaper:
 
 async def until(holds: Callable[[], object]) -> None:
     """Lets others run until something holds that nothing tells of."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.005)
 

@@ -86,7 +86,7 @@ async def test_lots_and_single_events_leave_no_gap_wherever_they_come_from(
     following, bus = followers(store)
     seen: list[int] = []
     at = 0
-    async with asyncio.timeout(10), following.subscribe(REF) as subscriber:
+    async with asyncio.timeout(60), following.subscribe(REF) as subscriber:
         for count, told in steps:
             some, at = many[at : at + count], at + count
             if told:
@@ -104,7 +104,7 @@ async def test_lots_and_single_events_leave_no_gap_wherever_they_come_from(
 async def test_who_waits_is_given_what_comes() -> None:
     many = events(WINDOW_EVENTS)
     following, bus = followers(Stored(many))
-    async with asyncio.timeout(10), following.subscribe(REF) as subscriber:
+    async with asyncio.timeout(60), following.subscribe(REF) as subscriber:
         subscriber.at = 5
         waiting = asyncio.ensure_future(subscriber.lot())
         await asyncio.sleep(0)

@@ -119,7 +119,7 @@ class Scene:
         """Its one push, once it is in that state, and has these values."""
         push = None
         try:
-            async with asyncio.timeout(20), self.settled:
+            async with asyncio.timeout(60), self.settled:
                 while True:
                     (push,) = await self.pushes(task)
                     if push.state is state and all(getattr(push, name) == value for name, value in more.items()):
@@ -130,7 +130,7 @@ class Scene:
 
     async def idle(self) -> None:
         """Returns when nobody delivers here."""
-        async with asyncio.timeout(20), self.settled:
+        async with asyncio.timeout(60), self.settled:
             while self.courier._carriers:
                 await self.settled.wait()
 

@@ -53,7 +53,7 @@ def reaper(here: World, session: int = 0) -> sessions.Reaper:
 
 async def begun(runs: Any) -> None:
     """Returns when there is a run."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not runs:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
 

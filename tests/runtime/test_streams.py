@@ -262,7 +262,7 @@ async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_pat
 
 async def test_the_rest_of_a_finished_task_waits_for_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "ROUND", 3600.0)
-    async with world(tmp_path, three) as here, asyncio.timeout(10):
+    async with world(tmp_path, three) as here, asyncio.timeout(60):
         task = await here.send()
         after = replace(here.call, after="1")
         events = await collect(here.runtime.service.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id)))

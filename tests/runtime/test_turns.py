@@ -63,7 +63,7 @@ async def start(here: World, principal: str, text: str = "go") -> pb.Task:
 
 async def test_who_has_many_waiting_keeps_nobody_else_from_a_turn(tmp_path: Path) -> None:
     gate = Gate()
-    async with asyncio.timeout(30), world(tmp_path, gate.agent(), slots=1) as here:
+    async with asyncio.timeout(60), world(tmp_path, gate.agent(), slots=1) as here:
         for number in range(50):
             await start(here, "alice", str(number))
         await gate.began.wait()
@@ -79,7 +79,7 @@ async def test_who_has_many_waiting_keeps_nobody_else_from_a_turn(tmp_path: Path
 
 async def test_who_comes_later_does_not_pass_those_who_wait(tmp_path: Path) -> None:
     gate = Gate()
-    async with asyncio.timeout(30), world(tmp_path, gate.agent(), slots=1) as here:
+    async with asyncio.timeout(60), world(tmp_path, gate.agent(), slots=1) as here:
         for number in range(3):
             await start(here, "alice", str(number))
         await gate.began.wait()
@@ -110,7 +110,7 @@ async def test_a_task_that_waits_for_a_slot_is_shown_although_its_agent_might_ju
             await gate.wait()
         turn.reply(f"yes, {turn.text}")
 
-    async with asyncio.timeout(30), world(tmp_path, replies, slots=1, direct=True) as here:
+    async with asyncio.timeout(60), world(tmp_path, replies, slots=1, direct=True) as here:
         first = asyncio.create_task(here.answer("wait"))
         await began.wait()
         waiting = await here.start("second")
@@ -128,7 +128,7 @@ async def test_what_waited_when_the_server_stopped_is_taken_up_when_it_starts(tm
         await gate.began.wait()
     gate = Gate()
     gate.open()
-    async with asyncio.timeout(30), world(tmp_path, gate.agent(), slots=1) as here:
+    async with asyncio.timeout(60), world(tmp_path, gate.agent(), slots=1) as here:
         await gate.count(2)
         assert gate.served == ["alice go", "bob go"]
         await here.idle()

@@ -86,7 +86,7 @@ async def _over_websocket(app: App, headers: Headers) -> Said:
         try:
             async with session.ws_connect(f"http://{app.http}/ws", headers=CIMultiDict(headers)) as socket:
                 await socket.send_json(rpc_call("SendMessage", {"message": MESSAGE}))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     told = await socket.receive_json()
                 reason = told["error"]["data"][0]["reason"] if "error" in told else ""
                 return Said(_REASONS.get(reason, 500), str(told), body=told)

@@ -267,7 +267,7 @@ async def test_the_streams_of_a_key_that_is_revoked_end_with_the_reason(
 
 async def read(events: AsyncIterator[pb.StreamResponse]) -> list[pb.StreamResponse]:
     """A stream to its end."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [event async for event in events]
 
 

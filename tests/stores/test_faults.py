@@ -153,7 +153,7 @@ async def test_a_session_that_cannot_be_renewed_is_told_and_stops_no_writer(disk
     with pytest.raises(sqlite3.OperationalError, match="I/O"):
         await asyncio.to_thread(disk.store.renew, session, 10)
     await asyncio.to_thread(disk.store.renew, session, 10)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert isinstance((await disk.append(*several(1)))[0], Appended)
 
 
@@ -171,7 +171,7 @@ async def test_a_checkpoint_that_fails_stops_no_writer(disk: Disk, monkeypatch: 
     monkeypatch.setattr(checkpoint, "COMMITS", 1)
     monkeypatch.setattr(checkpoint, "LIMIT", 1)
     disk.faults.fail("PRAGMA wal_checkpoint", FULL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for _ in range(3):
             (result,) = await disk.append(*several(1))
             assert isinstance(result, Appended)

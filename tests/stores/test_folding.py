@@ -225,7 +225,7 @@ async def test_a_step_touches_so_many_rows_and_bytes(store: SqliteStore) -> None
 async def test_no_append_waits_for_what_may_wait(store: SqliteStore) -> None:
     order: list[str] = []
     held = threading.Event()
-    blocked = store._writer.submit(lambda connection: held.wait(10))
+    blocked = store._writer.submit(lambda connection: held.wait(60))
     low = [store._writer.submit(lambda connection: order.append("low"), low=True) for _ in range(3)]
     appends = [store._writer.submit(lambda connection: order.append("append")) for _ in range(5)]
     held.set()
@@ -240,7 +240,7 @@ async def test_what_may_wait_gets_a_turn_under_a_load_without_pause(
     monkeypatch.setattr(writer, "BATCH", 1)
     order: list[str] = []
     held = threading.Event()
-    blocked = store._writer.submit(lambda connection: held.wait(10))
+    blocked = store._writer.submit(lambda connection: held.wait(60))
     store._writer.flush()
     low = store._writer.submit(lambda connection: order.append("low"), low=True)
     appends = []

@@ -25,7 +25,7 @@ from dragoman.bindings.methods import CALLS, CANCEL, GET, ROWS, Op
 from dragoman.core.names import Owner
 from dragoman.wire import httprule
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which an answer is taken for a stream of somebody else's task: none of these waits for anything."""
 
 JOINS = frozenset({"lf.a2a.v1.Message.context_id", "a2a.v1.Message.context_id"})

@@ -250,7 +250,7 @@ async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatc
         collector.status = 503
         async with open_tracing(collector.http, {}, 1.0) as tracing:
             tracing.tracer.begin("one", "internal", "").end("it broke", dragoman_event=3)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await collector.asked.wait()
                 collector.status = 200
                 await collector.took.wait()

@@ -151,6 +151,6 @@ def agent(*scripts: Script, streams: bool = True, idempotent: bool = False) -> U
 
 async def take(desk: RecordingDesk, *scripts: Script, **options: bool) -> tuple[pb.Task, Ending]:
     """One turn: the task as its caller sees it, and the ending."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         ending = await agent(*scripts, **options).take_turn(desk)
     return desk.task(ending), ending

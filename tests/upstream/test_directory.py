@@ -40,7 +40,7 @@ async def names(app: App) -> list[str]:
 
 
 async def ask(app: App, agent: str) -> pb.Task:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async with Client(str(app.grpc), agent=agent) as client:
             return (await client.send(message("hello"))).task
 

@@ -127,7 +127,7 @@ async def test_a_waiting_task_that_is_canceled_is_canceled_there(pair: Pair) -> 
 
 
 async def until_over(client: Client, task: str) -> int:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         last = 0
         async for event in client.subscribe(task):
             last = event.status_update.status.state or last

@@ -32,7 +32,7 @@ async def standing(app: App, agent: str) -> ops.Upstream:
 
 
 async def ask(app: App, agent: str = "") -> pb.Task:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async with Client(str(app.grpc), agent=agent) as client:
             return (await client.send(message("hello"))).task
 
@@ -124,7 +124,7 @@ async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypat
             assert "there is no card" in told.next
             there.answers["/rpc"] = rpc({"task": DONE})
             there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 events = [event async for event in client.subscribe(waits.id)]
             assert events[-1].status_update.status.state == states.COMPLETED
         assert app.agents["words"].name == "Words"

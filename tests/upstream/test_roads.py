@@ -55,7 +55,7 @@ async def over(
 
 
 async def read(road: Road, rpc: str = "SubscribeToTask", request: Any = SUBSCRIBE) -> list[pb.StreamResponse]:
-    async with asyncio.timeout(20), aclosing(road.stream(rpc, request)) as events:
+    async with asyncio.timeout(60), aclosing(road.stream(rpc, request)) as events:
         return [event async for event in events]
 
 

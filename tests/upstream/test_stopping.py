@@ -27,7 +27,7 @@ async def stopped(script: Script, reason: str, *, when: str = "") -> tuple[Recor
     """A turn that is canceled once something was put, or once a call was made."""
     desk = RecordingDesk("hi")
     turn = asyncio.create_task(agent(script).take_turn(desk))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await (script.called(when) if when else desk.put_something).wait()
     desk.cancelled, desk.cancel_reason = True, reason
     turn.cancel()

@@ -13,7 +13,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 METHOD: Final = "/dragoman.worker.v1.WorkerService/Connect"
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 """Seconds after which a test gives up waiting for a frame."""
 
 

@@ -12,7 +12,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 NOW: Final = pb.SendMessageConfiguration(return_immediately=True)
 """Does not wait for the turn."""
 
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 
 
 def text_of(artifact: pb.Artifact) -> str:

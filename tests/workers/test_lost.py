@@ -144,7 +144,7 @@ async def test_a_frozen_worker_is_taken_for_dead_and_one_with_a_blocked_loop_is_
 
 async def over(client: Client, task: str) -> Any:
     """The task when it has ended."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         async for _ in client.subscribe(task, after="0"):
             pass
     return await client.get(task)

@@ -83,7 +83,7 @@ async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(opened: 
 
 async def gone(app: App) -> None:
     """Waits until no worker is there."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while app.runtime.dispatch.places.absence("desk") == 0:  # noqa: ASYNC110  # nothing tells when
             await asyncio.sleep(0)
 

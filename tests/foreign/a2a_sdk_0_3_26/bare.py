@@ -67,7 +67,7 @@ async def webhooks_are_not_supported(caller: Caller) -> None:
 
 async def main() -> bool:
     where, good = arguments(), True
-    async with httpx.AsyncClient(timeout=30) as web:
+    async with httpx.AsyncClient(timeout=60) as web:
         card = await A2ACardResolver(web, where.http).get_agent_card()
         assert not card.capabilities.streaming
         assert not card.capabilities.push_notifications

@@ -352,7 +352,7 @@ def callers(web: httpx.AsyncClient, card: AgentCard) -> Iterator[tuple[Transport
 async def main() -> bool:
     where = arguments()
     good = await protos.run("descriptors")
-    async with httpx.AsyncClient(timeout=30) as web:
+    async with httpx.AsyncClient(timeout=60) as web:
         card = await A2ACardResolver(web, where.http).get_agent_card()
         for transport, caller in callers(web, card):
             own = jsonrpc_only if transport == TransportProtocol.jsonrpc else proto_only

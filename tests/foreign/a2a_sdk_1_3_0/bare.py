@@ -79,7 +79,7 @@ async def an_extension_that_is_required_has_to_be_named(caller: Caller) -> None:
 
 async def main() -> bool:
     where, good = arguments(), True
-    async with httpx.AsyncClient(timeout=30) as web:
+    async with httpx.AsyncClient(timeout=60) as web:
         resolver = A2ACardResolver(web, where.http)
         card = await resolver.get_agent_card()
         promised = pb.AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True)

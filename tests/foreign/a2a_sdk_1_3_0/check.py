@@ -406,7 +406,7 @@ async def behind_a_door(project: str) -> bool:
     good = True
     with serving(project, "--token", TOKEN, "--api-keys") as told:
         key = command(project, "keys", "create", "sdk", "--grpc", told["grpc"], "--token", TOKEN)
-        async with httpx.AsyncClient(timeout=30) as web:
+        async with httpx.AsyncClient(timeout=60) as web:
             card = await A2ACardResolver(web, told["http"]).get_agent_card()
             for title, shown in (("1.0", card), ("0.3 compat", of_old(card))):
                 for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
@@ -458,7 +458,7 @@ def callers(web: httpx.AsyncClient, resolver: A2ACardResolver, card: pb.AgentCar
 async def main() -> bool:
     where = arguments()
     good = await protos.run("descriptors")
-    async with httpx.AsyncClient(timeout=30) as web:
+    async with httpx.AsyncClient(timeout=60) as web:
         resolver = A2ACardResolver(web, where.http)
         for title, transport, caller in callers(web, resolver, await resolver.get_agent_card()):
             own = [v1_only] if title == "1.0" else [compat_only]

@@ -23,7 +23,7 @@ class Curl:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [BUF, "curl", "--protocol", "grpc", "--http2-prior-knowledge", *words],
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
     def methods(self) -> list[str]:

@@ -55,7 +55,7 @@ async def objects_of_the_sdk_are_results_and_its_client_reads_them() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(store=f"sqlite:///{folder}/tasks.db", http="127.0.0.1:0", grpc="127.0.0.1:0")
-        async with open_app(settings, [mixed]) as app, httpx.AsyncClient(timeout=20) as web:
+        async with open_app(settings, [mixed]) as app, httpx.AsyncClient(timeout=60) as web:
             card = await A2ACardResolver(web, app.public_url).get_agent_card()
             for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
                 config = ClientConfig(

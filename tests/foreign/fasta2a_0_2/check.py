@@ -249,7 +249,7 @@ async def bad_messages_are_told_apart(caller: Caller) -> None:
 
 async def main() -> bool:
     where = arguments()
-    async with httpx.AsyncClient(timeout=30) as web, httpx.AsyncClient(timeout=30) as other:
+    async with httpx.AsyncClient(timeout=60) as web, httpx.AsyncClient(timeout=60) as other:
         caller = Caller(A2AClient(where.http, web), A2AClient(f"{where.http}/playground", other))
         return await check.run("JSONRPC", caller)
 

@@ -255,7 +255,7 @@ async def the_card_has_what_its_type_asks_for(caller: Caller) -> None:
 
 async def main() -> bool:
     where = arguments()
-    async with httpx.AsyncClient(timeout=30) as web, httpx.AsyncClient(timeout=30) as other:
+    async with httpx.AsyncClient(timeout=60) as web, httpx.AsyncClient(timeout=60) as other:
         caller = Caller(A2AClient(where.http, web), A2AClient(f"{where.http}/playground", other))
         return await check.run("JSONRPC", caller)
 

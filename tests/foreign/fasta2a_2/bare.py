@@ -67,7 +67,7 @@ async def webhooks_are_not_supported(caller: Caller) -> None:
 
 async def main() -> bool:
     where = arguments()
-    async with httpx.AsyncClient(timeout=30) as web, httpx.AsyncClient(timeout=30) as other:
+    async with httpx.AsyncClient(timeout=60) as web, httpx.AsyncClient(timeout=60) as other:
         caller = Caller(where.http, A2AClient(where.http, web), A2AClient(where.http, other))
         return await bare.run("JSONRPC", caller)
 

@@ -274,7 +274,7 @@ async def a_stream_that_cannot_begin_says_why(caller: Caller) -> None:
 
 @check.of("card")
 async def the_card_shows_it_where_to_post(caller: Caller) -> None:
-    async with httpx.AsyncClient(timeout=30) as web:
+    async with httpx.AsyncClient(timeout=60) as web:
         client = A2AClient(caller.http, web, fetch_card=True)
         assert client.agent_card["name"] == "Playground"
         # It takes the first interface of the card, whatever its binding is.
@@ -283,7 +283,7 @@ async def the_card_shows_it_where_to_post(caller: Caller) -> None:
 
 async def main() -> bool:
     where = arguments()
-    async with httpx.AsyncClient(timeout=30) as web, httpx.AsyncClient(timeout=30) as other:
+    async with httpx.AsyncClient(timeout=60) as web, httpx.AsyncClient(timeout=60) as other:
         named = A2AClient(f"{where.http}/playground", other)
         return await check.run("JSONRPC", Caller(where.http, A2AClient(where.http, web), named))
 

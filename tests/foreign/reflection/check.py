@@ -37,7 +37,7 @@ class Reflected:
         request = ParseDict(body, GetMessageClass(method.input_type)(), descriptor_pool=self._pool)
         answer_of = GetMessageClass(method.output_type).FromString
         make = self._channel.unary_stream if method.server_streaming else self._channel.unary_unary
-        answer = make(f"/{service}/{rpc}", type(request).SerializeToString, answer_of)(request, timeout=20)
+        answer = make(f"/{service}/{rpc}", type(request).SerializeToString, answer_of)(request, timeout=60)
         if method.server_streaming:
             return [MessageToDict(one, descriptor_pool=self._pool) for one in _iterate(answer)]
         return MessageToDict(answer, descriptor_pool=self._pool)

@@ -142,7 +142,7 @@ async def main() -> bool:
     named = [part for name in TRANSPORTS for part in ("--upstream", f"{name}={url}/{name}")]
     front = serving(where.project, *named)
     serves = await asyncio.to_thread(front.__enter__)
-    async with httpx.AsyncClient(timeout=30) as caller:
+    async with httpx.AsyncClient(timeout=60) as caller:
         for name, transport in TRANSPORTS.items():
             good &= await check.run(f"0.3 over {transport}", Front(caller, serves["http"], name))
     await asyncio.to_thread(front.__exit__, None, None, None)

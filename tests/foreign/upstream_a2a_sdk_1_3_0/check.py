@@ -120,7 +120,7 @@ async def main() -> bool:
     named = [part for name in BINDINGS for part in ("--upstream", f"{name}={url}/{name}")]
     front = serving(where.project, *named)
     serves = await asyncio.to_thread(front.__enter__)
-    async with httpx.AsyncClient(timeout=30) as caller:
+    async with httpx.AsyncClient(timeout=60) as caller:
         for name, binding in BINDINGS.items():
             good &= await check.run(f"1.0 over {binding}", Front(caller, serves["http"], name))
     await asyncio.to_thread(front.__exit__, None, None, None)
