@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -16,8 +17,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import asyncpg
@@ -138,11 +140,12 @@ class Server:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    """A port of loopback that nobody listens on, nor is given by the system before somebody here does."""
+    while True:
+        port = next(_ports)
+        with suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 @pytest.fixture(scope="session")
@@ -176,6 +179,13 @@ def postgres_database(postgres: Server) -> Iterator[str]:
 
 
 _numbers = iter(range(1, 1_000_000))
+
+_PORTS = range(16_000, 30_000)
+"""Below those that systems give to whoever wants any one, and to every connection that goes out."""
+
+_first = secrets.randbelow(len(_PORTS))
+_ports: Iterator[int] = cycle([*_PORTS[_first:], *_PORTS[:_first]])
+"""One after the other from anywhere on, so that two processes hardly ever try the same at a time."""
 
 
 async def execute(url: str, sql: str, *values: object) -> list[asyncpg.Record]:

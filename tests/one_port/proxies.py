@@ -16,6 +16,7 @@ from typing import Final
 
 from tests.certificates import Authority, write
 from tests.one_port import programs
+from tests.postgres import free_port
 
 FILES: Final = Path(__file__).parents[2] / "deploy" / "one-port"
 PATIENCE: Final = 60.0
@@ -86,10 +87,10 @@ def proxy(name: str, folder: Path, *, grpc: str, http: str) -> Iterator[Port]:
     cert_path.rename(folder / "tls.crt")
     key_path.rename(folder / "tls.key")
     (folder / "tls.pem").write_bytes(chain + key)
-    port = _free()
+    port = free_port()
     file = configured(name, folder, port=port, grpc=grpc, http=http)
     environment = {**os.environ, **more, "HOME": str(folder), "XDG_DATA_HOME": str(folder)}
-    environment["CADDY_ADMIN"] = f"127.0.0.1:{_free()}"
+    environment["CADDY_ADMIN"] = f"127.0.0.1:{free_port()}"
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command(name, program, file, folder), cwd=folder, env=environment, stdout=log, stderr=log
@@ -104,13 +105,6 @@ def proxy(name: str, folder: Path, *, grpc: str, http: str) -> Iterator[Port]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _free() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _await(port: int, ca: Path, process: subprocess.Popen[bytes], log: Path) -> None:

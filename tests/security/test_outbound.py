@@ -18,6 +18,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.certificates import Authority, write
+from tests.postgres import free_port
 
 from dragoman.core.addresses import Reach, parse_allowed
 from dragoman.core.targets import Rules
@@ -445,9 +446,7 @@ async def test_what_an_inner_service_says_is_not_passed_on() -> None:
 
 
 async def test_a_closed_port_is_unreachable() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with guarding() as guard:
         with pytest.raises(Unreachable, match=rf"^127.0.0.1:{port}: refused the connection$"):
             await guard.get(f"http://127.0.0.1:{port}/")
