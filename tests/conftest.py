@@ -14,10 +14,10 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.nats import nats, nats_with_streams, own_nats
+from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import postgres, postgres_database, postgres_url
 
-__all__ = ["nats", "nats_with_streams", "own_nats", "postgres", "postgres_database", "postgres_url"]
+__all__ = ["nats", "nats_with_streams", "own_nats", "patient_bus", "postgres", "postgres_database", "postgres_url"]
 """Fixtures for every test that wants a PostgreSQL or a NATS."""
 
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "")

@@ -105,7 +105,16 @@ def grants(verb: str) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def nats() -> Iterator[NatsServer]:
+def patient_bus() -> Iterator[None]:
+    """A NATS that stood still for a second with all of the machine is not away, nor what was said to it lost."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("connection.SETTLE", "connection.CONNECT", "bus.CONNECT"):
+            patched.setattr(f"dragoman.bus.nats.{name}", 60.0)
+        yield
+
+
+@pytest.fixture(scope="session")
+def nats(patient_bus: None) -> Iterator[NatsServer]:
     """The NATS of this run, which grants what a server needs and no more."""
     server = NatsServer(granted())
     try:
@@ -116,7 +125,7 @@ def nats() -> Iterator[NatsServer]:
 
 
 @pytest.fixture(scope="session")
-def nats_with_streams() -> Iterator[NatsServer]:
+def nats_with_streams(patient_bus: None) -> Iterator[NatsServer]:
     """One that has JetStream, which nobody here may use."""
     server = NatsServer(f"{granted()}\njetstream {{ store_dir: streams }}\n")
     try:
@@ -127,7 +136,7 @@ def nats_with_streams() -> Iterator[NatsServer]:
 
 
 @pytest.fixture
-def own_nats() -> Iterator[NatsServer]:
+def own_nats(patient_bus: None) -> Iterator[NatsServer]:
     """One for a test that stops it."""
     server = NatsServer(granted())
     try:

@@ -25,6 +25,8 @@ from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.bus_contract import BusContract, event
 from dragoman.testing.changes import AGENT, new_ref
 
+pytestmark = pytest.mark.usefixtures("patient_bus")
+
 _epochs = (f"{os.getpid():x}e{number}" for number in count())
 _servers = (f"server{number}" for number in count())
 
