@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dragoman import Turn, agent
+from dragoman.agents.dialled.connection import Pace
 from dragoman.app import App, open_app
 from dragoman.settings import Settings
 
@@ -28,6 +29,12 @@ def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("DRAGOMAN_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _silence_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers by hand give no signs of life, and a machine may stand still for longer than servers wait for them."""
+    monkeypatch.setattr("dragoman.agents.dialled.switchboard.Pace", lambda: Pace(lease=3600.0))
 
 
 @pytest.fixture

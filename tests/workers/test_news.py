@@ -52,6 +52,7 @@ async def test_an_agent_that_a_worker_brings_is_known_to_all_servers_at_once(
             await line.begin(registration("desk"))
             await until(lambda: "desk" in other.agents)
             assert other.runtime.dispatch.places.absence("desk") == 0
+        await until(lambda: not one.switchboard.presence()[0].workers)  # till then its own worker's word counts there
         # It comes again, to the other server, and says something else of itself.
         async with dialled(str(other.grpc)) as line:
             await line.begin(registration("desk", card=pb.AgentCard(name="Desk", description="With drawers now")))
