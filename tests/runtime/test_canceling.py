@@ -22,8 +22,9 @@ from dragoman.runtime import canceling
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CancelTask does not wait for the agent."""
+    """CancelTask does not wait for the agent, and nobody looks for cancels but tests."""
     monkeypatch.setattr(canceling, "CANCEL_WAIT", 0.0)
+    monkeypatch.setattr(canceling, "LOOK", 3600.0)
 
 
 async def waits(turn: Turn) -> None:

@@ -1,0 +1,17 @@
+"""Runtimes whose sessions are the tests' business."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from dragoman.runtime import opening, sessions
+
+
+@pytest.fixture(autouse=True)
+def _nobody_renews_and_nobody_reaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But tests, that move the clock of a store: on a machine that stands still for two seconds, a round of the
+    runtime's own would come in between."""
+    monkeypatch.setattr(sessions, "RENEWED", 3600.0)
+    monkeypatch.setattr(opening, "Heartbeat", partial(sessions.Heartbeat, every=3600.0))
