@@ -88,6 +88,7 @@ def test_servers_take_and_workers_run(folder: Path) -> None:
         task = json.loads(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--grpc", server.grpc))[
             "task"
         ]
+        until(lambda: "attempt 1" in dragoman("get", task["id"], "--agent", "slow", "--grpc", server.grpc))
         workers[0].kill()
         workers[1].kill()
         workers[1].start()

@@ -151,14 +151,30 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         assert "dragoman.db cannot be opened: file is not a database" in server.err.rest()
 
 
+WAITS = """
+    import asyncio
+    from pathlib import Path
+
+    from dragoman import agent, Turn
+
+    @agent
+    async def waits(turn: Turn) -> None:
+        turn.status("waiting")
+        while not Path("go").exists():
+            await asyncio.sleep(0.01)
+"""
+
+
 def test_stopping_lets_a_turn_end_and_says_what_it_waits_for(tmp_path: Path) -> None:
-    with serving(cwd=tmp_path) as server:
-        task = asyncio.run(begin_and_wait_until_it_works(server.grpc, "sleep 1"))
+    (tmp_path / "agents.py").write_text(dedent(WAITS))
+    with serving("agents.py", cwd=tmp_path) as server:
+        task = asyncio.run(begin_and_wait_until_it_works(server.grpc, "wait"))
         server.signal(signal.SIGTERM)
         line = json.loads(server.err.until("stopping"))
         assert line["message"] == "stopping: waiting up to 300 s for 1 turn to end; Ctrl-C again stops at once"
+        (tmp_path / "go").touch()
         assert server.ends() == 0
-    with serving(cwd=tmp_path) as server:
+    with serving("agents.py", cwd=tmp_path) as server:
         assert task_at(server.grpc, task).status.state == states.COMPLETED
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -162,13 +163,20 @@ async def test_a_turn_past_its_limit_ends_and_says_which(tmp_path: Path, options
 
 async def test_a_turn_that_says_something_is_not_idle(tmp_path: Path) -> None:
     async def talks(turn: Turn) -> str:
-        for number in range(8):
+        for number in range(4):
             turn.status(str(number))
-            await asyncio.sleep(0.05)
+            here.at(f"said {number}").set()
+            await here.at(f"limit {number}").wait()
         return "done"
 
-    async with world(tmp_path, talks, idle_limit=0.2) as here:
-        assert state(await here.send()) == "COMPLETED"
+    async with world(tmp_path, talks, idle_limit=3600) as here:
+        task = await here.start()
+        (run,) = here.runtime.dispatch._runs.values()
+        for number in range(4):
+            await here.at(f"said {number}").wait()
+            run.deadlines._look()  # as when the limit has passed since the last look
+            here.at(f"limit {number}").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
 
 
 async def test_an_agent_may_refuse_to_be_canceled_and_says_why(tmp_path: Path) -> None:
@@ -215,24 +223,42 @@ async def test_a_drain_gives_a_turn_back_that_may_be_begun_again(tmp_path: Path)
 async def test_a_blocked_loop_is_told_with_agent_and_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def told() -> list[str]:
+        # Of a machine that stood still nobody is told as an agent.
+        return [text for record in caplog.records if "by agent blocks" in (text := record.getMessage())]
+
     async def blocks(turn: Turn) -> str:
-        time.sleep(1.6)  # noqa: ASYNC251 - what an agent must not do
+        until = time.monotonic() + 60
+        while not told() and time.monotonic() < until:
+            time.sleep(0.01)  # noqa: ASYNC251 - what an agent must not do
         return "done"
 
     with caplog.at_level(logging.WARNING, "dragoman.runtime"):
         async with world(tmp_path, blocks) as here:
             await here.send()
-    (told,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
-    assert "agent blocks" in told
-    assert f"{Path(__file__)}, line" in told
+    assert "the event loop has been blocked for" in told()[0]
+    assert f"{Path(__file__)}, line" in told()[0]
 
 
-async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "tasks.db")
-    session = await store.open_session(0.3)
-    heartbeat = sessions.Heartbeat(store, session, lease=0.3, every=0.05)
+async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, renewals = Shifted(), threading.Semaphore(0)
+    store = open_store(tmp_path / "tasks.db", clock=clock)
+    renew = store.renew
+
+    def counted(session: int, lease: float) -> None:
+        renew(session, lease)
+        renewals.release()
+
+    monkeypatch.setattr(store, "renew", counted)
+    session = await store.open_session(600)
+    heartbeat = sessions.Heartbeat(store, session, lease=600, every=0.01)
     try:
-        time.sleep(0.6)  # noqa: ASYNC251 - the loop is to stand still
+        for _ in range(2):
+            clock.ahead += 500_000
+            for _ in range(2):  # the second one was begun after the clock was moved
+                assert renewals.acquire(timeout=60)  # the loop stands still
         assert session in await store.sessions()
     finally:
         await asyncio.to_thread(heartbeat.stop)

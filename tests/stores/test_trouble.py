@@ -19,7 +19,6 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.log import Appended
 from dragoman.foundation import StartError
 from dragoman.runtime import log as runtime_log
-from dragoman.runtime import run
 from dragoman.settings import Settings
 from dragoman.stores.sqlite import SqliteStore, checkpoint, open_store, schema
 from dragoman.stores.sqlite.trouble import explain
@@ -214,7 +213,9 @@ async def test_the_result_of_a_run_waits_for_room(tmp_path: Path, monkeypatch: p
     async with world(tmp_path, works, store=store) as here:
         task = await here.start()
         await here.at("working").wait()
-        await asyncio.sleep(run.WORKING_AFTER * 2)  # WORKING is written before the store is full
+        async with asyncio.timeout(60):
+            while state(await here.get(task.id)) != "WORKING":  # noqa: ASYNC110 - written before the store is full
+                await asyncio.sleep(0.005)
         await fill_up(store)
         here.at("go").set()
         await asyncio.sleep(0.1)
