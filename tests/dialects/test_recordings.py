@@ -10,10 +10,12 @@ between a stream's first and last.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -230,15 +232,15 @@ RUST_CALLS: dict[str, list[Rpc]] = {
     "a stream": [Rpc("SendStreamingMessage", {"message": says("stream 2")}, results=CHUNKS)],
     "the kit's name for a stream": [Rpc("message/stream", {"message": says("stream 2")}, results=CHUNKS)],
     "a subscription": [
-        Rpc("SendMessage", {"message": says("sleep 0.3"), "configuration": AT_ONCE}, STARTED),
+        Rpc("SendMessage", {"message": says("sleep 1"), "configuration": AT_ONCE}, STARTED),
         Rpc("SubscribeToTask", {"id": "$task"}, results=FOLLOWED),
     ],
     "the name of its server for a subscription": [
-        Rpc("SendMessage", {"message": says("sleep 0.3"), "configuration": AT_ONCE}, STARTED),
+        Rpc("SendMessage", {"message": says("sleep 1"), "configuration": AT_ONCE}, STARTED),
         Rpc("tasks/subscribe", {"id": "$task"}, results=FOLLOWED),
     ],
     "the name of 0.3 for a subscription": [
-        Rpc("SendMessage", {"message": says("sleep 0.3"), "configuration": AT_ONCE}, STARTED),
+        Rpc("SendMessage", {"message": says("sleep 1"), "configuration": AT_ONCE}, STARTED),
         Rpc("tasks/resubscribe", {"id": "$task"}, results=[
             Some(FOLLOWED[0], kind="task", id="$task"),
             ...,
@@ -326,7 +328,7 @@ RUST_REST: dict[str, list[Http]] = {
     ],
     **{
         f"a subscription by {method} {path}": [
-            Http("POST", "/message:send", {"message": says("sleep 0.3"), "configuration": AT_ONCE},
+            Http("POST", "/message:send", {"message": says("sleep 1"), "configuration": AT_ONCE},
                  STARTED),
             Http(method, path, replies=[one if one is ... else enveloped(one) for one in FOLLOWED]),
         ]
@@ -449,6 +451,33 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
 # Replaying -------------------------------------------------------------------------------------------------
 
 
+class Sleepers:
+    """What sleeps in the playground until somebody hears of it: whoever subscribes must not come too late."""
+
+    def __init__(self) -> None:
+        self._asleep: list[asyncio.Event] = []
+
+    async def sleep(self, _: float) -> None:
+        self._asleep.append(woken := asyncio.Event())
+        await woken.wait()
+
+    async def hear(self, events: AsyncIterator[Any]) -> list[Any]:
+        """All events of a stream."""
+        heard = []
+        async for event in events:
+            heard.append(event)
+            for woken in self._asleep:
+                woken.set()
+        return heard
+
+
+@pytest.fixture
+def sleepers(monkeypatch: pytest.MonkeyPatch) -> Sleepers:
+    found = Sleepers()
+    monkeypatch.setattr("dragoman.playground.asyncio", SimpleNamespace(sleep=found.sleep))
+    return found
+
+
 class OverHttp:
     """JSON-RPC by POST, streams as server-sent events."""
 
@@ -482,11 +511,12 @@ class OverWebSocket(OverHttp):
                     return
 
 
-async def replay(way: OverHttp, recording: list[Rpc]) -> None:
+async def replay(way: OverHttp, recording: list[Rpc], sleepers: Sleepers | None = None) -> None:
     known = Known()
     for number, step in enumerate(recording):
         call = {"jsonrpc": "2.0", "id": f"req-{number}", "method": step.method, "params": known.filled(step.params)}
-        answers = [answer async for answer in way.answers(call)]
+        hears = sleepers if sleepers and step.results else Sleepers()
+        answers = await hears.hear(way.answers(call))
         assert all((answer["jsonrpc"], answer["id"]) == ("2.0", call["id"]) for answer in answers)
         if step.error:
             (answer,) = answers
@@ -500,8 +530,10 @@ async def replay(way: OverHttp, recording: list[Rpc]) -> None:
 
 @pytest.mark.parametrize("way", [OverHttp, OverWebSocket])
 @pytest.mark.parametrize("name", RUST_CALLS)
-async def test_a_call_of_a2a_rust_is_answered_as_it_was_recorded(road: Road, way: type[OverHttp], name: str) -> None:
-    await replay(way(road, RUST), RUST_CALLS[name])
+async def test_a_call_of_a2a_rust_is_answered_as_it_was_recorded(
+    road: Road, sleepers: Sleepers, way: type[OverHttp], name: str
+) -> None:
+    await replay(way(road, RUST), RUST_CALLS[name], sleepers)
 
 
 @pytest.mark.parametrize("way", [OverHttp, OverWebSocket])
@@ -511,7 +543,7 @@ async def test_a_call_of_rabbithole_is_answered_as_it_was_recorded(road: Road, w
 
 
 @pytest.mark.parametrize("name", RUST_REST)
-async def test_a_request_of_a2a_rust_is_answered_as_it_was_recorded(road: Road, name: str) -> None:
+async def test_a_request_of_a2a_rust_is_answered_as_it_was_recorded(road: Road, sleepers: Sleepers, name: str) -> None:
     known = Known()
     for number, step in enumerate(RUST_REST[name]):
         data = None if step.body is None else json.dumps(known.filled(step.body))
@@ -519,7 +551,7 @@ async def test_a_request_of_a2a_rust_is_answered_as_it_was_recorded(road: Road, 
             at = f"{step.method} {step.path} {number}"
             assert answer.status == step.status, f"{at}: {await answer.text()}"
             if step.replies:
-                known.check(step.replies, [event async for event in sse(answer)], at)
+                known.check(step.replies, await sleepers.hear(sse(answer)), at)
             elif step.reply is not None:
                 known.check(step.reply, await answer.json(), at)
 

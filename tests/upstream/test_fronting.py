@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from google.protobuf.json_format import MessageToDict
@@ -18,6 +19,8 @@ from dragoman.core import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NOW = pb.SendMessageConfiguration(return_immediately=True)
+
+pytestmark = pytest.mark.usefixtures("time_to_think")
 
 WAYS = ("jsonrpc-1", "rest-1", "grpc-1", "jsonrpc-03", "rest-03", "grpc-03", "jsonrpc-01", "polled")
 
@@ -159,10 +162,20 @@ async def test_tasks_of_one_conversation_share_one_there_and_others_do_not(pair:
         assert contexts[1] == contexts[2]
 
 
-async def test_a_message_to_a_running_task_goes_to_the_one_there(pair: Pair) -> None:
+async def test_a_message_to_a_running_task_goes_to_the_one_there(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = asyncio.Event()
+
+    async def until_told(_: float) -> None:
+        await go.wait()
+
+    monkeypatch.setattr("dragoman.playground.asyncio", SimpleNamespace(sleep=until_told))
     async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as there:
-        running = (await client.send(message("sleep 0.5"), configuration=NOW)).task.id
+        running = (await client.send(message("sleep 1"), configuration=NOW)).task.id
         await client.send(message("echo meanwhile", task=running), configuration=NOW)
+        async with asyncio.timeout(60):
+            while "meanwhile" not in str([task async for task in there.list(history=10)]):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.005)
+        go.set()
         events = [event async for event in client.subscribe(running)]
         assert events[-1].status_update.status.state == states.COMPLETED
         assert texts(await client.get(running)) == "meanwhile"
