@@ -5,6 +5,7 @@ So a changed pin makes a new one, and an unfinished one never counts as made.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -44,13 +45,18 @@ class Environment:
         done = self.folder / ".made"
         if done.exists():
             return
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-        if self.sources[0].name == "package.json":
-            self._make_node()
-        else:
-            self._make_python(self.sources[0])
-        done.touch()
+        CACHE.mkdir(exist_ok=True)
+        with self.folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making it
+            if done.exists():
+                return
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir()
+            if self.sources[0].name == "package.json":
+                self._make_node()
+            else:
+                self._make_python(self.sources[0])
+            done.touch()
 
     def _make_node(self) -> None:
         for path in self.sources:

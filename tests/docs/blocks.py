@@ -30,6 +30,8 @@ from tools.pages import ROOT, Block, blocks, pages
 SHELLS: Final = {"console", "sh"}
 """`console` shows a session, commands after `$ ` and what they say; `sh` commands alone."""
 PICTURES: Final = {"mermaid"}
+FILES: Final = {"python", "javascript", "js", "sql", "text"}
+"""What a name makes a file that commands use."""
 NAME: Final = re.compile(r"^(?:#|//) (?P<name>[\w./-]+\.\w+)$")
 """A first line that names the file."""
 MAKE_TARGET: Final = re.compile(r"^([a-z-]+):", re.MULTILINE)
@@ -63,16 +65,19 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """What is done with it: `run` in a session, `file` that one uses, `executed`, `parsed`, `picture`, `not run`.
+        """What is done with it: `run` in a session, `compared` with what was said there, `file` that one uses, `executed`,
+        `parsed`, `picture`, `not run`.
         Raises Wrong for a block that nobody knows how to run, and that does not say why it is not."""
         if self.block.marker("not run"):
             return "not run"
+        if self.block.marker("by"):
+            return "compared"
         language = self.block.language
         if language in SHELLS:
             return "run"
         if language in PICTURES:
             return "picture"
-        if language in ("python", "javascript", "js") and self.file:
+        if language in FILES and self.file:
             return "file"
         if language == "python" or (language == "pycon" and self.page.name in test_doctests.PAGES):
             return "executed"

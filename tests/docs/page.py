@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from tests.docs.blocks import SHELLS, Place
+from tests.docs.blocks import Place
 from tests.docs.session import STAYS, Differs, Session
 from tests.docs.shown import commands
 
@@ -26,8 +26,7 @@ def places(page: Path) -> list[Place]:
 
 def is_session(page: Path) -> bool:
     """Whether there is anything to run on a page."""
-    every = [place for place in places(page) if not place.block.marker("not run")]
-    return any(place.block.language in SHELLS or place.is_test for place in every)
+    return any(place.kind in ("run", "compared") or place.is_test for place in places(page))
 
 
 def missing(page: Path) -> set[str]:
@@ -43,8 +42,8 @@ def environment(name: str) -> Environment:
 
 
 def run(page: Path, folder: Path) -> Iterator[str]:
-    """Runs a page; gives a line for each command that did not do as the page shows, and for each that could not be
-    tried. After the first of the former the session cannot be trusted, so it ends."""
+    """Runs a page; gives a line for the first command that did not do as the page shows: after that the session cannot be
+    trusted, so it ends. Raises NotMade for an environment that cannot be had."""
     with ExitStack() as stack:
         session = stack.enter_context(Session(folder))
         agents = ""
@@ -58,18 +57,24 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 session.write(place.file, block.text)
                 if re.search(r"^@agent\b", block.text, re.MULTILINE):
                     agents = place.file
-            if place.kind != "run" and not place.is_test:
+            if place.kind not in ("run", "compared") and not place.is_test:
                 continue
             try:
-                if alias := block.marker("as"):
+                for alias in (said for name, said in block.said if name == "as"):
                     there, _, address = alias.partition(" = ")
                     session.addresses[there] = address
+                if wanted := block.marker("in"):
+                    environment(wanted).make()
+                    session.enter(environment(wanted).folder)
                 first = [said for name, said in block.said if name == "before"]
                 for one in first:
                     command, _, id_ = one.partition(" => ")
                     session.run(command, [id_, "..."] if id_ else ())
                 if place.is_test:
                     session.run(f"python -m pytest -q -o asyncio_mode=auto -p no:cacheprovider {place.file}")
+                    continue
+                if by := block.marker("by"):
+                    session.shows(by, block.text.splitlines())
                     continue
                 told = (
                     list(commands(block.text)) if block.language == "console" else [(c, []) for c in place.commands()]
@@ -78,11 +83,6 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 if agents and not serves and not first:
                     session.run(f"dragoman serve {agents}")
                 agents = ""
-                if wanted := block.marker("in"):
-                    if not (environment(wanted).folder / ".made").exists():
-                        yield f"{place}: not tried: `make foreign ARGS={wanted}` makes its environment"
-                        continue
-                    session.enter(environment(wanted).folder)
                 for command, shown in told:
                     session.run(command, shown, loosely=bool(block.marker("figures")))
                 if wanted:

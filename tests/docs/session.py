@@ -27,12 +27,19 @@ PATIENCE: Final = 60.0
 """Seconds after which a command that says nothing has failed."""
 
 STAYS: Final = re.compile(
-    r"^(?:\w+=\S* )*(?:(?:dragoman|make) (?P<what>serve|worker|flaky)|python (?P<receiver>receiver\.py))\b"
+    r"^(?:\w+=\S* )*(?:(?:(?:dragoman|make|python) )?(?P<what>serve|worker|flaky|receiver\.py|library\.py|uvicorn))\b"
 )
 """A program that stays there while the page goes on in another terminal."""
-READY: Final = {"serve": "Ctrl-C", "worker": "serving ", "flaky": "Ctrl-C", "receiver": "listening"}
+READY: Final = {
+    "serve": "Ctrl-C",
+    "worker": "serving ",
+    "flaky": "Ctrl-C",
+    "receiver.py": "listening",
+    "library.py": "Ctrl-C",
+    "uvicorn": "Uvicorn running",
+}
 """What it says, on stdout or in its log, once it is there."""
-PORT: Final = re.compile(r"(?P<host>127\.0\.0\.1|localhost|\[::1\])(?P<between>:|\", )(?P<port>\d{4,5})\b")
+PORT: Final = re.compile(r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1\]|--port)(?P<between>:|\", | )(?P<port>\d{4,5})\b")
 
 
 class Differs(AssertionError):
@@ -107,7 +114,8 @@ class Session:
 
     def enter(self, environment: Path) -> None:
         """Uses another environment's programs and packages, until `leave`."""
-        if (modules := environment / "node_modules").exists() and not (self.folder / "node_modules").exists():
+        if (modules := environment / "node_modules").exists():
+            (self.folder / "node_modules").unlink(missing_ok=True)
             (self.folder / "node_modules").symlink_to(modules)
         self._tell(f"OWN_PATH=$PATH; PATH='{environment / 'bin'}':$PATH")
 
@@ -119,12 +127,29 @@ class Session:
 
         One that stays goes on in the background once it is ready, in the place of an earlier one at its address.
         """
+        said, told, ended = self._carry_out(command)
+        why = differs(shown, said, told, self.names, folder="/tmp/demo", loosely=loosely) if shown else ""
+        if not shown and ended:
+            why = f"it failed with {ended}"
+        if why:
+            raise Differs("\n".join([f"$ {command}", *said, *(f"(stderr) {line}" for line in told), f"-- {why}"]))
+
+    def shows(self, command: str, shown: Sequence[str], *, patience: float = PATIENCE) -> None:
+        """Waits until what a command says has the lines that are shown, in that order. Raises Differs."""
+        end = time.monotonic() + patience
+        while why := differs(shown, [], said := self._carry_out(command)[0], self.names, folder="/tmp/demo"):
+            if time.monotonic() > end:
+                raise Differs("\n".join([f"$ {command}", *said, f"-- {why}"]))
+            time.sleep(0.1)
+
+    def _carry_out(self, command: str) -> tuple[list[str], list[str], int]:
+        """What a command says on stdout and on stderr, as pages would show it, and how it ended."""
         self._count += 1
         here = renamed(self._here(re.sub("^make serve", "dragoman serve", command)), self.names)
         out, err, code = (self._said / f"{self._count}.{name}" for name in ("out", "err", "code"))
         stays = STAYS.match(command)
         if stays and "--help" not in command:
-            ended = self._start(here, stays["what"] or "receiver", out, err)
+            ended = self._start(here, stays["what"], out, err)
         else:
             logs = [program.err for program in self._programs.values()]
             before = sum(len(_read(log)) for log in logs)
@@ -133,24 +158,19 @@ class Session:
             if "-HUP" in command:
                 self._await(lambda: sum(len(_read(log)) for log in logs) > before, "no server said anything to SIGHUP")
             ended = int(_read(code))
-        said, told = self._there(_read(out)), self._there(_read(err))
-        why = differs(shown, said, told, self.names, folder="/tmp/demo", loosely=loosely) if shown else ""
-        if not shown and ended:
-            why = f"it failed with {ended}"
-        if why:
-            raise Differs("\n".join([f"$ {command}", *said, *(f"(stderr) {line}" for line in told), f"-- {why}"]))
+        return self._there(_read(out)), self._there(_read(err)), ended
 
     def _start(self, command: str, what: str, out: Path, err: Path) -> int:
         """Starts a program that stays; 0 once it is ready, or how it ended."""
-        address = re.search(r"--http \S+|--listen \S+|$", command)
-        key = f"{what} {address[0] if address else ''}" if what == "serve" else f"{what} {self._count}"
+        address = re.search(r"--http \S+:(\d+)", command)
+        key = f"serve {address[1] if address else self._port('8080')}" if what == "serve" else f"{what} {self._count}"
         if earlier := self._programs.pop(key, None):
             self._tell(f"kill -TERM {earlier.pid} 2>/dev/null")
             self._await(lambda: not _alive(earlier.pid), f"process {earlier.pid} did not stop")
             self._tell("jobs >/dev/null")  # which forgets it, so that the next one is %1 again
         number = out.with_suffix(".pid")
         bare = re.sub(r"\s+#\s.*$", "", command).rstrip().removesuffix("&")
-        self._tell(f"{{ {bare} & }} </dev/null >'{out}' 2>'{err}'; echo $! >'{number}'")
+        self._tell(f"LOG='{out} {err}'; {{ {bare} & }} </dev/null >'{out}' 2>'{err}'; echo $! >'{number}'")
         self._await(lambda: bool(_read(number).strip()), f"it was not started: {command}")
         program = Program(what, int(_read(number)), out, err)
         self._await(
