@@ -27,18 +27,18 @@ PATIENCE: Final = 60.0
 """Seconds after which a command that says nothing has failed."""
 
 STAYS: Final = re.compile(
-    r"^(?:\w+=\S* )*(?:(?:(?:dragoman|make|python) )?(?P<what>serve|worker|flaky|receiver\.py|library\.py|uvicorn))\b"
+    r"^(?:\w+=\S* )*(?:(?:(?:dragoman|make|python|python -m) )?(?P<what>serve|worker|flaky|receiver\.py|library\.py|uvicorn))\b"
 )
 """A program that stays there while the page goes on in another terminal."""
 READY: Final = {
-    "serve": "Ctrl-C",
+    "serve": 'Ctrl-C|"serving"',
     "worker": "serving ",
     "flaky": "Ctrl-C",
     "receiver.py": "listening",
     "library.py": "Ctrl-C",
     "uvicorn": "Uvicorn running",
 }
-"""What it says, on stdout or in its log, once it is there."""
+"""What it says, on stdout or in its log, once it is there: patterns."""
 PORT: Final = re.compile(r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1\]|--port)(?P<between>:|\", | )(?P<port>\d{4,5})\b")
 
 
@@ -174,7 +174,7 @@ class Session:
         self._await(lambda: bool(_read(number).strip()), f"it was not started: {command}")
         program = Program(what, int(_read(number)), out, err)
         self._await(
-            lambda: READY[what] in _read(out) + _read(err) or not _alive(program.pid),
+            lambda: re.search(READY[what], _read(out) + _read(err)) is not None or not _alive(program.pid),
             f"it is not ready: {command}",
             out,
             err,
