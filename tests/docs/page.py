@@ -53,6 +53,9 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 stack.close()
                 session = stack.enter_context(Session(folder.with_name(f"{folder.name}-{block.line}")))
                 agents = ""
+            for alias in (said for name, said in block.said if name == "as"):
+                there, _, address = alias.partition(" = ")
+                session.addresses[there] = address
             if place.file:
                 session.write(place.file, block.text)
                 if re.search(r"^@agent\b", block.text, re.MULTILINE):
@@ -60,9 +63,6 @@ def run(page: Path, folder: Path) -> Iterator[str]:
             if place.kind not in ("run", "compared") and not place.is_test:
                 continue
             try:
-                for alias in (said for name, said in block.said if name == "as"):
-                    there, _, address = alias.partition(" = ")
-                    session.addresses[there] = address
                 if wanted := block.marker("in"):
                     environment(wanted).make()
                     session.enter(environment(wanted).folder)
