@@ -74,7 +74,7 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                     session.run(f"python -m pytest -q -o asyncio_mode=auto -p no:cacheprovider {place.file}")
                     continue
                 if by := block.marker("by"):
-                    session.shows(by, block.text.splitlines())
+                    session.shows(by, block.text.splitlines(), loosely=bool(block.marker("figures")))
                     continue
                 told = (
                     list(commands(block.text)) if block.language == "console" else [(c, []) for c in place.commands()]

@@ -134,10 +134,16 @@ class Session:
         if why:
             raise Differs("\n".join([f"$ {command}", *said, *(f"(stderr) {line}" for line in told), f"-- {why}"]))
 
-    def shows(self, command: str, shown: Sequence[str], *, patience: float = PATIENCE) -> None:
+    def shows(
+        self, command: str, shown: Sequence[str], *, loosely: bool = False, patience: float = PATIENCE
+    ) -> None:
         """Waits until what a command says has the lines that are shown, in that order. Raises Differs."""
         end = time.monotonic() + patience
-        while why := differs(shown, [], said := self._carry_out(command)[0], self.names, folder="/tmp/demo"):
+        while True:
+            said, told, _ = self._carry_out(command)
+            why = differs(shown, [], [*said, *told], self.names, folder="/tmp/demo", loosely=loosely)
+            if not why:
+                return
             if time.monotonic() > end:
                 raise Differs("\n".join([f"$ {command}", *said, f"-- {why}"]))
             time.sleep(0.1)
