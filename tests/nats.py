@@ -94,7 +94,7 @@ WHO = f"{USER}:{PASSWORD}@"
 def granted(password: str = PASSWORD) -> str:
     """The configuration of a NATS whose one user may do what docs/operations.md says a server has to be allowed."""
     page = (Path(__file__).parents[1] / "docs" / "operations.md").read_text("utf-8")
-    (block,) = re.findall(r"^```text\n(accounts: .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r'^```text title="nats.conf"\n(accounts: .*?)^```$', page, re.MULTILINE | re.DOTALL)
     return str(block).replace("SECRET", password)
 
 

@@ -29,7 +29,7 @@ FOREIGN: Final = {"node_modules", ".venv"}
 FENCE: Final = re.compile(r'^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w-]*)(?P<said>(?: \w+="[^"]*")*)$')
 LINK: Final = re.compile(r"(?<!\\)\]\((?P<target>[^()\s]+)(?: \"[^\"]*\")?\)")
 HEADING: Final = re.compile(r"^#{1,6} +(?P<text>.*?) *#*$")
-MARKER: Final = re.compile(r"^<!-- (?P<name>not run|before|by|in|as|anew|figures): (?P<said>.*?) -->$")
+MARKER: Final = re.compile(r"^<!-- (?P<name>not run|before|by|in|with|as|anew|figures): (?P<said>.*?) -->$")
 """What a page says to the test that runs its blocks, right before a block; tests/docs/README.md has what each means."""
 
 

@@ -53,6 +53,8 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 stack.close()
                 session = stack.enter_context(Session(folder.with_name(f"{folder.name}-{block.line}")))
                 agents = ""
+            for name in block.marker("with").split():
+                stack.callback(session.have(name))
             for alias in (said for name, said in block.said if name == "as"):
                 there, _, address = alias.partition(" = ")
                 session.addresses[there] = address

@@ -19,6 +19,8 @@ from typing import Final
 
 from tests.cli.server import clean_environment
 from tests.docs.shown import FOLDER, differs, renamed
+from tests.nats import NatsServer, granted
+from tests.postgres import Server as Postgres
 from tests.postgres import free_port
 
 from tools.pages import ROOT
@@ -111,6 +113,17 @@ class Session:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self._here(text), "utf-8")
+
+    def have(self, what: str) -> Callable[[], None]:
+        """Starts `postgres` or `nats` (with the grants of docs/operations.md) at its usual port; `$WHAT_PID` is its process.
+        Gives what ends it."""
+        server = Postgres() if what == "postgres" else NatsServer(granted("SECRET"))
+        server.port = int(self._port("5432" if what == "postgres" else "4222"))
+        server.start()
+        if isinstance(server, Postgres):
+            self._tell(f"export PGHOST=127.0.0.1 PGPORT={server.port} PGUSER=postgres PATH={server.binaries}:$PATH")
+        self._tell(f"{what.upper()}_PID={server.pid}")
+        return server.remove
 
     def enter(self, environment: Path) -> None:
         """Uses another environment's programs and packages, until `leave`."""
