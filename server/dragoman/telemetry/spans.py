@@ -51,10 +51,12 @@ class Recorded:
         """It is over."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None and recorder.has_room():
-            times = self._began, time.time_ns()
-            said = self._attributes | attributes
+            ended = time.time_ns()
+            told = self._attributes | attributes
             recorder.add(
-                messages.span(self.name, self._kind, self.context, self._parent, self._link, times, error, said)
+                messages.span(
+                    self.name, self._kind, self.context, self._parent, self._link, self._began, ended, error, told
+                )
             )
 
 
