@@ -58,6 +58,12 @@ def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.runtime.run.HELD_FOR", 60.0)
 
 
+@pytest.fixture
+def time_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who cancels is told that the task was canceled, also where its agent takes longer to stop than is waited for."""
+    monkeypatch.setattr("dragoman.runtime.canceling.CANCEL_WAIT", 60.0)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Makes what tests logged fit to travel between processes: some log halves of surrogate pairs on purpose."""

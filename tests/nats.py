@@ -104,17 +104,15 @@ def grants(verb: str) -> list[str]:
     return re.findall(r'"([^"]+)"', found)
 
 
-@pytest.fixture(scope="session")
-def patient_bus() -> Iterator[None]:
+@pytest.fixture
+def patient_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     """A NATS that stood still for a second with all of the machine is not away, nor what was said to it lost."""
-    with pytest.MonkeyPatch.context() as patched:
-        for name in ("connection.SETTLE", "connection.CONNECT", "bus.CONNECT"):
-            patched.setattr(f"dragoman.bus.nats.{name}", 60.0)
-        yield
+    for name in ("connection.SETTLE", "connection.CONNECT", "bus.CONNECT"):
+        monkeypatch.setattr(f"dragoman.bus.nats.{name}", 60.0)
 
 
 @pytest.fixture(scope="session")
-def nats(patient_bus: None) -> Iterator[NatsServer]:
+def nats() -> Iterator[NatsServer]:
     """The NATS of this run, which grants what a server needs and no more."""
     server = NatsServer(granted())
     try:
@@ -125,7 +123,7 @@ def nats(patient_bus: None) -> Iterator[NatsServer]:
 
 
 @pytest.fixture(scope="session")
-def nats_with_streams(patient_bus: None) -> Iterator[NatsServer]:
+def nats_with_streams() -> Iterator[NatsServer]:
     """One that has JetStream, which nobody here may use."""
     server = NatsServer(f"{granted()}\njetstream {{ store_dir: streams }}\n")
     try:
@@ -136,7 +134,7 @@ def nats_with_streams(patient_bus: None) -> Iterator[NatsServer]:
 
 
 @pytest.fixture
-def own_nats(patient_bus: None) -> Iterator[NatsServer]:
+def own_nats() -> Iterator[NatsServer]:
     """One for a test that stops it."""
     server = NatsServer(granted())
     try:

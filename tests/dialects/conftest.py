@@ -14,7 +14,7 @@ from dragoman.settings import Address, Settings
 
 
 @pytest.fixture
-async def road(tmp_path: Path) -> AsyncIterator[Road]:
+async def road(tmp_path: Path, time_to_stop: None, time_to_think: None) -> AsyncIterator[Road]:
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
     async with open_app(settings, [playground]) as app, roads(str(app.http), str(app.grpc)) as found:

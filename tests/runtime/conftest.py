@@ -10,6 +10,11 @@ from dragoman.runtime import opening, sessions
 
 
 @pytest.fixture(autouse=True)
+def _agents_have_time(time_to_stop: None) -> None:
+    """Unless a test says how much."""
+
+
+@pytest.fixture(autouse=True)
 def _nobody_renews_and_nobody_reaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """But tests, that move the clock of a store: on a machine that stands still for two seconds, a round of the
     runtime's own would come in between."""

@@ -29,6 +29,8 @@ from dragoman.stores.postgres import open_store
 from dragoman.testing.changes import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.usefixtures("patient_bus")
+
 _servers = (f"{os.getpid():x}s{number}" for number in count())
 
 

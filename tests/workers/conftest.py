@@ -38,7 +38,7 @@ def _silence_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Open:
+def opened(tmp_path: Path, time_to_stop: None) -> Open:
     """Opens a server on free ports; again on the same store the next time."""
 
     @asynccontextmanager

@@ -124,7 +124,8 @@ async def test_a_cancel_stops_the_function_before_the_task_is_canceled(at: At, a
     async with at(agent) as client:
         task = (await client.send(message(str(witness)), configuration=NOW)).task
         await until_said(client, task.id, "waiting")
-        assert (await client.cancel(task.id)).status.state == states.CANCELED
+        await client.cancel(task.id)
+        await until(client, task.id, states.CANCELED)
         assert witness.read_text() == "client"
 
 

@@ -22,6 +22,8 @@ from dragoman.settings import Settings
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.usefixtures("patient_bus")
+
 
 @pytest.fixture(autouse=True)
 def _no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
