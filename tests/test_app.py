@@ -132,7 +132,7 @@ async def test_the_error_table_reaches_both_bindings(opened: Open) -> None:
 
 async def test_a_send_waits_no_longer_than_it_is_told(opened: Open) -> None:
     async with opened(blocking_wait=0.05) as app, Client(str(app.grpc), agent="slow") as client:
-        assert (await client.send(message("hello"))).task.status.state == states.WORKING
+        assert (await client.send(message("hello"))).task.status.state in (states.SUBMITTED, states.WORKING)
 
 
 async def test_strict_transitions_reach_the_runtime(opened: Open) -> None:

@@ -116,7 +116,8 @@ def fuzz_server(folder: Path, seconds: int) -> tuple[str, bool]:
         code = run(
             [
                 *(str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json"),
-                *("--checks", ",".join(CHECKS), "--max-time", str(seconds), "--request-timeout", "2", "--workers", "1"),
+                *("--checks", ",".join(CHECKS), "--max-time", str(seconds)),
+                *("--request-timeout", "60", "--workers", "1"),
                 *("--continue-on-failure", "--generation-database", "none", "--warnings", "off", "--no-color"),
                 *("--suppress-health-check", "all"),
             ],
