@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { parseArgs } from "node:util";
 
-const LIMIT = 30_000;
+const LIMIT = 60_000;
 
 /** Where the server is: `http`, `grpc`, and `project`, the project's folder. */
 export const { values: where } = parseArgs({

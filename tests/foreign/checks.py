@@ -110,6 +110,13 @@ def command(project: str, *words: str) -> str:
     return subprocess.check_output([f"{project}/.venv/bin/python", "-m", "dragoman", *words], text=True).strip()
 
 
+async def heard(following: asyncio.Task[Any], begun: asyncio.Event) -> None:
+    """Returns when a follower has begun to hear of its task, or has ended."""
+    hearing = asyncio.ensure_future(begun.wait())
+    await asyncio.wait((following, hearing), return_when=asyncio.FIRST_COMPLETED)
+    hearing.cancel()
+
+
 async def raises(kind: type[BaseException], call: Awaitable[Any], text: str = "") -> None:
     """Awaits `call`, which has to fail with `kind` and with `text` in what it says."""
     caught: BaseException | None = None

@@ -5,9 +5,12 @@ Static discovery, anonymous credentials, and our server as the endpoint: everyth
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
+from urllib.request import urlopen
 
 from checks import Checks
 from google.auth.credentials import AnonymousCredentials
@@ -117,12 +120,23 @@ def it_streams_a_json_array(caller: Caller) -> None:
 @check.of("subscribe")
 def it_subscribes_to_a_running_task(caller: Caller) -> None:
     task = caller.send("sleep 30", blocking=False)["task"]["id"]
-    canceling = threading.Timer(0.3, Caller(caller.http, *caller_parts(caller)).cancel, [task])
+    canceling = threading.Thread(
+        target=cancel_when_followed, args=(Caller(caller.http, *caller_parts(caller)), task), daemon=True
+    )
     canceling.start()
     events = caller.subscribe(task)
     canceling.join()
     assert events[0]["task"]["id"] == task
     assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELLED"
+
+
+def cancel_when_followed(caller: Caller, task: str) -> None:
+    followers = 0
+    while not followers:
+        with urlopen(f"{caller.http}/operations/tasks/{task}:explain") as answer:
+            followers = int(json.load(answer)["tasks"][0].get("subscribers", 0))
+        time.sleep(0.02)
+    caller.cancel(task)
 
 
 def caller_parts(caller: Caller) -> tuple[Any, Any]:

@@ -42,7 +42,7 @@ BARE = (str(HERE / "bare_agents.py"), "--no-push")
 SIGNED = (str(HERE / "signed_agents.py"), "--sign-cards", "--public-url", "https://agents.example")
 """What makes a server that signs its cards."""
 START_LIMIT = 60
-CLIENT_LIMIT = 180
+CLIENT_LIMIT = 600
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
 QUIET = re.compile(r"^(op\t.*|end|)$")
 

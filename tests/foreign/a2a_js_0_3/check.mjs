@@ -44,14 +44,18 @@ class Caller {
     return this.client.cancelTask({ id });
   }
 
-  follow(id) {
-    return collect(this.client.resubscribeTask({ id }));
+  follow(id, begun) {
+    return collect(this.client.resubscribeTask({ id }), begun);
   }
 }
 
-async function collect(stream) {
+/** All events; `begun` is called with each. */
+async function collect(stream, begun = () => {}) {
   const events = [];
-  for await (const event of stream) events.push(event);
+  for await (const event of stream) {
+    events.push(event);
+    begun();
+  }
   return events;
 }
 
@@ -77,8 +81,7 @@ check.add("a blocking send gives the finished task", ["send"], async (caller) =>
 check.add("a send that does not wait gives a task to poll", ["non-blocking send", "get"], async (caller) => {
   const task = await caller.start("sleep 0.5");
   assert.ok(["submitted", "working"].includes(task.status.state));
-  await caller.follow(task.id);
-  assert.equal((await caller.get(task.id)).status.state, "completed");
+  while ((await caller.get(task.id)).status.state !== "completed");
 });
 
 check.add("a stream is the task and then its chunks in order", ["stream"], async (caller) => {
@@ -142,8 +145,11 @@ check.add("history is cut to what was asked for", ["get"], async (caller) => {
 
 check.add("a task is canceled and its followers hear of it", ["cancel", "subscribe"], async (caller) => {
   const task = await caller.start("sleep 30");
-  const following = caller.follow(task.id);
-  await new Promise((resolve) => setTimeout(resolve, 200));
+  let following;
+  await new Promise((begun) => {
+    following = caller.follow(task.id, begun);
+    following.catch(begun);
+  });
   assert.equal((await caller.cancel(task.id)).status.state, "canceled");
   const events = await following;
   assert.equal(events[0].kind, "task");

@@ -61,14 +61,18 @@ class Caller {
     return this.client.cancelTask(CancelTaskRequest.fromJSON({ id }));
   }
 
-  follow(id) {
-    return collect(this.client.resubscribeTask({ tenant: "", id }));
+  follow(id, begun) {
+    return collect(this.client.resubscribeTask({ tenant: "", id }), begun);
   }
 }
 
-async function collect(stream) {
+/** All events; `begun` is called with each. */
+async function collect(stream, begun = () => {}) {
   const events = [];
-  for await (const event of stream) events.push(event.payload);
+  for await (const event of stream) {
+    events.push(event.payload);
+    begun();
+  }
   return events;
 }
 
@@ -95,8 +99,7 @@ check.add("a blocking send gives the finished task", ["send"], async (caller) =>
 check.add("a send that does not wait gives a task to poll", ["non-blocking send", "get"], async (caller) => {
   const task = await caller.start("sleep 0.5");
   assert.ok([TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING].includes(task.status.state));
-  await caller.follow(task.id);
-  assert.equal((await caller.get(task.id)).status.state, TaskState.TASK_STATE_COMPLETED);
+  while ((await caller.get(task.id)).status.state !== TaskState.TASK_STATE_COMPLETED);
 });
 
 check.add("a stream is the task and then its chunks in order", ["stream"], async (caller) => {
@@ -149,8 +152,11 @@ check.add("files and data go there and back", ["send"], async (caller) => {
 
 check.add("a task is canceled and its followers hear of it", ["cancel", "subscribe"], async (caller) => {
   const task = await caller.start("sleep 30");
-  const following = caller.follow(task.id);
-  await new Promise((resolve) => setTimeout(resolve, 200));
+  let following;
+  await new Promise((begun) => {
+    following = caller.follow(task.id, begun);
+    following.catch(begun);
+  });
   assert.equal((await caller.cancel(task.id)).status.state, TaskState.TASK_STATE_CANCELED);
   const events = await following;
   assert.equal(events[0].$case, "task");

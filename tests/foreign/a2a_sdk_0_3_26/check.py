@@ -33,7 +33,7 @@ from a2a.types import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from checks import Checks, arguments, finish, raises
+from checks import Checks, arguments, finish, heard, raises
 from descriptors import check_recorded
 from hook import Hook, hook
 
@@ -81,8 +81,14 @@ class Caller:
     async def cancel(self, task: str) -> Task:
         return await self.blocking.cancel_task(TaskIdParams(id=task))
 
-    async def follow(self, task: str) -> list[Any]:
-        return [event async for event in self.streaming.resubscribe(TaskIdParams(id=task))]
+    async def follow(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
+        """All events; `begun` is set with the first."""
+        events: list[Any] = []
+        async for event in self.streaming.resubscribe(TaskIdParams(id=task)):
+            events.append(event)
+            if begun is not None:
+                begun.set()
+        return events
 
 
 def message(text: str, *parts: Part, **fields: Any) -> Message:
@@ -106,8 +112,8 @@ async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
 async def a_send_that_polls_gives_a_task_at_once(caller: Caller) -> None:
     task = await caller.start("sleep 0.5")
     assert task.status.state in (TaskState.submitted, TaskState.working)
-    await caller.follow(task.id)
-    assert (await caller.get(task.id)).status.state == TaskState.completed
+    while (await caller.get(task.id)).status.state != TaskState.completed:
+        await asyncio.sleep(0.02)
 
 
 @check.of("stream")
@@ -183,8 +189,9 @@ async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
 @check.of("cancel", "subscribe")
 async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> None:
     task = await caller.start("sleep 30")
-    following = asyncio.create_task(caller.follow(task.id))
-    await asyncio.sleep(0.2)
+    begun = asyncio.Event()
+    following = asyncio.create_task(caller.follow(task.id, begun))
+    await heard(following, begun)
     assert (await caller.cancel(task.id)).status.state == TaskState.canceled
     _, last = (await following)[-1]
     assert last.status.state == TaskState.canceled

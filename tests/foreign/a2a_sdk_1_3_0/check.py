@@ -18,7 +18,7 @@ from a2a.client.auth import AuthInterceptor, CredentialService
 from a2a.compat.v0_3.types import Task as OldTask
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
-from checks import Checks, arguments, command, finish, raises, serving
+from checks import Checks, arguments, command, finish, heard, raises, serving
 from descriptors import check_recorded
 from google.protobuf.json_format import ParseDict
 from hook import hook
@@ -61,8 +61,14 @@ class Caller:
     async def cancel(self, task: str) -> pb.Task:
         return await self.blocking.cancel_task(pb.CancelTaskRequest(id=task))
 
-    async def follow(self, task: str) -> list[pb.StreamResponse]:
-        return [event async for event in self.streaming.subscribe(pb.SubscribeToTaskRequest(id=task))]
+    async def follow(self, task: str, begun: asyncio.Event | None = None) -> list[pb.StreamResponse]:
+        """All events; `begun` is set with the first."""
+        events: list[pb.StreamResponse] = []
+        async for event in self.streaming.subscribe(pb.SubscribeToTaskRequest(id=task)):
+            events.append(event)
+            if begun is not None:
+                begun.set()
+        return events
 
 
 def request(text: str = "", *parts: pb.Part, **message: Any) -> pb.SendMessageRequest:
@@ -85,8 +91,8 @@ async def a_blocking_send_gives_the_finished_task(caller: Caller) -> None:
 async def a_send_that_does_not_wait_gives_a_task_to_poll(caller: Caller) -> None:
     task = await caller.start("sleep 0.5")
     assert task.status.state in (STATES.Value("TASK_STATE_SUBMITTED"), STATES.Value("TASK_STATE_WORKING"))
-    await caller.follow(task.id)
-    assert (await caller.get(task.id)).status.state == STATES.Value("TASK_STATE_COMPLETED")
+    while (await caller.get(task.id)).status.state != STATES.Value("TASK_STATE_COMPLETED"):
+        await asyncio.sleep(0.02)
 
 
 @check.of("stream")
@@ -153,8 +159,9 @@ async def data_comes_back(caller: Caller) -> None:
 @check.of("cancel", "subscribe")
 async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> None:
     task = await caller.start("sleep 30")
-    following = asyncio.create_task(caller.follow(task.id))
-    await asyncio.sleep(0.2)
+    begun = asyncio.Event()
+    following = asyncio.create_task(caller.follow(task.id, begun))
+    await heard(following, begun)
     assert (await caller.cancel(task.id)).status.state == STATES.Value("TASK_STATE_CANCELED")
     events = await following
     assert events[0].HasField("task")

@@ -21,8 +21,8 @@ from fasta2a.schema import (
 from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from checks import Checks, arguments, finish
-from fasta2a_client import call, check_letters, stream
+from checks import Checks, arguments, finish, heard
+from fasta2a_client import call, check_letters, stream, until
 from hook import hook
 
 check = Checks("fasta2a")
@@ -74,9 +74,15 @@ class Caller:
         method, answers = PUSH[verb]
         return (await call(self.client, method, params, a2a_request_ta, TypeAdapter(answers)))["result"]
 
-    async def resubscribe(self, task: str) -> list[Any]:
+    async def resubscribe(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
+        """All answers; `begun` is set with the first."""
         asks, answers = a2a_request_ta, stream_message_response_ta
-        return [answer async for answer in stream(self.client, "tasks/resubscribe", {"id": task}, asks, answers)]
+        told: list[Any] = []
+        async for answer in stream(self.client, "tasks/resubscribe", {"id": task}, asks, answers):
+            told.append(answer)
+            if begun is not None:
+                begun.set()
+        return told
 
 
 def message(text: str, *parts: dict[str, Any], **fields: Any) -> Any:
@@ -111,7 +117,7 @@ async def an_agent_is_called_by_its_name_too(caller: Caller) -> None:
 async def a_send_that_does_not_wait_gives_a_task_to_poll(caller: Caller) -> None:
     task = await caller.start("sleep 0.5")
     assert task["status"]["state"] in ("submitted", "working")
-    await caller.resubscribe(task["id"])
+    await until(lambda: caller.get(task["id"]), "completed")
     got = await caller.get(task["id"])
     assert got["id"] is None, "its requests to get a task have no id, and are no notifications"
     assert got["result"]["status"]["state"] == "completed"
@@ -180,8 +186,9 @@ async def a_streamed_question_is_the_last_event(caller: Caller) -> None:
 @check.of("cancel", "subscribe")
 async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> None:
     task = (await caller.start("sleep 30"))["id"]
-    following = asyncio.create_task(caller.resubscribe(task))
-    await asyncio.sleep(0.2)
+    begun = asyncio.Event()
+    following = asyncio.create_task(caller.resubscribe(task, begun))
+    await heard(following, begun)
     assert (await caller.cancel(task))["result"]["status"]["state"] == "canceled"
     events = results(await following)
     assert events[0]["task"]["id"] == task
