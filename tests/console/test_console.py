@@ -329,9 +329,11 @@ async def test_how_busy_the_server_is_is_drawn(browser: str, tmp_path: Path) -> 
         assert charts[0] == "Tasks that have not ended: submitted 0, working 0, input required 1, auth required 0"
         for number in range(3):
             await stage.put(f"word {number}", "plain")
-        # Between two looks at the counters.
-        await page.until("/rest [1-9.]/.test(document.querySelectorAll('.chart')[1].innerText)")
-        await page.until("/half within [0-9.]+ ms/.test(document.querySelectorAll('.chart')[2].innerText)")
+        # Between two looks at the counters; the next one finds nothing more.
+        await page.until(
+            "/rest [1-9.]/.test(document.querySelectorAll('.chart')[1].innerText) && "
+            "/half within [0-9.]+ ms/.test(document.querySelectorAll('.chart')[2].innerText)"
+        )
         await page.until(
             "document.querySelectorAll('.chart')[4].querySelectorAll('path')[1].getAttribute('d').includes('L')"
         )
