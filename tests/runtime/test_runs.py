@@ -16,7 +16,9 @@ from dragoman import Turn
 from dragoman.core import states
 from dragoman.core.log import Append, Appended, Runner, StatusChange
 from dragoman.runtime import batch
+from dragoman.runtime.batch import Change
 from dragoman.runtime.run import Run
+from dragoman.runtime.strict import strictly
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.changes import AGENT, created, new_ref
 
@@ -132,6 +134,34 @@ async def test_a_quick_run_goes_straight_to_its_end(tmp_path: Path) -> None:
 async def test_strict_transitions_put_working_before_the_result(tmp_path: Path) -> None:
     async with world(tmp_path, echo, strict=True) as here:
         assert kinds(await collect(here.stream())) == ["task SUBMITTED", "WORKING", "hello", "COMPLETED"]
+
+
+@pytest.mark.parametrize("end", ["COMPLETED", "INPUT_REQUIRED", "REJECTED"])
+async def test_strict_transitions_let_an_end_follow_the_working_that_the_server_showed(
+    tmp_path: Path, end: str
+) -> None:
+    """Who thinks for a while without a word is shown as WORKING, and has said nothing that its end may not follow."""
+
+    async def thinks(turn: Turn) -> str:
+        await here.at("go").wait()
+        if end == "INPUT_REQUIRED":
+            turn.ask("which?")
+        if end == "REJECTED":
+            turn.reject("not this")
+        return turn.text
+
+    async with world(tmp_path, thinks, strict=True) as here:
+        following = here.follow((await here.start()).id)
+        async for event in following:
+            if kinds([event])[0].endswith("WORKING"):
+                break
+        here.at("go").set()
+        assert kinds([await anext(following) for _ in range(2 if end == "COMPLETED" else 1)])[-1] == end
+
+
+def test_so_does_one_that_ends_before_that_working_is_written() -> None:
+    changes: list[Change] = [StatusChange(states.WORKING), StatusChange(states.COMPLETED)]
+    assert strictly(changes, shown=states.SUBMITTED, said=states.SUBMITTED) == changes
 
 
 async def test_strict_transitions_fail_an_agent_that_breaks_them(tmp_path: Path) -> None:
