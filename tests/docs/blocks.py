@@ -65,8 +65,8 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """What is done with it: `run` in a session, `compared` with what was said there, `file` that one uses, `executed`,
-        `parsed`, `picture`, `not run`.
+        """What is done with it: `run` in a session, `compared` with what was said there, `file` that one uses,
+        `executed`, `parsed`, `picture`, `not run`.
         Raises Wrong for a block that nobody knows how to run, and that does not say why it is not."""
         if self.block.marker("not run"):
             return "not run"

@@ -42,8 +42,8 @@ def environment(name: str) -> Environment:
 
 
 def run(page: Path, folder: Path) -> Iterator[str]:
-    """Runs a page; gives a line for the first command that did not do as the page shows: after that the session cannot be
-    trusted, so it ends. Raises NotMade for an environment that cannot be had."""
+    """Runs a page; gives a line for the first command that did not do as the page shows: after that the session
+    cannot be trusted, so it ends. Raises NotMade for an environment that cannot be had."""
     with ExitStack() as stack:
         session = stack.enter_context(Session(folder))
         agents = ""

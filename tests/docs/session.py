@@ -29,7 +29,7 @@ PATIENCE: Final = 60.0
 """Seconds after which a command that says nothing has failed."""
 
 STAYS: Final = re.compile(
-    r"^(?:\w+=\S* )*(?:(?:(?:dragoman|make|python|python -m) )?(?P<what>serve|worker|flaky|receiver\.py|library\.py|uvicorn))\b"
+    r"^(?:\w+=\S* )*(?:dragoman|make|python|python -m) (?P<what>serve|worker|flaky|receiver\.py|library\.py|uvicorn)\b"
 )
 """A program that stays there while the page goes on in another terminal."""
 READY: Final = {
@@ -41,7 +41,9 @@ READY: Final = {
     "uvicorn": "Uvicorn running",
 }
 """What it says, on stdout or in its log, once it is there: patterns."""
-PORT: Final = re.compile(r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1\]|--port)(?P<between>:|\", | )(?P<port>\d{4,5})\b")
+PORT: Final = re.compile(
+    r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1\]|--port)(?P<between>:|\", | )(?P<port>\d{4,5})\b"
+)
 
 
 class Differs(AssertionError):
@@ -115,8 +117,8 @@ class Session:
         path.write_text(self._here(text), "utf-8")
 
     def have(self, what: str) -> Callable[[], None]:
-        """Starts `postgres` or `nats` (with the grants of docs/operations.md) at its usual port; `$WHAT_PID` is its process.
-        Gives what ends it."""
+        """Starts `postgres` or `nats` (with the grants of docs/operations.md) at its usual port; `$WHAT_PID` is its
+        process. Gives what ends it."""
         server = Postgres() if what == "postgres" else NatsServer(granted("SECRET"))
         server.port = int(self._port("5432" if what == "postgres" else "4222"))
         server.start()
@@ -147,9 +149,7 @@ class Session:
         if why:
             raise Differs("\n".join([f"$ {command}", *said, *(f"(stderr) {line}" for line in told), f"-- {why}"]))
 
-    def shows(
-        self, command: str, shown: Sequence[str], *, loosely: bool = False, patience: float = PATIENCE
-    ) -> None:
+    def shows(self, command: str, shown: Sequence[str], *, loosely: bool = False, patience: float = PATIENCE) -> None:
         """Waits until what a command says has the lines that are shown, in that order. Raises Differs."""
         end = time.monotonic() + patience
         while True:
