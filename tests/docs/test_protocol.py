@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,20 @@ async def test_versions(tmp_path: Path) -> None:
         assert (await server.ask("GET", path)).headers["Content-Type"] == "application/json"
         named = await server.ask("GET", path, Accept="application/a2a+json, application/json")
         assert named.headers["Content-Type"] == "application/a2a+json"
+        page.says("compressed (`Content-Encoding: gzip` or `deflate`); answers are never compressed")
+        for coding, pack in (("gzip", gzip.compress), ("deflate", zlib.compress)):
+            body = pack(json.dumps({"message": v1("hi")}).encode())
+            zipped = {"Content-Encoding": coding, "Accept-Encoding": "gzip, deflate"}
+            answer = await server.ask("POST", "/message:send", body, **zipped)
+            assert (answer.status, answer.headers.get("Content-Encoding")) == (200, None)
+        page.says("Cards answer a HEAD as they do a GET; tasks do not (405).")
+        assert (await server.ask("HEAD", "/tasks")).status == 405
+        for path in ("/.well-known/agent-card.json", "/.well-known/agent.json"):
+            head = await server.ask("HEAD", path)
+            assert (head.status, head.text) == (200, "")
+        page.says("Google's `operations`, its paths behind `/v1alpha` and `/v1beta1`")
+        for prefix in ("v1alpha", "v1beta1"):
+            assert (await server.ask("GET", f"/{prefix}/{TENANT}/a2a/v1/card")).status == 404
         page.says("VersionNotSupported (-32009), with the versions that are supported")
         assert await server.code("GetTask", {"id": "x"}, **{"A2A-Version": "2.0"}) == -32009
         assert (await server.ask("GET", f"{path}?A2A-Version=2.0")).reason == "VERSION_NOT_SUPPORTED"
@@ -177,7 +193,7 @@ async def test_streams(tmp_path: Path) -> None:
         assert (await server.stream("tasks/resubscribe", {"id": waits["id"]}))[-1]["result"]["status"]["state"] == (
             "input-required"
         )
-        page.says("| to one that has ended | UnsupportedOperation | -32004 | the Task, then the end |")
+        page.says("| to one that has ended, a finished task | UnsupportedOperation | -32004 | the Task, then the end |")
         done = await server.task()
         assert await server.code("SubscribeToTask", {"id": done["id"]}) == -32004
         [refused] = await server.stream("tasks/resubscribe", {"id": done["id"]})
@@ -254,7 +270,8 @@ async def test_cards(tmp_path: Path) -> None:
         both = await server.ask("GET", path)
         assert {"supportedInterfaces", "url", "preferredTransport", "additionalInterfaces"} <= set(both.json)
         page.says(
-            "They may be kept for five minutes, have an `ETag`, answer `If-None-Match` with 304,"
+            "They may be kept for five minutes (`Cache-Control: public, max-age=300`), have an `ETag`,"
+            " answer `If-None-Match` with 304,"
             " and vary by `A2A-Version`."
         )
         assert (both.headers["Cache-Control"], both.headers["Vary"]) == ("public, max-age=300", "A2A-Version")
@@ -349,6 +366,8 @@ async def test_errors(tmp_path: Path) -> None:
         page.says("| no JSON | -32700, with `id: null` | 400 | 400 |")
         none = await server.ask("POST", "/", b"{")
         assert (none.status, none.json["error"]["code"], none.json["id"]) == (200, -32700, None)
+        page.says("a request line of more than 8 KiB (414, a query that is too long)")
+        assert (await server.ask("GET", f"/tasks?pageToken={'a' * 9000}")).status == 414
         page.says("| a batch, a wrong `jsonrpc`, no method | -32600 |")
         assert (await server.ask("POST", "/", {"jsonrpc": "1.0", "id": 1, "method": "x"})).json["error"][
             "code"
