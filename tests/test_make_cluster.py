@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.cli.server import Lines, clean_environment
+from tests.docs.shown import differs
 from tests.nats import binary
 from tests.postgres import needed
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "operations.md"
 
 
 @pytest.fixture
@@ -63,10 +65,14 @@ def test_parts_are_killed_and_started_by_a_word_and_go_with_ctrl_c(
     for part in ("server-1", "worker-2", "nats", "postgres"):
         typed(f"kill {part}")
         out.until(f"kill {part}: done")
-        out.until(f"[down: {part}]")
+        said = out.until(f"[down: {part}]")
         typed(f"start {part}")
         out.until(f"start {part}: done")
     assert not is_there(found["server-1"])
+    # as docs/operations.md shows it
+    (shown,) = re.findall(r"^.* \[down: postgres\]$", PAGE.read_text("utf-8"), re.MULTILINE)
+    begin = shown.partition(";")[0]
+    assert not differs([begin], [], [said.partition(";")[0].partition(" [down")[0]], {}, loosely=True)
     typed("pause postgres")
     out.until("PostgreSQL is many processes")
     typed("kill everybody")

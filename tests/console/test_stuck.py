@@ -15,11 +15,15 @@ from pathlib import Path
 import pytest
 from tests.cli.server import clean_environment
 from tests.console.served import Stage, staged
+from tests.docs.shown import differs
 from tests.runtime.receiver import answered
 from tests.workers.process import working
 
+from tools.pages import ROOT, blocks
+
 pytestmark = pytest.mark.timeout(300)
 
+PAGE = ROOT / "docs" / "operations.md"
 DOWN = "https://down.example/hook"
 WORKER = """
 import asyncio
@@ -117,7 +121,12 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path) -> None:
             await stage.page.see("box-7 (ipv4:127.0.0.1:", ".execution .facts")
             # It is frozen, and nobody knows yet.
             worker.signal(signal.SIGSTOP)
-            await seen(stage, "far", task, "Nothing was heard of its worker for", "after 10 s without a sign of life")
+            said = await seen(
+                stage, "far", task, "Nothing was heard of its worker for", "after 10 s without a sign of life"
+            )
+            (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if "Nothing was heard" in block.text)
+            lines = [f"{name}  {said[name]}" for name in ("held by", "worker", "next")]
+            assert not differs(shown.splitlines()[2:], [], lines, {}, loosely=True)
             worker.signal(signal.SIGKILL)
             await seen(
                 stage, "far", task, 'Nothing: it has ended: "INTERRUPTED: The worker that ran this task is gone."'

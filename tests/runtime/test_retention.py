@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -209,10 +210,17 @@ async def test_what_was_done_is_logged_with_counts(
     opened: Open, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.retention")
-    async with opened(echo, retention=rules(completed="1d")) as here:
-        await asyncio.gather(here.send(), here.send())
-        clock.now += DAY
-        await here.runtime.retention.round()
-    (line,) = [record for record in caplog.records if record.name == "dragoman.retention"]
-    assert line.getMessage() == "the time of these tasks was over; they are erased: 2 of echo in COMPLETED"
-    assert (line.__dict__["tasks"], line.__dict__["after"]) == (2, "1d")
+    for function, kept in ((echo, "completed"), (asks, "input-required")):
+        async with opened(function, retention=rules(**{kept: "1d"})) as here:
+            await asyncio.gather(here.send(), here.send())
+            clock.now += DAY
+            await here.runtime.retention.round()
+    lines = [record for record in caplog.records if record.name == "dragoman.retention"]
+    told = {line.getMessage(): (line.__dict__["tasks"], line.__dict__["after"]) for line in lines}
+    assert told == {
+        "the time of these tasks was over; they are erased: 2 of echo in COMPLETED": (2, "1d"),
+        "nobody answered these tasks in time; they end as FAILED: 2 of asks in INPUT_REQUIRED": (2, "1d"),
+    }
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    for message in told:
+        assert re.sub(r"\d of \w+", "1 of playground", message) in page
