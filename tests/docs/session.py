@@ -25,7 +25,7 @@ from tests.postgres import free_port
 
 from tools.pages import ROOT
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = 120.0
 """Seconds after which a command that says nothing has failed."""
 
 STAYS: Final = re.compile(
