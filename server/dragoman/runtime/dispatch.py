@@ -340,7 +340,9 @@ class Dispatch:
                     self._starved = True
                     await asyncio.gather(*map(self._claim, heads))
         except Exception:
-            log.exception("could not take waiting tasks; the next job tries again")
+            self._starved = True
+            asyncio.get_running_loop().call_later(LOOK, self._refill)
+            log.exception("could not take waiting tasks; this is tried again")
         finally:
             self._refilling = False
 
@@ -356,7 +358,8 @@ class Dispatch:
                     await asyncio.gather(*map(self._claim, heads))
         except Exception:
             self.places.wait(agent)
-            log.exception("could not take waiting tasks of agent %s; the next job tries again", agent)
+            asyncio.get_running_loop().call_later(LOOK, self._refill)
+            log.exception("could not take waiting tasks of agent %s; this is tried again", agent)
         finally:
             self.places.looked(agent)
 

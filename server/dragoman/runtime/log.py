@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from dragoman.core.errors import Unavailable
-from dragoman.core.log import Append, Appended, Refused, TaskRef
+from dragoman.core.log import Append, Appended, Guard, Refused, TaskRef
 from dragoman.ports import Bus, Store
 
 log = logging.getLogger("dragoman.runtime")
 
+T = TypeVar("T")
 
 INSIST: Final = (0.5, 30.0)
-"""Seconds between two tries to write the end of a turn: at first, and at most."""
+"""Seconds between two tries to write the end of a turn, or to read what one needs: at first, and at most."""
 
 
 class Log:
@@ -89,3 +90,22 @@ class Log:
                 log.error("the end of a turn waits for the store: %s", error, extra=about())
             await asyncio.sleep(wait)
             wait = min(2 * wait, INSIST[1])
+
+    async def read(
+        self, read: Callable[[], Awaitable[T]], task: TaskRef, guard: Guard, about: Callable[[], Mapping[str, str]]
+    ) -> T:
+        """What `read` gives the run of a task, as soon as the store can be asked. Raises what else `read` raises.
+
+        Before the store is asked again, a change of nothing is written under the run's guard. It is refused
+        (core.log.Refused) when others have taken the task over: the store may have been away for us alone.
+        """
+        wait = 0.0
+        while True:
+            try:
+                if wait:
+                    await self.append(Append(task=task, guard=guard))
+                return await read()
+            except Unavailable as error:
+                log.error("a turn waits for the store: %s", error, extra=about())
+            wait = min(2 * wait or INSIST[0], INSIST[1])
+            await asyncio.sleep(wait)

@@ -22,6 +22,7 @@ class Notice:
 
 
 INTERRUPTED: Final = Notice(states.FAILED, "INTERRUPTED", "The server stopped while this task was running.")
+BROKEN_OFF: Final = Notice(states.FAILED, "INTERRUPTED", "The server could not go on with this task.")
 PROCESS_LOST: Final = Notice(states.FAILED, "INTERRUPTED", "The worker that ran this task is gone.")
 NO_WORKER: Final = Notice(states.FAILED, "NO_WORKER", "No worker of this agent came to take this task.")
 AWAY: Final = Notice(states.FAILED, "UPSTREAM_AWAY", "The agent of this task went away, and did not come back.")

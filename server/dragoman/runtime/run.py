@@ -33,7 +33,8 @@ from dragoman.runtime.batch import Batch, Change
 from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.deadlines import Deadlines
 from dragoman.runtime.log import Log
-from dragoman.runtime.notices import DRAINED, LOST, OUTDATED, OVERTAKEN, PROCESS_LOST, again, notice
+from dragoman.runtime.notices import BROKEN_OFF, DRAINED, LOST, OUTDATED, OVERTAKEN, PROCESS_LOST, again, notice
+from dragoman.runtime.recalling import recall
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.shown import Shown
 from dragoman.runtime.spending import Spending, on_loop
@@ -77,6 +78,7 @@ class Run:
     _ending = False
     _reason = ""
     _said_working = False
+    _fencing: asyncio.Task[None] | None = None
     _lost: ProcessLost | None = None
     budget = Budget()
     spending: Spending | None = None
@@ -148,6 +150,8 @@ class Run:
             log.info("run stopped: %s", refused.reason, extra=self._about())
         except Exception:
             log.exception("a run could not be ended in the store", extra=self._about())
+            self._ending = True
+            await self._insist(self._change([notice(BROKEN_OFF)], NOTHING, release=True))
         finally:
             for timer in self._timers:
                 timer.cancel()
@@ -245,7 +249,7 @@ class Run:
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:
             self._mail.clear()
-            for stored in await self._unread():
+            for stored in await self._log.read(self._unread, self.head.ref, self._guard, self._about):
                 self._taken = stored.number
                 message = pb.Message.FromString(stored.message)
                 self._history.append(message)
@@ -257,14 +261,9 @@ class Run:
     async def _turn(self) -> Ending:
         """Runs the agent. A cancel that it obeys becomes CANCELED; one that it ignores is overtaken by its result."""
         try:
-            if self.message is NO_MESSAGE:
-                await self._turn_to_next()
-            if not self._fresh_context:
-                self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)
+            if not self._fresh_context or self.message.reference_task_ids:
+                await self._log.read(self._prepare, self.head.ref, self._guard, self._about)
             self._fresh_context = False
-            if self.message.reference_task_ids:
-                named = self.message.reference_task_ids
-                self.references = await self._referring.tasks(self.head, self.principal, named)
             ending = await self._agent.take_turn(self)
         except ProcessLost as lost:
             self._lost = lost
@@ -289,6 +288,8 @@ class Run:
             put, notes = await self._batch.settle()
             changes = self._begun(put)
         except TurnOver:
+            if self._fencing is not None:
+                await self._fencing
             return False
         except Refused as refused:
             if refused.reason != CHANGED:
@@ -301,7 +302,7 @@ class Run:
             ending = Ending(notice(LOST, str(error)))
         given_up = self._lost is not None or self._reason == "drain"
         free = self._lost is not None and not self._lost.began
-        if given_up and (self._retries_left or free) and ending.status.state == states.FAILED:
+        if given_up and (free or self.attempt <= self._agent.spec.retries) and ending.status.state == states.FAILED:
             await self._leave(changes, notes)
             return False
         changes += [*map(self._anew, ending.artifacts), ending.status]
@@ -320,16 +321,19 @@ class Run:
         self._ending = not appended.again
         return appended.again
 
-    @property
-    def _retries_left(self) -> bool:
-        return self.attempt <= self._agent.spec.retries
-
     async def _leave(self, changes: list[Change], notes: Notes) -> None:
         """Gives the turn back, to be begun again by another process."""
         if self.head.visible:
             changes = [*changes, again(self.attempt + 1)]
-        change = self._change(changes, notes)
-        await self._log.append(replace(change, taken=0, retry=True), self._written)
+        # Of the conversation it says nothing, which might be refused: whoever begins again will.
+        await self._insist(replace(self._change(changes, Notes(notes.task)), taken=0, retry=True))
+
+    async def _insist(self, change: Append) -> None:
+        """Ends the turn, or gives it back, as soon as the store can."""
+        try:
+            await self._log.insist(change, self._written, self._about)
+        except Exception as error:
+            log.info("run stopped: %s", error, exc_info=not isinstance(error, Refused), extra=self._about())
 
     def _last_words(self) -> StatusChange:
         """How a run ends that was asked to stop and did."""
@@ -397,13 +401,12 @@ class Run:
 
     def _fence(self) -> None:
         """Ends a task whose agent does not stop. The release makes every later write of this run too late."""
-        if self._task is None or self._task.done():
+        if self._ending or self._task is None or self._task.done():
             return
         end = notice(OVERTAKEN) if self._reason == "client" else self._last_words()
         self._reason = "fenced"
-        change = Append(task=self.head.ref, guard=self._guard, events=[end], release=True)
         log.warning("agent did not stop within %g s of a cancel; fenced", FENCED_AFTER, extra=self._about())
-        self._log.append(change, self._written)
+        self._fencing = asyncio.ensure_future(self._insist(self._change([end], NOTHING, release=True)))
         self._batch.close(TurnOver("the task was canceled"))
 
     def _step(self, state: int) -> None:
@@ -425,21 +428,19 @@ class Run:
         self.message = pb.Message.FromString(stored.message)
         self.envelope = pb.SendMessageRequest.FromString(stored.envelope)
 
-    async def _turn_to_next(self) -> None:
-        """Prepares a turn on the first unread message."""
-        conversation = await self._store.conversation(self.head.ref)
-        if conversation is None or not (unread := conversation.unread(self._taken)):
-            raise LookupError("a claimed task has no message to answer")
-        self.memory = conversation.memory
-        if self.spending is None and (used := await self._store.usage(self.head.ref)):
-            self.spending = self._spending(used)
-        said = {one.number: pb.Message.FromString(one.message) for one in conversation.messages}
-        self.asked = said.get(conversation.head.asked)
-        self._history = [message for number, message in said.items() if number < unread[0].number]
-        if self.attempt > 1:
-            snapshot = await self._store.read(self.head.ref, history=0)
-            self.previous_artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
-        self._take(unread[0])
+    async def _prepare(self) -> None:
+        """Reads what the turn begins with; what is there already when that breaks off is not read again."""
+        if self.message is NO_MESSAGE:
+            past = await recall(self._store, self.head, self._taken, self.attempt)
+            if self.spending is None and past.usage:
+                self.spending = self._spending(past.usage)
+            self.memory, self.asked, self._history = past.memory, past.asked, past.history
+            self.previous_artifacts = past.artifacts
+            self._take(past.message)
+        if not self._fresh_context:
+            self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)
+        if named := self.message.reference_task_ids:
+            self.references = await self._referring.tasks(self.head, self.principal, named)
 
     async def _unread(self) -> list[StoredMessage]:
         conversation = await self._store.conversation(self.head.ref, self._taken)

@@ -7,6 +7,7 @@ answers a later message of another trace is linked to that.
 from __future__ import annotations
 
 from dragoman.core import states, trace
+from dragoman.core.errors import Unavailable
 from dragoman.core.log import TaskRef
 from dragoman.ports import Store
 from dragoman.ports.tracing import Tracer
@@ -26,11 +27,11 @@ class Traced:
         if run.message is not NO_MESSAGE:  # its first, of which nothing need be read
             parent = trace.of(run.envelope.SerializeToString())
         else:
-            parent = await context_of(self._store, head.ref)
+            parent = await self._read(head.ref, 1)
         if parent and not trace.is_recorded(parent):
             trace.CURRENT.set(parent)
             return await run.drive()
-        link = trace.of(await self._store.envelope(head.ref, head.inbox)) if head.inbox > 1 else ""
+        link = await self._read(head.ref, head.inbox) if head.inbox > 1 else ""
         span = self._tracer.begin(
             f"run {head.agent}",
             "consumer",
@@ -46,6 +47,13 @@ class Traced:
         finally:
             state = states.name(run.head.state).removeprefix("TASK_STATE_")
             span.end("the task failed" if run.head.state == states.FAILED else "", dragoman_state=state)
+
+    async def _read(self, task: TaskRef, message: int) -> str:
+        """The trace context of a message; empty while the store is away: a run does not wait for who looks on."""
+        try:
+            return trace.of(await self._store.envelope(task, message))
+        except Unavailable:
+            return ""
 
 
 async def context_of(store: Store, task: TaskRef) -> str:

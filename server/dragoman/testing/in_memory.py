@@ -253,6 +253,8 @@ class _Dead:
     async def insist(self, *_: object) -> Never:
         raise asyncio.CancelledError("the process died")
 
+    read = insist
+
 
 class _Failures(logging.Handler):
     """Gives what agents raised to the runs that they belong to."""

@@ -1,0 +1,268 @@
+"""A store that is away for a while: no task hangs because of it (G3), and nothing is said that is not so."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from tests.runtime.away import AwayStore
+from tests.runtime.test_sessions import Shifted, reaper
+from tests.runtime.world import said, state, texts, world
+
+from dragoman import Turn, retry
+from dragoman.runtime import dispatch, run
+from dragoman.runtime import log as runtime_log
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for the store asks it again soon."""
+    monkeypatch.setattr(runtime_log, "INSIST", (0.001, 0.01))
+
+
+async def asks(turn: Turn) -> str:
+    if len(turn.history) == 0:
+        turn.ask("and?")
+    return f"{turn.text} of {len(turn.references)} after {len(turn.history)}"
+
+
+@pytest.mark.parametrize("what", ["conversation", "usage", "context"])
+async def test_a_turn_begins_when_the_store_can_tell_what_was_said_before(tmp_path: Path, what: str) -> None:
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        task = await here.send()
+        store.away.add(what)
+        await here.start("more", task_id=task.id)
+        await store.tried(what)
+        assert state(await here.get(task.id)) == "WORKING"
+        store.away.clear()
+        assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
+
+
+async def test_a_turn_begins_when_the_store_can_tell_what_its_message_refers_to(tmp_path: Path) -> None:
+    async def refers(turn: Turn) -> str:
+        return str(len(turn.references))
+
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, refers, store=store) as here:
+        first = await here.send()
+        store.away.add("find")
+        task = await here.start(reference_task_ids=[first.id])
+        await store.tried("find")
+        store.away.clear()
+        assert texts(await here.ended(task.id)) == ["1"]
+
+
+async def test_an_agent_that_waits_for_messages_hears_of_them_when_the_store_can_tell(tmp_path: Path) -> None:
+    async def listens(turn: Turn) -> str:
+        here.at("listening").set()
+        async for message in turn.messages():
+            return message.text
+        return "nothing"
+
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, listens, store=store) as here:
+        store.away.add("conversation")
+        task = await here.start()
+        await here.at("listening").wait()
+        await here.start("more", task_id=task.id)
+        await store.tried("conversation")
+        store.away.clear()
+        assert texts(await here.ended(task.id)) == ["more"]
+
+
+async def test_a_task_that_waits_for_the_store_can_be_canceled(tmp_path: Path) -> None:
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        task = await here.send()
+        store.away.add("conversation")
+        await here.start("more", task_id=task.id)
+        await store.tried("conversation")
+        assert state(await here.cancel(task.id)) == "CANCELED"
+        await here.idle()
+
+
+async def test_a_turn_that_others_took_over_meanwhile_does_not_begin(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    async def works(turn: Turn) -> str:
+        if len(turn.history) == 0:
+            turn.ask("and?")
+        begun.append(turn.text)
+        return turn.text
+
+    clock = Shifted()
+    first: Any = AwayStore(tmp_path / "tasks.db", clock=clock)
+    second: Any = AwayStore(tmp_path / "tasks.db", clock=clock)
+    async with (
+        world(tmp_path, works, store=first, alone=False) as one,
+        world(tmp_path, works, store=second, alone=False) as other,
+    ):
+        task = await one.send()
+        first.away.add("conversation")
+        await one.start("more", task_id=task.id)
+        await first.tried("conversation")
+        first.away.add("append")
+        await first.tried("append")
+        clock.ahead += 15_000
+        assert await reaper(other).reap() == 1
+        ended = await other.get(task.id)
+        first.away.clear()
+        await one.idle()
+        assert await other.get(task.id) == ended
+    assert (state(ended), begun) == ("FAILED", [])
+
+
+async def test_a_run_that_meets_another_error_ends_its_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    store.error = lambda: RuntimeError("a bug")
+    async with world(tmp_path, asks, store=store) as here:
+        task = await here.send()
+        store.away.add("conversation")
+        await here.start("more", task_id=task.id)
+        ended = await here.ended(task.id)
+        assert (state(ended), said(ended)) == ("FAILED", "INTERRUPTED: The server could not go on with this task.")
+        await here.idle()
+    assert "a bug" in caplog.text
+
+
+async def test_a_task_whose_agent_does_not_stop_is_ended_when_the_store_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "FENCED_AFTER", 0.0)
+    monkeypatch.setattr("dragoman.runtime.canceling.CANCEL_WAIT", 0.0)
+
+    async def stubborn(turn: Turn) -> str:
+        turn.status("at it")
+        await turn.flush()
+        here.at("working").set()
+        while not here.at("go").is_set():
+            try:
+                await here.at("go").wait()
+            except asyncio.CancelledError:
+                here.at("asked").set()
+        return "late"
+
+    for returns in (True, False):  # before the store is back, or after it
+        store: Any = AwayStore(tmp_path / f"{returns}.db")
+        async with world(tmp_path, stubborn, store=store) as here:
+            task = await here.start()
+            await here.at("working").wait()
+            store.away.add("append")
+            assert state(await here.cancel(task.id)) == "WORKING"
+            await store.tried("append")
+            if returns:
+                here.at("go").set()
+                await store.tried("append", store.refused["append"] + 2)
+            assert state(await here.get(task.id)) == "WORKING"
+            store.away.clear()
+            ended = await here.ended(task.id)
+            assert (state(ended), said(ended).split(":")[0]) == ("CANCELED", "FENCED")
+            here.at("go").set()
+            await here.idle()
+
+
+async def test_a_drain_gives_a_turn_back_when_the_store_is_back(tmp_path: Path) -> None:
+    async def patient(turn: Turn) -> str:
+        if turn.attempt == 1:
+            here.at("working").set()
+            await asyncio.Event().wait()
+        return f"attempt {turn.attempt}"
+
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, patient, store=store, on_crash=retry(1)) as here:
+        task = await here.start()
+        await here.at("working").wait()
+        store.away.add("append")
+        await here.runtime.dispatch.drain(0)
+        await store.tried("append")
+        store.away.clear()
+        await here.idle()
+    async with world(tmp_path, patient, on_crash=retry(1)) as there:
+        assert texts(await there.ended(task.id)) == ["attempt 2"]
+
+
+@pytest.mark.parametrize("reading", [True, False])
+async def test_a_server_stops_while_the_store_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: bool
+) -> None:
+    """Whether its turn waits for what it has to read, or works; the next start ends the task."""
+    monkeypatch.setattr(dispatch, "STOP_WAIT", 0.05)
+
+    async def works(turn: Turn) -> None:
+        if len(turn.history) == 0:
+            turn.ask("and?")
+        here.at("working").set()
+        await asyncio.Event().wait()
+
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, works, store=store) as here:
+        task = await here.send()
+        if reading:
+            store.away.add("conversation")
+        await here.start("more", task_id=task.id)
+        await (store.tried("conversation") if reading else here.at("working").wait())
+        store.away |= {"conversation", "append"}
+        await here.runtime.dispatch.drain(0)
+        await store.tried("append")
+    async with world(tmp_path, works) as there:
+        ended = await there.get(task.id)
+        assert (state(ended), said(ended).split(":")[0]) == ("FAILED", "INTERRUPTED")
+
+
+@pytest.mark.parametrize("what", ["waiting", "append"])
+async def test_tasks_that_wait_are_taken_when_the_store_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(dispatch, "LOOK", 0.001)
+
+    async def works(turn: Turn) -> str:
+        if turn.text == "first":
+            await here.at("go").wait()
+        return turn.text
+
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, works, store=store, slots=1) as here:
+        first = await here.start("first")
+        second = await here.start("second")
+        append = store.append
+        # The end of the first can be written, and the second cannot be claimed.
+        store.append = lambda change: append(change) if change.release else store.claims(change)
+        store.claims = store._refuse("append") if what == "append" else append
+        store.away |= {what} - {"append"}
+        here.at("go").set()
+        await store.tried(what)
+        assert state(await here.get(first.id)) == "COMPLETED"
+        assert not here.runtime.dispatch.running
+        store.claims = append
+        store.away.clear()
+        assert texts(await here.ended(second.id)) == ["second"]
+
+
+class Parents:
+    """Notes under which trace each span begins. Implements `dragoman.ports.tracing.Tracer`."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+
+    def begin(self, name: str, kind: str, parent: str, **_: Any) -> Any:
+        self.begun.append(parent)
+        return MagicMock()
+
+    def enter(self, _: Any) -> None:
+        pass
+
+
+async def test_a_turn_does_not_wait_for_the_store_to_tell_its_trace(tmp_path: Path) -> None:
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    tracer = Parents()
+    async with world(tmp_path, asks, store=store, tracer=tracer) as here:
+        task = await here.send()
+        store.away.add("envelope")
+        await here.start("more", task_id=task.id)
+        assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
+    assert store.refused["envelope"] > 0
+    assert len(tracer.begun) == 2
