@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
-from dragoman.bindings import operators, ops_rest
+from dragoman.bindings import cross_origin, ops_rest
 from dragoman.settings import Address, Settings
 from dragoman.wire import a2a_json, protojson
 from dragoman_pb.dragoman.ops.v1 import events_pb2, push_pb2
@@ -33,10 +33,12 @@ async def teller(turn: Turn) -> AsyncIterator[object]:
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, token: str = "") -> AsyncIterator[tuple[App, aiohttp.ClientSession]]:
+async def served(
+    tmp_path: Path, token: str = "", cors: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[App, aiohttp.ClientSession]]:
     anywhere = Address("127.0.0.1", 0)
     store = f"sqlite:///{tmp_path}/t.db"
-    settings = Settings(http=anywhere, grpc=anywhere, store=store, token=SecretStr(token))
+    settings = Settings(http=anywhere, grpc=anywhere, store=store, token=SecretStr(token), cors=cors)
     async with open_app(settings, [teller]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
         yield app, http
 
@@ -135,24 +137,36 @@ async def test_redelivering_asks_for_a_task_that_has_webhooks(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("headers", "status"),
     [
-        {"Origin": "https://elsewhere.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Host": "rebound.example"},
-        {"Host": "rebound.example", "Origin": "http://rebound.example"},
-        {"Host": "[nonsense"},
-        {"Origin": "http://[nonsense"},
-        {"X-Forwarded-For": "10.0.0.1"},
+        ({"Origin": "https://elsewhere.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Host": "rebound.example"}, 403),
+        ({"Host": "rebound.example", "Origin": "http://rebound.example"}, 403),
+        ({"Host": "[nonsense"}, 401),
+        ({"Host": "192.168.1.7"}, 401),
+        ({"Host": "tasks.internal"}, 401),
+        ({"Origin": "http://[nonsense"}, 403),
+        ({"X-Forwarded-For": "10.0.0.1"}, 401),
     ],
 )
-async def test_where_nobody_is_asked_no_other_page_may_call(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_where_nobody_is_asked_no_other_page_may_call(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
     async with served(tmp_path) as (app, http):
         for own in ({}, {"Origin": f"http://{app.http}"}, {"Host": f"localhost:{app.http.port}"}):
             assert (await got(http, "/operations/agents", headers=own))[0] == 200
-        status, body = await got(http, "/operations/agents", headers=headers)
-    assert (status, body["error"]["status"]) == (401, "UNAUTHENTICATED")
+        got_status, body = await got(http, "/operations/agents", headers=headers)
+    reason = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}[status]
+    assert (got_status, body["error"]["status"]) == (status, reason)
+
+
+async def test_pages_that_may_call_agents_are_no_operators(tmp_path: Path) -> None:
+    async with served(tmp_path, cors=("https://app.example",)) as (_, http):
+        for path, status in (("/tasks", 200), ("/operations/agents", 401), ("/metrics", 401)):
+            assert (await got(http, path, headers={"Origin": "https://app.example"}))[0] == status, path
 
 
 @pytest.mark.parametrize(("header", "status"), [(None, 401), ("Bearer wrong", 401), ("Bearer secret", 200)])
@@ -168,5 +182,5 @@ async def test_where_callers_are_asked_operators_call_from_anywhere(
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "example.com", "", "localhost.example.com", "0.0.0.0"])
 def test_only_this_machine_is_this_machine(host: str) -> None:
-    assert not operators.is_loopback(host)
-    assert all(map(operators.is_loopback, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))
+    assert not cross_origin.is_loopback(host)
+    assert all(map(cross_origin.is_loopback, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))

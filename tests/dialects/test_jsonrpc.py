@@ -269,6 +269,7 @@ async def test_a_direct_reply_is_a_message_where_there_is_one(road: Road) -> Non
 
 async def test_a_browser_s_origin_gets_nothing_unless_it_is_named(road: Road) -> None:
     async with road.http.post("/", json=call("ListTasks"), headers={"Origin": "https://evil.example"}) as answer:
+        assert (answer.status, (await answer.json())["jsonrpc"]) == (403, "2.0")
         assert "Access-Control-Allow-Origin" not in answer.headers
     preflight = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     async with road.http.options("/", headers=preflight) as answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import stat
@@ -84,8 +85,73 @@ def test_webhooks_reach_only_the_web() -> None:
     assert targets.Rules().problem(targets.read("https://a.example/")) == ""
 
 
-def test_no_page_of_another_origin_may_call() -> None:
-    assert NONE.cors == ()
+def untyped(method: str, path: str, call: object = None) -> tuple[str, str, bytes]:
+    """A request that a page may send without asking first: its body has no Content-Type."""
+    return method, path, b"" if call is None else json.dumps(call).encode()
+
+
+MESSAGE: Final = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+REQUESTS: Final = (
+    untyped("POST", "/message:send", MESSAGE),
+    untyped("POST", "/v1/message:send", MESSAGE),
+    untyped("POST", "/", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": MESSAGE}),
+    untyped("GET", "/tasks"),
+    untyped("GET", "/operations/agents"),
+)
+
+
+async def tried(http: aiohttp.ClientSession, headers: dict[str, str]) -> set[int]:
+    """The statuses of what a page might ask, and of a WebSocket."""
+    found = set()
+    for method, path, data in REQUESTS:
+        async with http.request(
+            method, path, data=data or None, headers=headers, skip_auto_headers=["Content-Type"]
+        ) as answer:
+            found.add(answer.status)
+    try:
+        async with http.ws_connect("/ws", headers=headers):
+            found.add(101)
+    except aiohttp.WSServerHandshakeError as error:
+        found.add(error.status)
+    return found
+
+
+async def tasks(http: aiohttp.ClientSession) -> int:
+    async with http.get("/tasks") as answer:
+        return int((await answer.json()).get("totalSize", 0))
+
+
+def unasked(folder: Path) -> Settings:
+    """Of a developer's server: nothing is said but where."""
+    anywhere = Address("127.0.0.1", 0)
+    return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/tasks.db")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_no_page_of_another_origin_may_call(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with open_app(unasked(tmp_path), [echo]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
+        assert await tried(http, headers) == {403}
+        assert await tasks(http) == 0
+        assert await tried(http, {"Origin": f"http://{app.http}", "Sec-Fetch-Site": "same-origin"}) == {200, 101}
+        assert await tasks(http) == 3
+
+
+async def test_no_name_of_a_strangers_leads_here(tmp_path: Path) -> None:
+    async with open_app(unasked(tmp_path), [echo]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
+        host = f"evil.example:{app.http.port}"
+        assert await tried(http, {"Host": host}) == {403}
+        assert await tried(http, {"Host": host, "Origin": f"http://{host}"}) == {403}
+        assert await tasks(http) == 0
+        assert await tried(http, {"Host": f"localhost:{app.http.port}"}) == {200, 101}
 
 
 def test_no_proxy_is_believed() -> None:

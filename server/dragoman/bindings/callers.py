@@ -13,7 +13,7 @@ from typing import Final
 from dragoman.bindings import peers
 from dragoman.bindings.peers import Peer
 from dragoman.bindings.serving import Options
-from dragoman.core.errors import PermissionDenied, Unauthenticated
+from dragoman.core.errors import ForeignPage, PermissionDenied, Unauthenticated
 from dragoman.core.identity import NOBODY, OPERATOR, Caller, Identity
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.runtime.service import TaskService
@@ -96,6 +96,8 @@ def challenge(error: BaseException) -> dict[str, str]:
     match error:
         case Unauthenticated():
             word, scope = error.error, ""
+        case ForeignPage():  # no credentials would help
+            return {}
         case PermissionDenied():
             word, scope = "insufficient_scope", error.scope
         case _:

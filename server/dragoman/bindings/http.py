@@ -35,6 +35,7 @@ from dragoman.bindings.access import Access
 from dragoman.bindings.calls import Calls
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.closing import Streams
+from dragoman.bindings.cross_origin import CrossOrigin
 from dragoman.bindings.jsonrpc import JsonRpc
 from dragoman.bindings.ops_rest import Endpoint, Operated
 from dragoman.bindings.pages import Pages, request_id, tell
@@ -42,7 +43,7 @@ from dragoman.bindings.rest import Route
 from dragoman.bindings.serving import Bound, HttpOptions
 from dragoman.bindings.tally import PAGE
 from dragoman.bindings.websocket import WebSocket
-from dragoman.core.errors import MethodNotFound
+from dragoman.core.errors import ForeignPage, MethodNotFound
 from dragoman.core.names import AGENT_ID, RESERVED, RESOURCE
 from dragoman.runtime.service import TaskService
 from dragoman.wire import httprule
@@ -51,6 +52,8 @@ from dragoman.wire.routes import Candidate, Match, Refused, Routes
 
 _FIXED: Final = health.PATHS | {"/", "/agents", "/console", "/metrics", "/openapi.json", "/.well-known/agent-card.json"}
 """Pages that are counted by name."""
+_LINKS: Final = "/blobs/"
+"""Whoever has such a link may follow it, pages included."""
 _READ: Final = ("GET", "HEAD")
 
 _KNOWN: Final = 1024
@@ -108,6 +111,7 @@ class _Site:
         self._cards = known
         self._options = options
         self._pages = Pages(options.cors)
+        self._cross_origin = CrossOrigin(known, options)
         calls = Calls(service, known)
         self._rpc = JsonRpc(calls, known, options, streams)
         self._ws = WebSocket(calls, known, options, streams)
@@ -169,6 +173,8 @@ class _Site:
         try:
             if path not in health.PATHS:
                 connections.check(request)
+                if not path.startswith(_LINKS):
+                    self._cross_origin.check(request)
             if request.method == "POST" and (tenant := _rpc_tenant(path)) is not None:
                 return await self._rpc(request, {"tenant": tenant})
             if path == "/":
@@ -187,6 +193,8 @@ class _Site:
                 chosen = rest.choose(request, cast("tuple[Candidate[Route], ...]", match.candidates))
             return await chosen.target(request, chosen.variables, rust=rust)
         except Exception as error:
+            if isinstance(error, ForeignPage) and request.method == "POST" and _rpc_tenant(path) is not None:
+                return self._rpc.refuse(request, error)
             response = rest.failure(request, error, rest.dialect_of(path), self._options)
             self._access(request, known=False).done(response.status)
             return response

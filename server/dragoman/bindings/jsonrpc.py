@@ -21,7 +21,7 @@ from dragoman.bindings.pages import request_id
 from dragoman.bindings.rest import idempotency_key, named_versions, retrying
 from dragoman.bindings.serving import HttpOptions
 from dragoman.bindings.tally import JSONRPC
-from dragoman.core.errors import ParseError, Unauthenticated
+from dragoman.core.errors import ParseError, PermissionDenied, Unauthenticated
 from dragoman.core.identity import Identity
 from dragoman.core.log import Event
 from dragoman.core.trace import HEADER
@@ -85,6 +85,11 @@ class JsonRpc:
         result = jsonrpc.result(call.id, answer.result)
         return web.Response(body=result, headers={"Content-Type": JSON, **headers})
 
+    def refuse(self, request: web.BaseRequest, error: Exception) -> web.Response:
+        """The answer to a call of which nothing was read."""
+        access = Access(self._options.tally, JSONRPC, "JSON-RPC", "", request_id(request), known=False)
+        return self._failure(request, error, jsonrpc.Request(None, "", None), access)
+
     async def _stream(
         self,
         request: web.BaseRequest,
@@ -128,9 +133,10 @@ class JsonRpc:
         self._options.refusals.tell(error, peer=request.remote or "", method=access.method)
         dialect = self._calls.dialect(call.method, call.params)
         told = calls.failure(error, call.id, dialect, access)
-        if headers := callers.challenge(error):
+        if isinstance(error, Unauthenticated | PermissionDenied):
             status = 401 if isinstance(error, Unauthenticated) else 403
-            return web.Response(status=status, body=told, headers={"Content-Type": JSON, **headers})
+            headers = {"Content-Type": JSON, **callers.challenge(error)}
+            return web.Response(status=status, body=told, headers=headers)
         headers = retrying(error)
         if self._calls.errors_in_stream(call.method):
             return web.Response(body=sse.frame(told), headers={"Content-Type": streams.RPC.media_type, **headers})

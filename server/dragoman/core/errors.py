@@ -148,6 +148,10 @@ class PermissionDenied(A2AError):
         self.about = dict(about or {})
 
 
+class ForeignPage(PermissionDenied):
+    """A browser asks for a web page that may not call."""
+
+
 class Unavailable(A2AError):
     """The server is not ready or is shutting down; try again."""
 
