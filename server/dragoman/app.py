@@ -148,7 +148,7 @@ async def open_app(
         if outbound is None:
             outbound = guard(settings)
             stack.push_async_callback(outbound.close)
-        doorway = Doorway(settings.asks, frozenset(settings.public_agents))
+        doorway = Doorway(settings.asks, frozenset(settings.public_agents), settings.private_pages)
         if absent := doorway.public - cast.ids - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         home, listening = "", asyncio.Event()

@@ -134,6 +134,8 @@ _PRIVATE: Final = """\
 ## With `--private-pages`
 
 These ask who calls, as `/tasks` does. Health, reflection, the files of `/docs` and `/.well-known/jwks.json` stay open.
+An agent that a caller may not call is to it, on every road, as one that is not there: not found for who has
+credentials, refused for who has none.
 
 """
 

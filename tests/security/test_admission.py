@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
-from tests.security.doors import DOORS, MESSAGE, Headers, over_http, rpc_call
+from tests.security.doors import DOORS, MESSAGE, Door, Headers, Said, over_http, rpc_call
 
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
@@ -26,6 +26,7 @@ from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 STATIC = "operators' own"
@@ -204,11 +205,58 @@ async def test_of_private_cards_each_caller_sees_those_it_may_call(opened: Open)
             (CARD, [], 200),
             (f"/guarded{CARD}", [], 401),
             (f"/guarded{CARD}", mine, 200),
-            (f"/slow{CARD}", mine, 403),
+            (f"/slow{CARD}", mine, 404),
+            (f"/nobody{CARD}", mine, 404),
+            (f"/nobody{CARD}", [], 401),
             ("/agents", [], 401),
             ("/agents", mine, 200),
         ):
             assert (await over_http("GET", path)(app, headers)).status == status, path
+        for path in ("/agents", "/"):
+            assert [spec["id"] for spec in (await over_http("GET", path)(app, mine)).body["agents"]] == ["guarded"]
+
+
+def doors_of(agent: str) -> dict[str, Door]:
+    """The ways to name an agent."""
+
+    async def by_grpc(app: App, headers: Headers) -> Said:
+        metadata = tuple((name.lower(), value) for name, value in headers)
+        async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="x", tenant=agent), metadata=metadata)
+        found = {grpc.StatusCode.UNAUTHENTICATED: 401, grpc.StatusCode.NOT_FOUND: 404}[refused.value.code()]
+        return Said(found, str(refused.value.details()))
+
+    return {
+        "gRPC": by_grpc,
+        "REST 1.0": over_http("GET", f"/{agent}/tasks/x"),
+        "REST 0.3": over_http("GET", f"/{agent}/v1/tasks/x"),
+        "JSON-RPC by path": over_http("POST", f"/{agent}", rpc_call("GetTask", {"id": "x"})),
+        "JSON-RPC by tenant": over_http("POST", "/", rpc_call("GetTask", {"id": "x", "tenant": agent})),
+        "card": over_http("GET", f"/{agent}{CARD}"),
+        "card of 0.1": over_http("GET", f"/{agent}/.well-known/agent.json"),
+        "card of 0.3": over_http("GET", f"/{agent}/v1/card"),
+    }
+
+
+async def test_under_private_pages_an_agent_that_is_not_a_caller_s_is_as_one_that_is_not_there(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(private_pages=True, public_agents=("echo",)) as app:
+        key = (await make_key(app, grants=["agent:guarded"])).text
+        mine: Headers = [("X-API-Key", key)]
+        for headers, status in (([], 401), (mine, 404)):
+            for name, hidden in doors_of("slow").items():
+                said, of_none = await hidden(app, headers), await doors_of("gone")[name](app, headers)
+                assert (said.status, said.text) == (of_none.status, of_none.text.replace("gone", "slow")), name
+                assert said.status == (200 if headers and name.startswith("JSON-RPC") else status), name
+                assert "echo" not in said.text, name
+                assert ("guarded" in said.text) == (bool(headers) and name not in ("card", "card of 0.1")), name
+        # the root agent is not this key's either, and its name is not told
+        for path, status in (("/tasks", 404), (CARD, 404)):
+            root = await over_http("GET", path)(app, mine)
+            assert (root.status, "echo" in root.text) == (status, False)
+    assert 'these credentials do not reach agent "slow"' in caplog.text
 
 
 # What a revocation ends ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Final
 from dragoman.bindings import peers
 from dragoman.bindings.peers import Peer
 from dragoman.bindings.serving import Options
-from dragoman.core.errors import ForeignPage, PermissionDenied, Unauthenticated
+from dragoman.core.errors import AgentNotFound, ForeignPage, PermissionDenied, Unauthenticated
 from dragoman.core.identity import NOBODY, OPERATOR, Caller, Identity
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.runtime.service import TaskService
@@ -62,7 +62,7 @@ def caller(service: TaskService, tenant: str, identity: Identity, *, public: boo
 async def visitor(headers: Iterable[tuple[str, str]], options: Options, peer: Peer, agent: str = "") -> Identity:
     """Who looks at a page, or at the card of an agent: anybody, unless the operator keeps them private.
 
-    Raises Unauthenticated, PermissionDenied.
+    Raises Unauthenticated; AgentNotFound for an agent that this caller may not call.
     """
     if not options.private_pages:
         return NOBODY
@@ -70,7 +70,7 @@ async def visitor(headers: Iterable[tuple[str, str]], options: Options, peer: Pe
     if not identity.known and not (agent and options.doorway.is_public(agent)):
         raise Unauthenticated(REQUIRED)
     if agent and not identity.may_call(DEFAULT_SCOPE, agent):
-        raise PermissionDenied(f'these credentials do not reach agent "{agent}"')
+        raise AgentNotFound
     return identity
 
 

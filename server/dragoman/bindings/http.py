@@ -44,7 +44,8 @@ from dragoman.bindings.serving import Bound, HttpOptions
 from dragoman.bindings.tally import PAGE
 from dragoman.bindings.websocket import WebSocket
 from dragoman.core.errors import ForeignPage, MethodNotFound
-from dragoman.core.names import AGENT_ID, RESERVED, RESOURCE
+from dragoman.core.identity import Identity
+from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED, RESOURCE
 from dragoman.runtime.service import TaskService
 from dragoman.wire import httprule
 from dragoman.wire.errors import MethodNotAllowed
@@ -221,8 +222,7 @@ class _Site:
             raise MethodNotAllowed(request.method, (*_READ, "POST"))
         if page.is_for(request):
             return console.lead()
-        await self._admit(request)
-        return page.index(self._cards, cards.origin(request, self._cards))
+        return await self._agents(request, _)
 
     async def _card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         return await self._served(request, variables, old=False)
@@ -239,12 +239,14 @@ class _Site:
         vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
         return cards.respond(request, served, vary=vary, private=private)
 
-    async def _admit(self, request: web.BaseRequest, agent: str = "") -> None:
-        await callers.visitor(request.headers.items(), self._options, request, agent)
+    async def _admit(self, request: web.BaseRequest, agent: str = "") -> Identity:
+        return await callers.visitor(request.headers.items(), self._options, request, agent)
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        await self._admit(request)
-        return page.index(self._cards, cards.origin(request, self._cards))
+        who = await self._admit(request)
+        doorway = self._options.doorway
+        shown = [spec for spec in self._cards.catalogue() if doorway.shows(DEFAULT_SCOPE, spec.id, who)]
+        return page.index(shown, self._cards, cards.origin(request, self._cards))
 
     async def _keys(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """For everybody, whoever may call: receivers of letters have no credentials."""

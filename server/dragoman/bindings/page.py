@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.origins import Origin
+from dragoman.core.card import AgentSpec
 
 _INLINE: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
@@ -35,8 +37,8 @@ def headers(policy: str) -> dict[str, str]:
     }
 
 
-def index(cards: Cards, origin: Origin | None) -> web.Response:
-    """The agents and where their cards are; the root agent first."""
+def index(shown: Iterable[AgentSpec], cards: Cards, origin: Origin | None) -> web.Response:
+    """Agents, in the order that is given, and where their cards are."""
     base = cards.url(origin)
     agents = [
         {
@@ -46,7 +48,7 @@ def index(cards: Cards, origin: Origin | None) -> web.Response:
             "root": spec.id == cards.root,
             "card": cards.card_url(spec.id, origin),
         }
-        for spec in cards.catalogue()
+        for spec in shown
     ]
     answer = {"server": "dragoman", "agents": agents, "openapi": f"{base}/openapi.json"}
     return web.json_response(answer, headers={"Vary": "Accept", "Cache-Control": "no-cache"})

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dragoman.core.errors import PermissionDenied, Unauthenticated
+from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
 
 BURST: Final = 30
 RATE: Final = 30
@@ -40,6 +40,8 @@ class Refusals:
 
     def tell(self, error: BaseException, *, peer: str, method: str) -> None:
         """Writes a line if this is the refusal of a caller, and there is room for one."""
+        if isinstance(error, AgentNotFound) and error.__cause__ is not None:  # of what is hidden from the caller
+            error = error.__cause__
         if isinstance(error, Unauthenticated | PermissionDenied):
             # Who shows nothing may only have looked; wrong credentials are somebody's mistake, or an attempt.
             level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO

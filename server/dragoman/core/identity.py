@@ -66,6 +66,8 @@ class Doorway:
     """Callers have to show who they are, but for the agents below."""
     public: frozenset[str] = frozenset()
     """The ids of agents that everybody may call; `*` for all."""
+    private: bool = False
+    """An agent that a caller may not call is to it as one that is not there."""
 
     @property
     def closed(self) -> bool:
@@ -75,6 +77,10 @@ class Doorway:
     def is_public(self, agent: str) -> bool:
         """Whether an agent may be called by who shows no credentials."""
         return not self.required or agent in self.public or "*" in self.public
+
+    def shows(self, scope: str, agent: str, identity: Identity) -> bool:
+        """Whether a caller may know of an agent."""
+        return not self.private or ((identity.known or self.is_public(agent)) and identity.may_call(scope, agent))
 
 
 OPEN: Final = Doorway()

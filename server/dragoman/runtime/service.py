@@ -23,7 +23,7 @@ from dragoman.core.errors import (
     UnsupportedOperation,
 )
 from dragoman.core.extensions import overlay
-from dragoman.core.identity import OPEN, Caller, Doorway, Identity
+from dragoman.core.identity import NOBODY, OPEN, Caller, Doorway, Identity
 from dragoman.core.isolation import RESERVED, Isolation
 from dragoman.core.log import Cut, Event, Head, TaskRef
 from dragoman.core.names import AGENT_ID, resolve
@@ -101,14 +101,22 @@ class TaskService:
         if not self.push:
             raise PushNotificationNotSupported
 
-    def meant(self, tenant: str) -> tuple[str, str]:
-        """The scope and the agent that a tenant string means here. Raises AgentNotFound."""
+    def meant(self, tenant: str, identity: Identity = NOBODY) -> tuple[str, str]:
+        """The scope and the agent that a tenant string means here, to whom asks.
+
+        Raises AgentNotFound; Unauthenticated for who may be told neither that an agent is there nor that it is not.
+        """
         scope, agent = resolve(tenant, self.root)
-        if agent not in self.agents:
-            known = ", ".join(sorted(self.agents)) or "(none yet: no worker has come)"
-            shown = agent if AGENT_ID.fullmatch(agent) else tenant[:200]
-            raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}')
-        return scope, agent
+        if agent in self.agents and self.doorway.shows(scope, agent, identity):
+            return scope, agent
+        if not identity.known and not self.doorway.shows(scope, agent, identity):
+            raise Unauthenticated("credentials are required" + (f' for agent "{tenant[:200]}"' if tenant else ""))
+        private = self.doorway.private
+        none = "(none)" if private else "(none yet: no worker has come)"
+        known = ", ".join(id for id in sorted(self.agents) if self.doorway.shows(scope, id, identity)) or none
+        shown = agent if AGENT_ID.fullmatch(agent) and not private else tenant[:200]  # a root agent may be hidden
+        denied = self._denied(scope, agent, identity) if agent in self.agents else None
+        raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}') from denied
 
     def caller(self, tenant: str, identity: Identity) -> Caller:
         """Whose tasks, and of which agent, a tenant string means for who calls: the one place that authorises.
@@ -116,17 +124,20 @@ class TaskService:
         Raises AgentNotFound; Unauthenticated for who shows no credentials, but for public agents, and for a name that
         no principal may have; PermissionDenied when the caller's grants do not reach the agent.
         """
-        scope, agent = self.meant(tenant)
+        scope, agent = self.meant(tenant, identity)
         if not identity.known and not self.doorway.is_public(agent):
             raise Unauthenticated(f'credentials are required for agent "{agent}"')
         if not identity.may_call(scope, agent):
-            about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
-            why = f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"'
-            raise PermissionDenied(why, about=about)
+            raise self._denied(scope, agent, identity)
         if not identity.principal or identity.principal.startswith(RESERVED):
             raise Unauthenticated(f'the principal of these credentials is empty or begins with "{RESERVED}"')
         view = self._isolation.view(scope, agent, identity.principal)
         return Caller(view.owner, agent, identity, view.joined)
+
+    def _denied(self, scope: str, agent: str, identity: Identity) -> PermissionDenied:
+        about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
+        why = f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"'
+        return PermissionDenied(why, about=about)
 
     # Sending ----------------------------------------------------------------------------------------------------
 
