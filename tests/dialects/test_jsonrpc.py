@@ -65,13 +65,16 @@ ENVELOPES: list[tuple[Any, int, Any]] = [
     ({"jsonrpc": "2.0", "id": True, "method": "GetTask"}, -32600, None),
     ({"jsonrpc": "2.0", "id": 1.5, "method": "GetTask"}, -32600, None),
     ({"jsonrpc": "2.0", "id": {}, "method": "GetTask"}, -32600, None),
-    ({"jsonrpc": "2.0", "id": "a", "method": "GetTask", "params": [1]}, -32600, "a"),
-    ({"jsonrpc": "2.0", "id": "a", "method": "GetTask", "params": "x"}, -32600, "a"),
+    ({"jsonrpc": "2.0", "id": "a", "method": "GetTask", "params": [1]}, -32602, "a"),
+    ({"jsonrpc": "2.0", "id": "a", "method": "GetTask", "params": "x"}, -32602, "a"),
     (call("Nope"), -32601, 1),
     (call("tasks/nope"), -32601, 1),
-    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"a","id":"b"}}', -32602, None),
-    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"a","historyLength":9007199254740993}}', -32602, None),
-    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":' + '{"a":' * 300 + "1" + "}" * 301, -32602, None),
+    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"a","id":"b"}}', -32602, 1),
+    ('{"jsonrpc":"2.0","id":"s","method":"GetTask","params":{"id":"a","historyLength":9007199254740993}}', -32602, "s"),
+    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":' + '{"a":' * 300 + "1" + "}" * 301, -32602, 1),
+    ('{"jsonrpc":"2.0","id":1,"id":2,"method":"GetTask"}', -32602, None),
+    ('{"jsonrpc":"2.0","id":9007199254740993,"method":"GetTask"}', -32602, None),
+    ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":' + '{"a":' * 2000 + "1" + "}" * 2001, -32602, None),
 ]
 
 
@@ -81,6 +84,29 @@ async def test_a_wrong_envelope_is_refused_with_the_number_for_it(road: Road, bo
     assert (status, told["error"]["code"], told["id"]) == (200, code, id)
     assert "Traceback" not in told["error"]["message"]
     assert "result" not in told
+
+
+SNOWFLAKE = '{"jsonrpc":"2.0","id":"s","method":"%s","params":{"message":%s,"metadata":{"snowflake":9007199254740993}}}'
+"""A call with an integer that not all readers read alike."""
+
+
+@pytest.mark.parametrize(
+    ("method", "sent", "in_stream"),
+    [("message/send", V03, False), ("message/stream", V03, True), ("tasks/sendSubscribe", V01, True)],
+)
+async def test_what_is_ambiguous_is_refused_as_everything_else_in_its_dialect_and_form(
+    road: Road, method: str, sent: dict[str, Any], in_stream: bool
+) -> None:
+    body = SNOWFLAKE % (method, json.dumps(sent["message"]))
+    async with road.http.post("/", data=body.encode(), headers={"Content-Type": "application/json"}) as answer:
+        text = await answer.text()
+        assert (answer.status, answer.content_type == "text/event-stream") == (200, in_stream)
+    told = json.loads(text.removeprefix("data: "))
+    assert (told["id"], told["error"]["code"]) == ("s", -32602)
+    assert "params.metadata.snowflake" in told["error"]["message"]
+    async with road.http.ws_connect("/ws") as socket:
+        await socket.send_str(body)
+        assert await socket.receive_json() == told
 
 
 def part(*parts: Any, **fields: Any) -> dict[str, Any]:

@@ -65,13 +65,24 @@ async def test_a_stream_can_be_left_open_while_its_task_is_canceled(road: Road) 
 
 
 @pytest.mark.parametrize(
-    ("frame", "code"),
-    [("{", -32700), ("[]", -32600), ('{"jsonrpc":"2.0","id":1,"method":"Nope"}', -32601), (b"{}", -32005)],
+    ("frame", "code", "id"),
+    [
+        ("{", -32700, None),
+        ("[]", -32600, None),
+        ('{"jsonrpc":"2.0","id":1,"method":"Nope"}', -32601, 1),
+        ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":[1]}', -32602, 1),
+        ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"a","id":"b"}}', -32602, 1),
+        ('{"jsonrpc":"2.0","id":"s","method":"GetTask","params":{"historyLength":9007199254740993}}', -32602, "s"),
+        (b"{}", -32005, None),
+    ],
 )
-async def test_a_bad_frame_is_answered_and_the_connection_stays(road: Road, frame: str | bytes, code: int) -> None:
+async def test_a_bad_frame_is_answered_and_the_connection_stays(
+    road: Road, frame: str | bytes, code: int, id: int | str | None
+) -> None:
     async with road.http.ws_connect("/ws") as socket:
         await (socket.send_bytes(frame) if isinstance(frame, bytes) else socket.send_str(frame))
-        assert (await socket.receive_json())["error"]["code"] == code
+        told = await socket.receive_json()
+        assert (told["error"]["code"], told["id"]) == (code, id)
         await socket.send_json(send("echo hi", 5))
         assert (await socket.receive_json())["id"] == 5
 

@@ -27,6 +27,7 @@ from dragoman.core.log import Event
 from dragoman.core.trace import HEADER
 from dragoman.wire import jsonrpc, sse
 from dragoman.wire.dialects import Dialect
+from dragoman.wire.jsonscan import Ambiguous
 
 JSON: Final = "application/json"
 
@@ -66,7 +67,7 @@ class JsonRpc:
             if not request.can_read_body:
                 raise ParseError("Invalid JSON payload: the body is empty")
             sent = await body.read(request, self._options.message_bytes, lossy_numbers=self._options.lossy_numbers)
-            call = jsonrpc.Request(jsonrpc.id_of(sent), "", None)
+            call = jsonrpc.about(sent)
             call = jsonrpc.request(sent)
             access.method = call.method
             answer = await self._calls.answer(call, peer, access)
@@ -74,6 +75,8 @@ class JsonRpc:
             if answer.events is not None:
                 return await self._stream(request, call.id, answer, peer.identity, access, headers)
         except Exception as error:
+            if isinstance(error, Ambiguous):
+                call = jsonrpc.about(error.value)
             return self._failure(request, error, call, access)
         except asyncio.CancelledError:
             why = self._streams.ended_here()

@@ -121,15 +121,13 @@ class WebSocket:
         self, socket: web.WebSocketResponse, request: web.BaseRequest, text: str, peer: Peer, access: Access
     ) -> None:
         call = jsonrpc.Request(None, "", None)
-        dialect = Dialect.V1
         if access.is_traced:
             access.trace(request.headers.get(HEADER, ""))
         try:
             value = jsonscan.loads(text.encode(errors="surrogatepass"), lossy_numbers=self._options.lossy_numbers)
-            call = jsonrpc.Request(jsonrpc.id_of(value), "", None)
+            call = jsonrpc.about(value)
             call = jsonrpc.request(value)
             access.method = call.method
-            dialect = self._calls.dialect(call.method, call.params)
             # The connection may be older than its credentials are good.
             identity = await callers.identify(request.headers.items(), self._options, request)
             peer = replace(peer, identity=identity)
@@ -147,7 +145,10 @@ class WebSocket:
         except ConnectionError:
             access.done("gone")
         except Exception as error:
+            if isinstance(error, jsonscan.Ambiguous):
+                call = jsonrpc.about(error.value)
             self._options.refusals.tell(error, peer=request.remote or "", method=access.method)
+            dialect = self._calls.dialect(call.method, call.params)
             with suppress(ConnectionError):
                 await self._send(socket, calls.failure(error, call.id, dialect, access))
         else:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from dragoman.core.errors import InvalidRequest
+from dragoman.core.errors import InvalidParams, InvalidRequest
 
 VERSION: Final = "2.0"
 
@@ -31,8 +31,17 @@ def id_of(value: object) -> str | int | None:
     return given if isinstance(given, str | int) and not isinstance(given, bool) else None
 
 
+def about(value: object) -> Request:
+    """What can be told of a request before it is known to be one; nothing where it has nothing of use."""
+    given = value if isinstance(value, dict) else {}
+    method, params = given.get("method"), given.get("params")
+    return Request(
+        id_of(value), method if isinstance(method, str) else "", params if isinstance(params, dict) else None
+    )
+
+
 def request(value: object) -> Request:
-    """The call in a parsed JSON value. Raises InvalidRequest that names the member and the rule."""
+    """The call in a parsed JSON value. Raises InvalidRequest, or InvalidParams, that names the member and the rule."""
     if isinstance(value, list):
         raise InvalidRequest("Request payload validation error: a batch is not supported; send one call at a time")
     if not isinstance(value, dict):
@@ -47,7 +56,7 @@ def request(value: object) -> Request:
         raise InvalidRequest("Request payload validation error: method: must be a string that is not empty")
     params = value.get("params")
     if params is not None and not isinstance(params, dict):
-        raise InvalidRequest("Request payload validation error: params: must be a JSON object")
+        raise InvalidParams.field("params", "must be a JSON object")
     return Request(id_of(value), method, params)
 
 

@@ -29,12 +29,22 @@ _DIGITS = bytes(48 if 48 <= byte <= 57 or byte == 45 else 32 for byte in range(2
 _LONG = re.compile(rb"(?:^|[\s:,\[])(?:[0-9]{20,}|-[0-9]{19,})(?=[\s,\]}]|$)")
 
 
+class Ambiguous(InvalidParams):
+    """JSON that was read, and is refused: two readers could understand it differently, or it is too deep."""
+
+    def __init__(self, error: InvalidParams, value: object) -> None:
+        super().__init__(error.message, violations=error.violations)
+        wrong = {violation.field for violation in error.violations}
+        self.value = {key: own for key, own in value.items() if key not in wrong} if isinstance(value, dict) else value
+        """What was read, without the member that is wrong; for who has to say which request it is about."""
+
+
 def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
     """The value of a JSON text (dicts, lists, strings, numbers, booleans, None).
 
     `lossy_numbers` lets large integer literals pass, rounded like a double where they do not fit. Raises
-    ParseError for what is no JSON, and InvalidParams with the path for duplicate keys, integer literals
-    beyond 2**53 and nesting.
+    ParseError for what is no JSON, InvalidParams for too many values, and Ambiguous with the path for duplicate
+    keys, integer literals beyond 2**53 and nesting.
     """
     if len(body) > VALUES and _structure(body) > VALUES:  # few bodies are so large, and fewer of them are no text
         _check_count(body)
@@ -43,17 +53,24 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
     except orjson.JSONDecodeError as error:
         raise _malformed(body, error) from None
     try:
+        _check(body, value, lossy_numbers=lossy_numbers)
+    except InvalidParams as error:
+        raise Ambiguous(error, value) from None
+    return value
+
+
+def _check(body: bytes, value: object, *, lossy_numbers: bool) -> None:
+    try:
         # Written again, a value shows what was dropped from it; and it is refused where it is too deep or an
         # integer too large.
         again = orjson.dumps(value, option=0 if lossy_numbers else orjson.OPT_STRICT_INTEGER)
     except orjson.JSONEncodeError:
         _check_depth(value)
         _check_again(body, integers=True)
-        return value  # 2**53 itself, which orjson's option refuses
+        return  # 2**53 itself, which orjson's option refuses
     # The same bytes hide nothing, and compact JSON is what most clients send.
     if again != body and (_may_repeat_a_key(body, again) or not (lossy_numbers or _has_no_huge_integer(body))):
         _check_again(body, integers=not lossy_numbers)
-    return value
 
 
 def _structure(body: bytes) -> int:
