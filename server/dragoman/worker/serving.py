@@ -210,8 +210,9 @@ class Worker:
             self._busy[desk.agent] -= 1
             if line is self._line:
                 self._running.pop(desk.turn, None)
-                if not self._draining:
-                    line.say(credit=wk.Credit(agent_id=desk.agent, turns=1))
+            # The line that there is now began with one turn fewer for each that had not ended by then.
+            if self._line is not None and not self._draining:
+                self._line.say(credit=wk.Credit(agent_id=desk.agent, turns=1))
             if not self._running:
                 self._idle.set()
 
