@@ -61,6 +61,7 @@ LONG = \
 	tests/cli/test_serve.py \
 	tests/cli/test_signing.py \
 	tests/cli/test_tasks.py \
+	tests/client/test_sync_processes.py \
 	tests/dialects/test_pairs.py \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \

@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from dragoman.app import open_app
-from dragoman.client import NotFound, Question, Status, TaskFailed, Text, Unreachable, sync
+from dragoman.client import Finished, NotFound, Question, Status, TaskFailed, Text, Unreachable, sync
 from dragoman.client.sync import connect
 from dragoman.core import trace
-from dragoman.playground import playground
-from dragoman.settings import Address, Settings
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    """A server in a thread."""
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
-    at: list[str] = []
-    begun, loop = threading.Event(), asyncio.new_event_loop()
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        async with open_app(settings, [playground]) as app:
-            at.append(f"http://{app.http}")
-            begun.set()
-            await over.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert begun.wait(60)
-    yield at[0]
-    loop.call_soon_threadsafe(over.set)
-    thread.join()
-    loop.close()
 
 
 @pytest.mark.parametrize("binding", ["", "grpc", "rest"])
@@ -56,6 +26,9 @@ def test_everything_is_there_without_asyncio(url: str, binding: str) -> None:
                 event.answer("blue")
         assert event.raw is not None
         assert client.ask("ask", answer=lambda question: question.text[:4]).text == "you said: what"
+        *_, last = client.run("ask", answer=lambda question: question.text[:4])
+        assert isinstance(last, Finished)
+        assert last.result.text == "you said: what"
         begun = client.start("sleep 60")
         for event in client.follow(begun.task_id):
             if isinstance(event, Status) and event.state == "WORKING":
@@ -64,7 +37,7 @@ def test_everything_is_there_without_asyncio(url: str, binding: str) -> None:
         client.cancel(begun.task_id)
         with pytest.raises(TaskFailed):
             client.wait(begun.task_id)
-        assert len(list(client.list())) == 5
+        assert len(list(client.list())) == 6
         with pytest.raises(NotFound):
             client.get("none")
 
@@ -78,6 +51,22 @@ def test_threads_share_a_connection(url: str) -> None:
 async def test_it_works_where_a_loop_runs_already(url: str) -> None:
     """As in a notebook."""
     with connect(url) as client:
+        assert client.ask("echo hi").text == "hi"
+
+
+def test_a_run_that_is_collected_as_garbage_on_the_loop_does_not_stop_it(url: str) -> None:
+    with connect(url) as client:
+        events = client.run("stream 5000 20")
+        next(events)
+        collected = threading.Event()
+
+        def collect() -> None:
+            nonlocal events
+            events = iter(())  # type: ignore[assignment]  # the last reference goes, here as in a collection
+            collected.set()
+
+        sync._LOOP._running().call_soon_threadsafe(collect)
+        assert collected.wait(60)
         assert client.ask("echo hi").text == "hi"
 
 

@@ -14,6 +14,8 @@ thread of its own, for all connections of the process; calls may come from any t
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
@@ -40,9 +42,21 @@ class _Loop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._before: list[asyncio.AbstractEventLoop] = []
+        """Loops of the processes that this one was forked from. They are kept: what they wait with is shared, and
+        whoever closes something of theirs takes it from the parent."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
-        """Runs it there, in the caller's context, and waits for it here. Whoever stops waiting (Ctrl-C) stops it."""
+        """Runs it there, in the caller's context, and waits for it here. Whoever stops waiting (Ctrl-C) stops it.
+
+        Raises RuntimeError where nobody would ever do it: on the loop's own thread, and when the interpreter ends.
+        """
+        if not self._may_wait():
+            what.close()
+            raise RuntimeError("a call of dragoman.client.sync cannot wait here; use dragoman.client")
         future = asyncio.run_coroutine_threadsafe(_within(copy_context(), what), self._running())
         try:
             return future.result()
@@ -50,12 +64,31 @@ class _Loop:
             future.cancel()
             raise
 
+    def end(self, items: AsyncGenerator[Any, None]) -> None:
+        """Ends a generator, and waits until it has ended, where that can be waited for: garbage is also collected on
+        the loop's own thread, and when the interpreter ends the loop stands still already."""
+        if self._may_wait():
+            self.run(items.aclose())
+        elif not sys.is_finalizing():
+            asyncio.run_coroutine_threadsafe(_ended(items), self._running())
+
+    def _may_wait(self) -> bool:
+        return not sys.is_finalizing() and threading.current_thread() is not self._thread
+
+    def _forked(self) -> None:
+        """Threads do not come along into a new process."""
+        self._lock = threading.Lock()
+        if self._loop is not None:
+            self._before.append(self._loop)
+        self._loop = self._thread = None
+
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or not self._loop.is_running():
                 ready, loop = threading.Event(), asyncio.new_event_loop()
                 loop.call_soon(ready.set)
-                threading.Thread(target=loop.run_forever, name="dragoman.client", daemon=True).start()
+                self._thread = threading.Thread(target=loop.run_forever, name="dragoman.client", daemon=True)
+                self._thread.start()
                 ready.wait()
                 self._loop = loop
             return self._loop
@@ -97,14 +130,22 @@ class SyncConnection:
     """A `Connection` whose calls wait. Made by `connect`."""
 
     def __init__(self, connection: asynchronous.Connection) -> None:
-        self._connection = connection
+        self._made = connection
+        self._process = os.getpid()
+
+    @property
+    def _connection(self) -> asynchronous.Connection:
+        if self._process != os.getpid():
+            raise RuntimeError("this connection was made before the process was forked; connect again after it")
+        return self._made
 
     def __enter__(self) -> Self:
         _LOOP.run(self._connection.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
-        _LOOP.run(self._connection.__aexit__())
+        if self._process == os.getpid():  # else it is the parent's
+            _LOOP.run(self._connection.__aexit__())
 
     @property
     def card(self) -> Card:
@@ -128,8 +169,9 @@ class SyncConnection:
         accepts: Sequence[str] = (),
         webhook: Webhook = "",
         key: str = "",
+        answer: Answer | None = None,
     ) -> Generator[Event, None, None]:
-        """Sends a message and yields what comes of it. As `Connection.run`."""
+        """Sends a message and yields what comes of it. As `Connection.run`; `answer` as of `ask`."""
         return _each(
             self._connection.run(
                 text,
@@ -142,6 +184,7 @@ class SyncConnection:
                 accepts=accepts,
                 webhook=webhook,
                 key=key,
+                answer=_in_thread(answer),
             )
         )
 
@@ -174,7 +217,7 @@ class SyncConnection:
                 accepts=accepts,
                 webhook=webhook,
                 key=key,
-                answer=None if answer is None else lambda question: asyncio.to_thread(answer, question),
+                answer=_in_thread(answer),
             )
         )
 
@@ -231,6 +274,10 @@ class SyncConnection:
         return _each(self._connection.list(agent=agent, context=context, state=state, page_size=page_size))
 
 
+def _in_thread(answer: Answer | None) -> asynchronous.Answer | None:
+    return None if answer is None else lambda question: asyncio.to_thread(answer, question)
+
+
 async def _within(context: Context, what: Coroutine[Any, Any, T]) -> T:
     """A trace, and the task that the caller works for, are known by context."""
     return await asyncio.create_task(what, context=context)
@@ -238,12 +285,18 @@ async def _within(context: Context, what: Coroutine[Any, Any, T]) -> T:
 
 def _each(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     """What an asynchronous generator yields, which ends when this one does."""
+    process = os.getpid()
     try:
         while (item := _LOOP.run(_next(items))) is not None:
             yield item
     finally:
-        _LOOP.run(items.aclose())
+        if process == os.getpid():
+            _LOOP.end(items)
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T | None:
     return await anext(items, None)
+
+
+async def _ended(items: AsyncGenerator[Any, None]) -> None:
+    await items.aclose()

@@ -1,0 +1,58 @@
+"""The client without asyncio in processes that fork, or that end in the midst of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+FORKS = """
+import os, sys
+from dragoman.client.sync import connect
+
+with connect(sys.argv[1]) as client:
+    assert client.ask("echo parent").text == "parent"
+    child = os.fork()
+    if not child:
+        try:
+            client.ask("echo shared")
+        except RuntimeError as error:
+            print(error)
+        with connect(sys.argv[1]) as own:
+            print(own.ask("echo child").text)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(client.ask("echo parent again").text)
+"""
+
+LEAVES = """
+import sys
+from dragoman.client.sync import connect
+
+client = connect(sys.argv[1]).__enter__()
+events = client.run("stream 5000 20")
+next(events)
+print("the end")
+"""
+
+
+def run_script(script: str, url: str) -> list[str]:
+    """What it prints. Its process has a minute."""
+    words = [sys.executable, "-c", script, url]
+    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=60).stdout.splitlines()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_process_that_was_forked_connects_anew(url: str) -> None:
+    assert run_script(FORKS, url) == [
+        "this connection was made before the process was forked; connect again after it",
+        "child",
+        "parent again",
+    ]
+
+
+def test_a_program_that_leaves_a_run_open_ends(url: str) -> None:
+    assert run_script(LEAVES, url) == ["the end"]
