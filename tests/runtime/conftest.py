@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from dragoman.runtime import opening, sessions
+from dragoman.runtime import enlisting, opening, sessions, tidying
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,9 @@ def _agents_have_time(time_to_stop: None) -> None:
 
 @pytest.fixture(autouse=True)
 def _nobody_renews_and_nobody_reaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But tests, that move the clock of a store: on a machine that stands still for two seconds, a round of the
-    runtime's own would come in between."""
+    """But tests, that move the clock of a store: on a machine that stands still for some seconds, a round of the
+    runtime's own would come in between. Nor does anybody else tidy, or give up what waits."""
     monkeypatch.setattr(sessions, "RENEWED", 3600.0)
     monkeypatch.setattr(opening, "Heartbeat", partial(sessions.Heartbeat, every=3600.0))
+    monkeypatch.setattr(enlisting, "LOOK", 3600.0)
+    monkeypatch.setattr(tidying, "EVERY", 3600.0)

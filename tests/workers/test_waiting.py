@@ -61,7 +61,10 @@ async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opene
             await until(client, task.id, states.COMPLETED)
 
 
-async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(opened: Open) -> None:
+async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.runtime.enlisting.LOOK", 3600.0)
     async with opened(worker_wait=0) as app, Client(str(app.grpc), agent="desk") as client:
         async with dialled(str(app.grpc)) as line:
             await line.begin(registration(), credit=0)
