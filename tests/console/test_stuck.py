@@ -19,6 +19,7 @@ from tests.docs.shown import differs
 from tests.runtime.receiver import answered
 from tests.workers.process import working
 
+from dragoman.agents.dialled.connection import Pace
 from tools.pages import ROOT, blocks
 
 pytestmark = pytest.mark.timeout(300)
@@ -108,7 +109,9 @@ async def mute() -> AsyncIterator[Mute]:
         made.hang_up()
 
 
-async def test_its_worker_is_dead(browser: str, tmp_path: Path) -> None:
+async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # However long it takes here until everybody has seen that the worker is silent, it is not taken for dead for that.
+    monkeypatch.setattr("dragoman.agents.dialled.switchboard.Pace", lambda: Pace(lease=600.0))
     (tmp_path / "worker.py").write_text(WORKER)
     async with staged(browser, tmp_path) as stage:
         at = working("--name", "box-7", server=str(stage.app.grpc), cwd=tmp_path, app=tmp_path / "worker.py")
@@ -122,7 +125,7 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path) -> None:
             # It is frozen, and nobody knows yet.
             worker.signal(signal.SIGSTOP)
             said = await seen(
-                stage, "far", task, "Nothing was heard of its worker for", "after 10 s without a sign of life"
+                stage, "far", task, "Nothing was heard of its worker for", "after 600 s without a sign of life"
             )
             (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if "Nothing was heard" in block.text)
             lines = [f"{name}  {said[name]}" for name in ("held by", "worker", "next")]
