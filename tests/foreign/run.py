@@ -41,7 +41,7 @@ BARE = (str(HERE / "bare_agents.py"), "--no-push")
 """What makes a server of which no card declares any capability."""
 SIGNED = (str(HERE / "signed_agents.py"), "--sign-cards", "--public-url", "https://agents.example")
 """What makes a server that signs its cards."""
-START_LIMIT = 60
+START_LIMIT = 180
 CLIENT_LIMIT = 600
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
 QUIET = re.compile(r"^(op\t.*|end|)$")
