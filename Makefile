@@ -65,6 +65,7 @@ LONG = \
 	tests/dialects/test_pairs.py \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
+	tests/runtime/test_postgres_outage.py \
 	tests/stores/test_postgres.py \
 	tests/stores/test_postgres_opening.py \
 	tests/stores/test_postgres_shared.py \

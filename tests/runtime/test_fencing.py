@@ -43,7 +43,8 @@ async def speaks(turn: Turn) -> str:
 
 def reaper_of(runtime: Runtime) -> Reaper:
     dispatch: Any = runtime.dispatch
-    return Reaper(dispatch._store, dispatch._bus, dispatch._log, dispatch._session, runtime.service.agents)
+    agents = runtime.service.agents
+    return Reaper(dispatch._store, dispatch._bus, dispatch._log, dispatch._session, agents, lambda: True)
 
 
 async def until(holds: Callable[[], object]) -> None:

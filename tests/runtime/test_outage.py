@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -13,8 +15,10 @@ from tests.runtime.test_sessions import Shifted, reaper
 from tests.runtime.world import said, state, texts, world
 
 from dragoman import Turn, retry
-from dragoman.runtime import dispatch, run
+from dragoman.runtime import dispatch, run, sessions
 from dragoman.runtime import log as runtime_log
+from dragoman.stores.sqlite import open_store
+from dragoman.testing.store_writes import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -266,3 +270,117 @@ async def test_a_turn_does_not_wait_for_the_store_to_tell_its_trace(tmp_path: Pa
         assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
     assert store.refused["envelope"] > 0
     assert len(tracer.begun) == 2
+
+
+# Sessions that expire because nobody could renew them ---------------------------------------------------------------
+
+
+class Times:
+    """The store's clock and a process's own, which may be moved together or alone."""
+
+    def __init__(self) -> None:
+        self.store = Clock()
+        self.own = 0.0
+
+    def pass_(self, seconds: float) -> None:
+        self.store.now += round(seconds * 1000)
+        self.own += seconds
+
+
+def keeps(here: Any, times: Times) -> sessions.Heartbeat:
+    """The heartbeat of a runtime, by hand."""
+    return sessions.Heartbeat(here.store, here.runtime.dispatch.session, clock=lambda: times.own)
+
+
+async def goes_on(times: Times, *beats: sessions.Heartbeat, seconds: int) -> list[bool]:
+    """Lets time pass, in which these renew in time. Gives what they are sure of at the end."""
+    sure = []
+    for _ in range(0, seconds, 2):
+        times.pass_(2)
+        sure = [await asyncio.to_thread(beat.beat) for beat in beats]
+    return sure
+
+
+async def holds(turn: Turn) -> None:
+    await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def two(tmp_path: Path, times: Times) -> AsyncIterator[tuple[Any, Any, sessions.Heartbeat, sessions.Heartbeat]]:
+    """Two runtimes on one file, that have renewed in time for a while, and their heartbeats."""
+    first, second = (cast(Any, AwayStore(tmp_path / "tasks.db", clock=times.store)) for _ in range(2))
+    async with (
+        world(tmp_path, holds, store=first, alone=False) as one,
+        world(tmp_path, holds, store=second, alone=False) as other,
+    ):
+        beats = keeps(one, times), keeps(other, times)
+        assert await goes_on(times, *beats, seconds=8) == [False, False], "who has just come does not know who lives"
+        assert await goes_on(times, *beats, seconds=2) == [True, True]
+        yield one, other, *beats
+
+
+async def test_after_an_outage_nobody_is_taken_for_dead_who_comes_back_in_time(tmp_path: Path) -> None:
+    times = Times()
+    async with two(tmp_path, times) as (one, other, beats, others):
+        task = await one.start()
+        reaping = reaper(other, sure=others.beat)
+        for store in (one.store, other.store):
+            store.away.add("renew")
+        await goes_on(times, beats, others, seconds=30)
+        assert await reaping.reap() == 0, "while it is away for those who write, and not for those who read"
+        for store in (one.store, other.store):
+            store.away.clear()
+        assert await reaping.reap() == 0, "before the other one has renewed"
+        assert await goes_on(times, beats, others, seconds=8) == [False, False]
+        assert await reaping.reap() == 0
+        assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")
+        # Who does not come back is dead when a lease is over, as ever.
+        assert await goes_on(times, others, seconds=10) == [True]
+        assert await reaping.reap() == 1
+        assert said(await other.get(task.id)).startswith("INTERRUPTED: ")
+
+
+async def test_who_was_stopped_for_longer_than_its_lease_is_reaped_and_reaps_nobody(tmp_path: Path) -> None:
+    times = Times()
+    async with two(tmp_path, times) as (one, other, beats, others):
+        task, there = await one.start(), await other.start()
+        assert await goes_on(times, others, seconds=12) == [True]
+        assert await reaper(other, sure=others.beat).reap() == 1
+        assert said(await other.get(task.id)).startswith("INTERRUPTED: ")
+        # Had it been both of them, the one that wakes first would find the session of the other expired.
+        times.pass_(12)
+        assert await reaper(one, sure=beats.beat).reap() == 0
+        assert state(await one.get(there.id)) in ("SUBMITTED", "WORKING")
+
+
+@pytest.mark.parametrize("whose", ["store", "own"])
+async def test_a_clock_that_jumps_or_stands_still_takes_nobody_for_dead(tmp_path: Path, whose: str) -> None:
+    """A machine that is held still has a clock of its own that stood still with it; the store's went on, or jumped."""
+    times = Times()
+    async with two(tmp_path, times) as (one, other, beats, others):
+        task = await one.start()
+        if whose == "store":
+            times.store.now += 3_600_000
+        else:
+            times.own += 3_600
+        assert await reaper(other, sure=others.beat).reap() == 0
+        assert await goes_on(times, beats, others, seconds=8) == [False, False]
+        assert await goes_on(times, beats, others, seconds=4) == [True, True]
+        assert await reaper(other, sure=others.beat).reap() == 0
+        assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")
+
+
+async def test_who_starts_after_an_outage_leaves_those_in_peace_who_are_not_back_yet(tmp_path: Path) -> None:
+    times = Times()
+    async with two(tmp_path, times) as (one, _, beats, others):
+        task = await one.start()
+        times.pass_(30)
+        async with world(
+            tmp_path, holds, store=open_store(tmp_path / "tasks.db", clock=times.store), alone=False
+        ) as new:
+            assert state(await new.get(task.id)) in ("SUBMITTED", "WORKING"), "its first round was at its start"
+            news = keeps(new, times)
+            assert await goes_on(times, beats, others, news, seconds=10) == [False, False, True]
+            assert await reaper(new, sure=news.beat).reap() == 0
+            assert await goes_on(times, news, seconds=12) == [True]
+            assert await reaper(new, sure=news.beat).reap() == 1

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -46,10 +46,10 @@ async def two(tmp_path: Path, clock: Shifted, agent: Any, **options: Any) -> Asy
         yield one, other
 
 
-def reaper(here: World, session: int = 0) -> sessions.Reaper:
+def reaper(here: World, session: int = 0, sure: Callable[[], bool] = lambda: True) -> sessions.Reaper:
     dispatch: Any = here.runtime.dispatch
     specs = {name: agent.spec for name, agent in dispatch._agents.items()}
-    return sessions.Reaper(here.store, dispatch._bus, dispatch._log, session or dispatch._session, specs)
+    return sessions.Reaper(here.store, dispatch._bus, dispatch._log, session or dispatch._session, specs, sure)
 
 
 async def begun(runs: Any) -> None:
@@ -247,13 +247,15 @@ async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
     store = open_store(tmp_path / "tasks.db", clock=clock)
     renew = store.renew
 
-    def counted(session: int, lease: float) -> None:
-        renew(session, lease)
+    def counted(session: int, lease: float) -> int:
+        left = renew(session, lease)
         renewals.release()
+        return left
 
     monkeypatch.setattr(store, "renew", counted)
     session = await store.open_session(600)
     heartbeat = sessions.Heartbeat(store, session, lease=600, every=0.01)
+    heartbeat.start()
     try:
         for _ in range(2):
             clock.ahead += 500_000

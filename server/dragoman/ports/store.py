@@ -212,10 +212,11 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, session: int, lease: float) -> None:
+    def renew(self, session: int, lease: float) -> int:
         """Puts the end of a session off, before whatever else waits to be written. Blocks; for a thread of its own.
 
-        Raises what made it impossible.
+        Gives how many milliseconds it had left by the store's clock, less than 0 when it had expired. Raises what made
+        it impossible.
         """
         ...
 
@@ -223,8 +224,12 @@ class Store(Protocol):
         """The sessions that have not ended: number and time of expiry in milliseconds since the epoch."""
         ...
 
-    async def orphans(self, session: int, limit: int) -> list[Head]:
-        """Tasks claimed by sessions that have expired; never this one's own."""
+    async def orphans(self, session: int, limit: int, *, expired: bool = True) -> list[Head]:
+        """Tasks claimed by sessions that are over; never this one's own.
+
+        Over is a session whose process is gone for certain, because somebody is alone now or the store can see it; and
+        one that has expired, unless `expired` is False.
+        """
         ...
 
     async def tidy(self) -> Tidied:

@@ -146,7 +146,8 @@ async def open_runtime(
     courier = _courier(store, followers, session, pushing, tracer) if pushing else None
     appends = Log(store, bus, courier.nudge if courier else None)
     specs = {name: agent.spec for name, agent in by_id.items()}
-    reaper = Reaper(store, bus, appends, session, specs)
+    heartbeat = Heartbeat(store, session, lease=lease)
+    reaper = Reaper(store, bus, appends, session, specs, heartbeat.beat)
     await reaper.reap()
     webhooks = Webhooks(store, bus, pushing.outbound, pushing.letters) if pushing else Webhooks(store, bus, None, None)
     isolation = isolation or Isolation()
@@ -196,7 +197,7 @@ async def open_runtime(
     # Not a TaskGroup: it would wrap whatever the caller's block raises.
     keeping_up = asyncio.create_task(followers.keep_up(), name="followers keep up")
     reaping = asyncio.create_task(reaper.watch(), name="reaper")
-    heartbeat = Heartbeat(store, session, lease=lease)
+    heartbeat.start()
     watchdog = Watchdog(asyncio.get_running_loop())
     tidying = asyncio.create_task(keep_tidy(store), name="the store is kept tidy")
     keeping = asyncio.create_task(kept.keep_on(), name="retention")

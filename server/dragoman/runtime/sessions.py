@@ -4,6 +4,9 @@ A process that runs agents holds one session row that expires, and puts its end 
 that an agent blocks must not look like a dead process. Every claim carries the session's number and a token. A reaper
 in every process looks for tasks whose session has expired, and ends their turn or has it begun again; what a process
 that was only paused writes after that is refused, because the token has moved on.
+
+While the store is away nobody can renew, and when it is back every session has expired, of the living too. So who could
+not renew in time itself takes nobody for dead for a whole lease: those who live renew in that time.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from dragoman.core import states
@@ -34,45 +37,86 @@ BATCH: Final = 256
 
 
 class Heartbeat:
-    """Keeps one session alive, from a thread of its own, until it is stopped."""
+    """Keeps one session alive, from a thread of its own, from `start` until it is stopped."""
 
-    def __init__(self, store: Store, session: int, *, lease: float = LEASE, every: float = RENEWED) -> None:
+    def __init__(
+        self,
+        store: Store,
+        session: int,
+        *,
+        lease: float = LEASE,
+        every: float = RENEWED,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._store = store
         self._session = session
         self._lease = lease
         self._every = every
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dragoman-session", daemon=True)
+        self._beating = threading.Lock()
+        self._renewed = clock()
+        self._steady: float | None = self._renewed
+        """Since when it was renewed in time, each time; None after a time when it could not be."""
+
+    def start(self) -> None:
+        """Begins."""
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread. The session then expires by itself."""
         self._stop.set()
         self._thread.join()
+        with self._beating:  # of whoever asked
+            pass
 
-    def _run(self) -> None:
-        renewed = time.monotonic()
-        while not self._stop.wait(self._every):
+    def beat(self) -> bool:
+        """Renews the session. Whether for a whole lease now it could be renewed, each time well before its end, so that
+        sessions which have expired are of the dead. Blocks."""
+        with self._beating:
+            if self._stop.is_set():
+                return False
             try:
-                self._store.renew(self._session, self._lease)
+                left = self._store.renew(self._session, self._lease) / 1000
             except Exception:
                 log.exception("the session could not be renewed; others may take its tasks over")
-                continue
-            now = time.monotonic()
-            if now - renewed > self._lease:
-                log.warning("the session was not renewed for %.1f s; others may have taken its tasks", now - renewed)
-            renewed = now
+                self._steady = None
+                return False
+            now = self._clock()
+            if left < 0:
+                log.warning("the session was over for %.1f s; others may have taken its tasks", -left)
+            # By the store's clock and by ours: either of us may have stood still, or the clock may have jumped.
+            late = min(left, self._lease - (now - self._renewed)) < self._lease / 2
+            if late or self._steady is None:
+                self._steady = now
+            self._renewed = now
+            return now - self._steady >= self._lease
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every):
+            self.beat()
 
 
 class Reaper:
     """Looks after the tasks of sessions that have expired."""
 
-    def __init__(self, store: Store, bus: Bus, appends: Log, session: int, agents: Mapping[str, AgentSpec]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        appends: Log,
+        session: int,
+        agents: Mapping[str, AgentSpec],
+        sure: Callable[[], bool],
+    ) -> None:
+        """`sure`: whether sessions that have expired are of the dead. It is called in a thread."""
         self._store = store
         self._bus = bus
         self._log = appends
         self._session = session
         self._agents = agents
+        self._sure = sure
 
     async def watch(self) -> None:
         """Looks every RENEWED seconds. Runs until cancelled."""
@@ -90,7 +134,7 @@ class Reaper:
         canceled is.
         """
         found = 0
-        while heads := await self._store.orphans(self._session, BATCH):
+        while heads := await self._orphans():
             canceled = await self._store.cancels.among([head.ref for head in heads])
             ends = (self._one(head, canceled=head.ref in canceled) for head in heads)
             results = await asyncio.gather(*ends, return_exceptions=True)
@@ -101,6 +145,13 @@ class Reaper:
         if found:
             log.warning("tasks whose process is gone, ended or begun again: %d", found)
         return found
+
+    async def _orphans(self) -> list[Head]:
+        heads = await self._store.orphans(self._session, BATCH)
+        # After the look: the store may have been away during it.
+        if heads and not await asyncio.to_thread(self._sure):
+            heads = await self._store.orphans(self._session, BATCH, expired=False)
+        return heads
 
     async def _one(self, head: Head, *, canceled: bool) -> None:
         guard = Runner(head.session, head.token)

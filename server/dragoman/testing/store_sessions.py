@@ -50,6 +50,7 @@ class StoreSessions:
         await store.append(created(new_ref(), claim=mine))
         assert await store.orphans(mine, 10) == []
         clock.now += 10_001
+        assert await store.orphans(mine, 10, expired=False) == [], "nobody knows for certain"
         assert sorted(head.ref.key for head in await store.orphans(mine, 10)) == sorted(ref.key for ref in theirs)
         assert len(await store.orphans(mine, 2)) == 2
         assert mine not in await store.sessions()
@@ -58,16 +59,25 @@ class StoreSessions:
         renewed, other = await store.open_session(10), await store.open_session(10)
         await store.append(created(new_ref(), claim=renewed))
         clock.now += 8_000
-        await asyncio.to_thread(store.renew, renewed, 10)
+        assert await asyncio.to_thread(store.renew, renewed, 10) == 2_000
         clock.now += 8_000
         assert await store.orphans(other, 10) == []
         assert await store.sessions() == {renewed: clock.now + 2_000}
+
+    async def test_a_session_that_had_expired_lives_again_and_is_told_for_how_long(
+        self, store: Store, clock: Clock
+    ) -> None:
+        renewed = await store.open_session(10)
+        clock.now += 13_000
+        assert await asyncio.to_thread(store.renew, renewed, 10) == -3_000
+        assert await store.sessions() == {renewed: clock.now + 10_000}
 
     async def test_whoever_is_alone_ends_every_other_session(self, store: Store) -> None:
         earlier = await store.open_session(10)
         orphan = (await store.append(created(new_ref(), claim=earlier))).head.ref
         alone = await store.open_session(10, alone=True)
         assert [head.ref for head in await store.orphans(alone, 10)] == [orphan]
+        assert [head.ref for head in await store.orphans(alone, 10, expired=False)] == [orphan]
         assert list(await store.sessions()) == [alone]
 
     async def test_a_turn_that_is_begun_again_refuses_who_ran_it_before(self, store: Store) -> None:

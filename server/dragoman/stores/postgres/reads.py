@@ -99,7 +99,8 @@ _VERSIONS: Final = Statement(
 _ORPHANS: Final = f"""
 SELECT o.scope, o.principal, t.task, {COLUMNS} FROM tasks t JOIN owners o ON o.owner = t.owner
 WHERE t.session > 0 AND t.session <> $1
-    AND t.session NOT IN (SELECT session FROM sessions WHERE expires > {NOW.format("$2")}) LIMIT $3
+    AND t.session NOT IN (SELECT session FROM sessions WHERE expires > CASE WHEN $4 THEN {NOW.format("$2")} ELSE 0 END)
+LIMIT $3
 """
 
 
@@ -200,5 +201,5 @@ async def versions(connection: Connection, tasks: Collection[TaskRef]) -> dict[b
     return {row[0]: row[1] for row in rows}
 
 
-async def orphans(connection: Connection, session: int, at: int | None, limit: int) -> list[Head]:
-    return with_owners(await connection.fetch(_ORPHANS, session, at, limit))
+async def orphans(connection: Connection, session: int, at: int | None, limit: int, expired: bool) -> list[Head]:
+    return with_owners(await connection.fetch(_ORPHANS, session, at, limit, expired))

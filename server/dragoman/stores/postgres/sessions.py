@@ -15,10 +15,11 @@ INSERT INTO sessions (started, expires, process)
 VALUES ({NOW.format("$1")}, {NOW.format("$1")} + $2, $3) RETURNING session
 """
 _RENEW: Final = f"""
-UPDATE sessions SET expires = {NOW.format("$2")} + $3 WHERE session = $1
-RETURNING left(pg_walfile_name(pg_current_wal_lsn()), 8)
+UPDATE sessions s SET expires = {NOW.format("$2")} + $3
+FROM (SELECT expires FROM sessions WHERE session = $1) was WHERE s.session = $1
+RETURNING was.expires - {NOW.format("$2")}, left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
-_HELD: Final = f"SELECT session, process FROM sessions WHERE expires > {NOW.format('$1')} AND process LIKE $2 || ' %'"
+_HELD: Final = "SELECT session, process FROM sessions WHERE expires > 0 AND process LIKE $1 || ' %'"
 _END: Final = "UPDATE sessions SET expires = 0 WHERE session = ANY ($1::bigint[])"
 _ALIVE: Final = f"SELECT session, expires FROM sessions WHERE expires > {NOW.format('$1')}"
 
@@ -41,20 +42,21 @@ async def begin(connection: Connection, at: int | None, lease: float, alone: boo
     return session
 
 
-async def renew(connection: Connection, session: int, at: int | None, lease: float) -> str:
+async def renew(connection: Connection, session: int, at: int | None, lease: float) -> tuple[int, str]:
     """Puts the end of a session off. One that has expired lives again; the claims that were taken from it do not.
 
-    Gives the database's timeline: another one after each failover. Raises Forgotten for a session that is not there.
+    Gives how many milliseconds it had left, and the database's timeline: another one after each failover. Raises
+    Forgotten for a session that is not there.
     """
-    timeline: str | None = await connection.fetchval(_RENEW, session, at, _length(lease))
-    if timeline is None:
+    row = await connection.fetchrow(_RENEW, session, at, _length(lease))
+    if row is None:
         raise Forgotten(session)
-    return timeline
+    return row[0], row[1]
 
 
-async def held(connection: Connection, at: int | None, place: str) -> dict[int, str]:
-    """The sessions that have not expired, of processes that said that they are in this place, with what they said."""
-    return {row[0]: row[1] for row in await connection.fetch(_HELD, at, place)}
+async def held(connection: Connection, place: str) -> dict[int, str]:
+    """The sessions that nobody has ended, of processes that said that they are in this place, with what they said."""
+    return {row[0]: row[1] for row in await connection.fetch(_HELD, place)}
 
 
 async def end(connection: Connection, sessions: Collection[int]) -> None:

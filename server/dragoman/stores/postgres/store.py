@@ -138,15 +138,15 @@ class PostgresStore:
     async def waiting(self, agents: Collection[str], limit: int, after: str = "") -> list[Head]:
         return await self._database.look(waiting.waiting, agents, limit, after)
 
-    async def orphans(self, session: int, limit: int) -> list[Head]:
+    async def orphans(self, session: int, limit: int, *, expired: bool = True) -> list[Head]:
         await self._bury()
-        return await self._database.look(reads.orphans, session, self._database.at, limit)
+        return await self._database.look(reads.orphans, session, self._database.at, limit, expired)
 
     async def _bury(self) -> None:
         """Ends the sessions of processes that this machine had, and has no more: nobody has to wait for their end."""
         if not (place := processes.here()):
             return
-        held = await self._database.look(sessions.held, self._database.at, place)
+        held = await self._database.look(sessions.held, place)
         if gone := sorted(number for number, process in held.items() if processes.is_gone(process)):
             await self._database.change(sessions.end, gone)
             log.info("sessions ended whose processes are gone: %s", ", ".join(map(str, gone)))
@@ -161,14 +161,15 @@ class PostgresStore:
     async def open_session(self, lease: float, *, alone: bool = False) -> int:
         return await self._database.change(sessions.begin, self._database.at, lease, alone, processes.myself())
 
-    def renew(self, session: int, lease: float) -> None:
-        async def renew(connection: Connection) -> str:
+    def renew(self, session: int, lease: float) -> int:
+        async def renew(connection: Connection) -> tuple[int, str]:
             return await sessions.renew(connection, session, self._database.at, lease)
 
-        timeline = self._heart.run(renew)
+        left, timeline = self._heart.run(renew)
         if self._timeline not in ("", timeline):
             log.error(FAILED_OVER, self._timeline, timeline)
         self._timeline = timeline
+        return left
 
     async def sessions(self) -> dict[int, int]:
         return await self._database.look(sessions.alive, self._database.at)

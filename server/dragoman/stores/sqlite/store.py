@@ -159,8 +159,8 @@ class SqliteStore:
     async def waiting(self, agents: Collection[str], limit: int, after: str = "") -> list[Head]:
         return await self._read(waiting.waiting, agents, limit, after)
 
-    async def orphans(self, session: int, limit: int) -> list[Head]:
-        return await self._read(reads.orphans, session, self._clock(), limit)
+    async def orphans(self, session: int, limit: int, *, expired: bool = True) -> list[Head]:
+        return await self._read(reads.orphans, session, self._clock() if expired else 0, limit)
 
     @property
     def epoch(self) -> str:
@@ -173,8 +173,10 @@ class SqliteStore:
         begin = partial(sessions.begin, now=self._clock(), lease=lease, alone=alone)
         return int(await self._writer.submit(begin))
 
-    def renew(self, session: int, lease: float) -> None:
-        self._writer.first(lambda connection: sessions.renew(connection, session, self._clock(), lease))
+    def renew(self, session: int, lease: float) -> int:
+        left: list[int] = []  # a job that is begun again adds another
+        self._writer.first(lambda connection: left.append(sessions.renew(connection, session, self._clock(), lease)))
+        return left[-1]
 
     async def sessions(self) -> dict[int, int]:
         return await self._read(sessions.alive, self._clock())

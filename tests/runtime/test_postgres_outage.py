@@ -1,0 +1,98 @@
+"""PostgreSQL away for longer than sessions last, under two servers: turns go on, and what was taken is done."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.postgres import Server, needed
+from tests.runtime.test_fencing import until
+from tests.runtime.world import World, said, state, texts, world
+
+from dragoman import Turn
+from dragoman.core.errors import Unavailable
+from dragoman.runtime import log as runtime_log
+from dragoman.runtime import opening, sessions
+from dragoman.stores.postgres import database, open_store
+from dragoman.testing.store_writes import Clock
+
+TASKS = 8
+"""Of each kind, at each server."""
+
+
+@pytest.fixture
+async def own() -> AsyncIterator[Server]:
+    """A server that a test may stop."""
+    needed()
+    server = await asyncio.to_thread(Server)
+    try:
+        await asyncio.to_thread(server.start)
+        yield server
+    finally:
+        await asyncio.to_thread(server.remove)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done every two seconds is done all the time, and nobody waits long for a database that is away."""
+    monkeypatch.setattr(sessions, "RENEWED", 0.05)
+    monkeypatch.setattr(opening, "Heartbeat", partial(sessions.Heartbeat, every=0.05))
+    monkeypatch.setattr(runtime_log, "INSIST", (0.01, 0.1))
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    monkeypatch.setattr(database, "READ_PATIENCE", 0.1)
+
+
+async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
+    tmp_path: Path, own: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    over = asyncio.Event()
+
+    async def works(turn: Turn) -> str:
+        if turn.text == "ask":
+            turn.ask("and?")
+        if turn.text == "work":
+            await over.wait()
+        return turn.text
+
+    def told(text: str) -> int:
+        return sum(text in record.getMessage() for record in caplog.records)
+
+    async def more(here: World, task: str) -> str:
+        """The task, when its message was taken."""
+        try:
+            await here.start("more", task_id=task)
+        except Unavailable:
+            return ""
+        return task
+
+    clock = Clock()
+    first, second = [await open_store(own.url(), clock=clock) for _ in range(2)]
+    async with (
+        world(tmp_path, works, store=first, alone=False) as one,
+        world(tmp_path, works, store=second, alone=False) as other,
+    ):
+        both = (one, other)
+        working = [(here, (await here.start("work")).id) for here in both for _ in range(TASKS)]
+        asked = [(here, (await here.send("ask")).id) for here in both for _ in range(TASKS)]
+        await until(lambda: all(here.runtime.dispatch.running == TASKS for here in both))
+        sending = [asyncio.ensure_future(more(here, task)) for here, task in asked]
+        await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.to_thread(own.stop, signal.SIGQUIT)
+        before = told("could not be renewed")
+        await until(lambda: told("could not be renewed") > before + 4)
+        clock.now += int(sessions.LEASE * 1000) + 1
+        await asyncio.to_thread(own.start)
+        taken = [task for task in await asyncio.gather(*sending) if task]
+        over.set()
+        for here, task in working:
+            ended = await here.ended(task)
+            assert (state(ended), said(ended), texts(ended)) == ("COMPLETED", "", ["work"])
+        for task in taken:
+            ended = await one.ended(task)
+            assert (state(ended), said(ended), texts(ended)) == ("COMPLETED", "", ["more"])
+        assert taken
+        assert told("the session was over for") > 0
