@@ -45,10 +45,6 @@ def test_a_state_that_is_none_follows_nothing(unknown: int) -> None:
     assert not states.can_transition_to(SUBMITTED, unknown)
 
 
-def test_interrupted_states_wait_for_the_caller() -> None:
-    assert [state for state in sorted(states.STORED) if states.is_interrupted(state)] == [INPUT_REQUIRED, AUTH_REQUIRED]
-
-
 def test_states_have_the_names_of_the_protocol() -> None:
     assert states.name(CANCELED) == "TASK_STATE_CANCELED"
     assert states.name(77) == "TASK_STATE_77"

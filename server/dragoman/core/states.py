@@ -40,11 +40,6 @@ def is_terminal(state: int) -> bool:
     return state in TERMINAL
 
 
-def is_interrupted(state: int) -> bool:
-    """Whether a task in this state waits for its caller."""
-    return state in INTERRUPTED
-
-
 def can_transition_to(state: int, following: int, *, strict: bool = False) -> bool:
     """Whether `following` may come after `state`; `strict` asks a2a-rust's table instead of the specification."""
     if state in TERMINAL or following not in STORED:

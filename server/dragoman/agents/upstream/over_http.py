@@ -22,8 +22,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SSE: Final = "text/event-stream"
 
-_STREAMS: Final = frozenset({"SendStreamingMessage", "SubscribeToTask"})
-
 _WAITS: Final = frozenset({"SendMessage"})
 """Calls that some agents answer only when the task has ended, whatever they are asked."""
 
