@@ -52,13 +52,14 @@ class Found:
     def _http(self) -> Iterator[Door]:
         yield Door("HTTP", "GET /")
         for (method, path), targets in self.paths.items():
+            if method == "HEAD" and ("GET", path) in self.paths:
+                continue
             rows = [target.row for target in targets if isinstance(target, Route)]
             for row in rows:
                 said = f" ({row.dialect.value})" if len(rows) > 1 else ""
                 yield Door("HTTP", f"{method} {path}{said}", (row, _RULES[row.service, row.name, method, path]), row.op)
-            if rows or (method == "HEAD" and ("GET", path) in self.paths):
-                continue
-            yield Door("HTTP", f"{method} {path}")
+            if not rows:
+                yield Door("HTTP", f"{method} {path}")
 
     def _grpc(self) -> Iterator[Door]:
         rows = {f"/{row.service}/{row.name}": row for row in methods.ROWS}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
-from tests.bindings.fake import RESOURCE, FakeService, make_cards, over_http
+from tests.bindings.fake import RESOURCE, TASK, FakeService, make_cards, over_http
+
+from dragoman.core.errors import TaskNotFound
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/health", "/readyz", "/ready"])
@@ -50,7 +53,8 @@ async def test_a_path_that_nothing_serves_is_not_found(path: str) -> None:
     ("method", "path", "allow"),
     [
         ("GET", "/message:send", "POST"),
-        ("DELETE", "/tasks/t1", "GET"),
+        ("DELETE", "/tasks/t1", "GET, HEAD"),
+        ("DELETE", "/tasks/t1:subscribe", "GET, POST"),
         ("PUT", "/v1/tasks/t1:subscribe", "GET, POST"),
         ("POST", "/healthz", "GET, HEAD"),
         ("PUT", "/", "GET, HEAD, POST"),
@@ -61,6 +65,21 @@ async def test_a_wrong_method_names_the_right_ones(method: str, path: str, allow
         assert (answer.status, answer.headers["Allow"]) == (405, allow)
         error = (await answer.json())["error"]
     assert error["details"][0]["reason"] == "METHOD_NOT_ALLOWED"
+
+
+@pytest.mark.parametrize("path", ["/tasks/t1", "/v1/tasks/t1", f"/{RESOURCE}/tasks/t1", "/tasks/none", "/healthz"])
+async def test_a_head_is_that_of_get(path: str) -> None:
+    answer: Any = TaskNotFound() if path.endswith("none") else TASK
+    async with over_http(FakeService(answer)) as client:
+        async with client.get(path) as got, client.head(path) as told:
+            assert await told.read() == b""
+        kept = ("Content-Type", "Content-Length")
+        assert (told.status, [told.headers[name] for name in kept]) == (
+            got.status,
+            [got.headers[name] for name in kept],
+        )
+        async with client.head("/tasks/t1:subscribe") as refused:
+            assert (refused.status, refused.headers["Allow"]) == (405, "GET, POST")
 
 
 async def test_everyone_else_gets_the_addresses_of_the_cards() -> None:

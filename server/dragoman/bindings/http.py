@@ -119,9 +119,12 @@ class _Site:
         self._routes: Routes[Route | Endpoint] = Routes()
         routes = list(rest.routes(service, known, options, streams))
         for rule, route in routes:
-            self._routes.add(rule.http_method, rule.template, route)
+            # What a stream would be is known only when it begins.
+            for method in _READ if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,):
+                self._routes.add(method, rule.template, route)
         for rule, operation in ops_rest.routes(operated, known, options):
-            self._routes.add(rule.http_method, rule.template, operation)
+            for method in _READ if rule.http_method == "GET" else (rule.http_method,):
+                self._routes.add(method, rule.template, operation)
         self._known = lru_cache(_KNOWN)(self._match)
         push = service.push
         served = [openapi.Served(rule, route.row, route.dialect) for rule, route in routes]
