@@ -18,7 +18,7 @@ from dragoman.core.log import Append, Appended, Runner, StatusChange
 from dragoman.runtime import batch
 from dragoman.runtime.batch import Change
 from dragoman.runtime.run import Run
-from dragoman.runtime.strict import strictly
+from dragoman.runtime.strict import Strict
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.changes import AGENT, created, new_ref
 
@@ -161,7 +161,7 @@ async def test_strict_transitions_let_an_end_follow_the_working_that_the_server_
 
 def test_so_does_one_that_ends_before_that_working_is_written() -> None:
     changes: list[Change] = [StatusChange(states.WORKING), StatusChange(states.COMPLETED)]
-    assert strictly(changes, shown=states.SUBMITTED, said=states.SUBMITTED) == changes
+    assert Strict(states.SUBMITTED).end(changes, shown=states.SUBMITTED) == changes
 
 
 async def test_strict_transitions_fail_an_agent_that_breaks_them(tmp_path: Path) -> None:

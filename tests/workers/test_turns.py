@@ -17,7 +17,7 @@ from tests.workers.reading import NOW, said, text_of, until
 from dragoman.app import App
 from dragoman.client import Client, message
 from dragoman.core import states
-from dragoman.runtime import run
+from dragoman.runtime import canceling, run
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -156,6 +156,44 @@ async def test_a_result_that_is_faster_than_the_cancel_wins(opened: Open) -> Non
         await line.end(turn.turn_id)
         await asyncio.wait([canceling])
         assert (await client.get(task.id)).status.state == states.COMPLETED
+
+
+async def test_a_cancel_is_none_of_the_turn_that_follows(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canceling, "CANCEL_WAIT", 0.0)
+    async with opened() as app, at_the_desk(app) as (line, client):
+        task = (await client.send(message("go"), configuration=NOW)).task
+        turn = await line.hear("turn_start")
+        assert (await client.cancel(task.id)).status.state in (states.SUBMITTED, states.WORKING)
+        assert (await line.hear("cancel")).turn_id == turn.turn_id
+        await client.send(message("more", task=task.id), configuration=NOW)
+        await line.say(credit=wk.Credit(agent_id="desk", turns=1))
+        await line.end(turn.turn_id)
+        again = await line.hear("turn_start")
+        await line.say(turn_end=wk.TurnEnd(turn_id=turn.turn_id, canceled=wk.Canceled()))  # late, of the turn before
+        await line.put_text(again.turn_id, 1, "x", append=False)
+        await line.hear("committed")
+        await client.cancel(task.id)
+        assert (await line.hear("cancel")).turn_id == again.turn_id
+        await line.say(turn_end=wk.TurnEnd(turn_id=again.turn_id, canceled=wk.Canceled()))
+        await until(client, task.id, states.CANCELED)
+
+
+async def test_a_worker_may_not_say_that_a_turn_was_canceled_because_the_one_before_was_to_be(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canceling, "CANCEL_WAIT", 0.0)
+    async with opened() as app, at_the_desk(app) as (line, client):
+        task = (await client.send(message("go"), configuration=NOW)).task
+        turn = await line.hear("turn_start")
+        await client.cancel(task.id)
+        await line.hear("cancel")
+        await client.send(message("more", task=task.id), configuration=NOW)
+        await line.say(credit=wk.Credit(agent_id="desk", turns=1))
+        await line.end(turn.turn_id)
+        again = await line.hear("turn_start")
+        await line.say(turn_end=wk.TurnEnd(turn_id=again.turn_id, canceled=wk.Canceled()))
+        assert "nobody asked" in (await line.hear("turn_over")).reason
+        assert "nobody asked" in said(await until(client, task.id, states.FAILED))
 
 
 async def test_an_agent_may_refuse_to_be_canceled(opened: Open) -> None:

@@ -69,6 +69,8 @@ class Canceling:
         after = await self._snapshot(ref, None)
         if after.head.running:
             await self._store.cancels.ask(ref)
+            if (run := self._dispatch.run_of(ref)) is not None and not run.cancelled:
+                await self.look()  # a turn ended meanwhile, and it goes on with the next message
         elif after.head.ready:  # whoever ran it gave it back
             await self._end(ref)
             after = await self._snapshot(ref, None)

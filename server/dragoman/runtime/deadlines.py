@@ -12,7 +12,7 @@ from dragoman.runtime.notices import IDLE, OVER_BUDGET, TIMED_OUT, Notice, notic
 
 
 class Deadlines:
-    """The limits of one run. `late` is called once when one of them is passed."""
+    """The limits of one turn at a time. `late` is called when one of them is passed."""
 
     def __init__(self, spec: AgentSpec, late: Callable[[], None]) -> None:
         self._spec = spec
@@ -22,12 +22,16 @@ class Deadlines:
         self._passed: tuple[Notice, float | str] = (TIMED_OUT, 0.0)
 
     def start(self) -> None:
-        """Begins to count."""
+        """Begins to count, for one turn."""
         self._began = self._last = time.monotonic()
         if limit := self._spec.time_limit:
-            self._timers.append(asyncio.get_running_loop().call_later(limit, self._pass, TIMED_OUT, limit))
+            self.after(limit, lambda: self._pass(TIMED_OUT, limit))
         if self._spec.idle_limit:
             self._watch()
+
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        """Makes a call in so many seconds, unless it counts no more by then."""
+        self._timers.append(asyncio.get_running_loop().call_later(seconds, call))
 
     def heard(self) -> None:
         """The agent said something. Safe from any thread."""
@@ -44,9 +48,10 @@ class Deadlines:
         return time.monotonic() - self._last if self._last > self._began else None
 
     def stop(self) -> None:
-        """Counts no more."""
+        """Counts no more, until it is started again."""
         for timer in self._timers:
             timer.cancel()
+        self._timers.clear()
 
     def exceed(self, why: str) -> None:
         """The task has used more than it may: that is a limit, too."""
@@ -60,9 +65,9 @@ class Deadlines:
 
     def _watch(self) -> None:
         self._looked = self._last
-        limit = self._spec.idle_limit
-        self._timers = [timer for timer in self._timers if not timer.cancelled()]
-        self._timers.append(asyncio.get_running_loop().call_later(limit, self._look))
+        now = asyncio.get_running_loop().time()
+        self._timers = [timer for timer in self._timers if timer.when() > now]
+        self.after(self._spec.idle_limit, self._look)
 
     def _look(self) -> None:
         if self._last != self._looked:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from dragoman.core import states
@@ -34,11 +35,11 @@ from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.deadlines import Deadlines
 from dragoman.runtime.log import Log
 from dragoman.runtime.notices import BROKEN_OFF, DRAINED, LOST, OUTDATED, OVERTAKEN, PROCESS_LOST, again, notice
-from dragoman.runtime.recalling import recall
+from dragoman.runtime.recalling import recall, unread
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.shown import Shown
 from dragoman.runtime.spending import Spending, on_loop
-from dragoman.runtime.strict import strictly
+from dragoman.runtime.strict import Strict
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -77,8 +78,9 @@ class Run:
     _stepped = False  # its asyncio task has taken its first step: cancelled before that, it never would
     _ending = False
     _reason = ""
-    _said_working = False
     _fencing: asyncio.Task[None] | None = None
+    _asked = False  # a client asked for its end: in the store stands up to which message
+    _drained = False
     _lost: ProcessLost | None = None
     budget = Budget()
     spending: Spending | None = None
@@ -108,15 +110,13 @@ class Run:
         self._store = store
         self._agent = agent
         self._referring = referring
-        self._strict = strict
-        self._state = head.state
+        self._strict = Strict(head.state) if strict else None
         self._guard = Runner(head.session, head.token)
         self._batch = Batch(self._send, coalesce)
         self._mail = asyncio.Event()
         self._history: list[pb.Message] = []
         self._touched: set[str] = set()
         self._taken = head.taken
-        self._timers: list[asyncio.TimerHandle] = []
         self.deadlines = Deadlines(agent.spec, lambda: self.cancel("deadline"))
         self.principal = head.principal
         self.attempt = head.attempt
@@ -139,13 +139,12 @@ class Run:
 
     async def drive(self) -> None:
         """Turn after turn, until the task ends, waits for its caller, or is lost."""
-        loop = asyncio.get_running_loop()
-        self._timers.append(loop.call_later(WORKING_AFTER if self.head.visible else HELD_FOR, self._show_working))
+        self.deadlines.after(WORKING_AFTER if self.head.visible else HELD_FOR, self._show_working)
         self.deadlines.start()
         self._stepped, early = True, self.cancelled
         try:
             while await self._end(Ending(self._last_words()) if early else await self._turn()):
-                self.message, early = NO_MESSAGE, False
+                early = self._next()
         except Refused as refused:
             log.info("run stopped: %s", refused.reason, extra=self._about())
         except Exception:
@@ -153,8 +152,6 @@ class Run:
             self._ending = True
             await self._insist(self._change([notice(BROKEN_OFF)], NOTHING, release=True))
         finally:
-            for timer in self._timers:
-                timer.cancel()
             self.deadlines.stop()
             self._batch.close()
             if not self.first.done():
@@ -164,14 +161,18 @@ class Run:
 
     def cancel(self, reason: str = "client") -> None:
         """Asks the agent to stop, and ends the task without it when it does not."""
-        if self.cancelled or self._ending or (self.refusal and reason == "client"):
+        if self.refusal and reason == "client":
+            return
+        self._asked = self._asked or reason == "client"
+        if self.cancelled or self._ending:
             return
         self.cancelled, self._reason = True, reason
-        self._timers.append(asyncio.get_running_loop().call_later(FENCED_AFTER, self._fence))
+        self.deadlines.after(FENCED_AFTER, self._fence)
         self._interrupt()
 
     def drain(self) -> None:
         """The server's patience is over: ends the task as FAILED, or leaves its turn to be begun again elsewhere."""
+        self._drained = True
         if not self._ending and self._task is not None and not self._task.done():
             self.cancelled, self._reason = True, self._reason or "drain"
             self._interrupt()
@@ -219,11 +220,9 @@ class Run:
 
     def put(self, change: Change, *, notes: Notes = NOTHING) -> Awaitable[None]:
         self.deadlines.heard()
-        if isinstance(change, StatusChange):
-            self._step(change.state)
-        else:
-            if self._state == states.SUBMITTED:
-                self._state = states.WORKING
+        if self._strict is not None:
+            self._strict.step(change)
+        if isinstance(change, ArtifactChange):
             change = self._anew(change)
         return self._batch.put(change, notes)
 
@@ -249,7 +248,8 @@ class Run:
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:
             self._mail.clear()
-            for stored in await self._log.read(self._unread, self.head.ref, self._guard, self._about):
+            mail = partial(unread, self._store, self.head, self._taken)
+            for stored in await self._log.read(mail, self.head.ref, self._guard, self._about):
                 self._taken = stored.number
                 message = pb.Message.FromString(stored.message)
                 self._history.append(message)
@@ -261,6 +261,10 @@ class Run:
     async def _turn(self) -> Ending:
         """Runs the agent. A cancel that it obeys becomes CANCELED; one that it ignores is overtaken by its result."""
         try:
+            canceled = partial(self._store.cancels.among, [self.head.ref])
+            if self._asked and self.head.ref in await self._log.read(canceled, self.head.ref, self._guard, self._about):
+                self.cancelled, self._reason = True, "client"
+                return Ending(self._last_words())
             if not self._fresh_context or self.message.reference_task_ids:
                 await self._log.read(self._prepare, self.head.ref, self._guard, self._about)
             self._fresh_context = False
@@ -276,6 +280,20 @@ class Run:
             return Ending(self._last_words())
         self._ending = True
         return ending
+
+    def _next(self) -> bool:
+        """Makes ready for the task's next turn, of which nothing was asked yet. True when it is not to begin."""
+        while self._task is not None and self._task.cancelling():
+            self._task.uncancel()
+        self.cancelled, self._reason = self._drained, "drain" if self._drained else ""
+        self.message, self.references, self.previous_artifacts = NO_MESSAGE, (), ()
+        self.attempt, self._ending = self.head.attempt, False
+        self._strict = self._strict and Strict(self.head.state)
+        self.deadlines.stop()
+        self.deadlines.start()
+        if self.spending is not None:
+            self.spending.look_again()
+        return self._drained
 
     async def _end(self, ending: Ending) -> bool:
         """Writes the end of the turn. True when unread messages keep the task going."""
@@ -295,8 +313,7 @@ class Run:
             if refused.reason != CHANGED:
                 return False
             # The task is still this run's: only what a verb wrote of the conversation came too late.
-            changes, notes = [], NOTHING
-            ending = Ending(notice(OUTDATED))
+            changes, notes, ending = [], NOTHING, Ending(notice(OUTDATED))
         except Exception as error:
             changes, notes = [], NOTHING
             ending = Ending(notice(LOST, str(error)))
@@ -307,8 +324,8 @@ class Run:
             return False
         changes += [*map(self._anew, ending.artifacts), ending.status]
         notes = notes.then(ending.notes)
-        if self._strict:
-            changes = strictly(changes, shown=self.head.state, said=self._state)
+        if self._strict is not None:
+            changes = self._strict.end(changes, shown=self.head.state)
         write = self._log.insist
         try:
             appended = await write(self._change(changes, notes, release=True), self._written, self._about)
@@ -318,7 +335,6 @@ class Run:
             # Another task of the conversation was faster; what this one would undo is not its to undo.
             lost = [*changes[:-1], notice(OUTDATED)]
             appended = await write(self._change(lost, Notes(notes.task), release=True), self._written, self._about)
-        self._ending = not appended.again
         return appended.again
 
     async def _leave(self, changes: list[Change], notes: Notes) -> None:
@@ -354,9 +370,8 @@ class Run:
             for change in changes:
                 self._batch.put(change)
             return False
-        await self._log.append(
-            Append(task=self.head.ref, guard=self._guard, discard=True, reply=message.SerializeToString())
-        )
+        gone = Append(task=self.head.ref, guard=self._guard, discard=True, reply=message.SerializeToString())
+        await self._log.append(gone)
         self.first.set_result(message)
         return True
 
@@ -406,19 +421,8 @@ class Run:
         end = notice(OVERTAKEN) if self._reason == "client" else self._last_words()
         self._reason = "fenced"
         log.warning("agent did not stop within %g s of a cancel; fenced", FENCED_AFTER, extra=self._about())
-        self._fencing = asyncio.ensure_future(self._insist(self._change([end], NOTHING, release=True)))
+        self._fencing = asyncio.create_task(self._insist(self._change([end], NOTHING, release=True)))
         self._batch.close(TurnOver("the task was canceled"))
-
-    def _step(self, state: int) -> None:
-        """Under `strict_transitions`, raises ValueError in the agent's own call for what a2a-rust's table refuses.
-
-        The WORKING that the server wrote for the agent does not count against the agent's own first one.
-        """
-        again = state == self._state == states.WORKING and not self._said_working
-        if self._strict and not again and not states.can_transition_to(self._state, state, strict=True):
-            raise ValueError(f"{states.name(self._state)} may not be followed by {states.name(state)}")
-        self._said_working = state == states.WORKING
-        self._state = state
 
     # The messages -----------------------------------------------------------------------------------------------
 
@@ -429,22 +433,18 @@ class Run:
         self.envelope = pb.SendMessageRequest.FromString(stored.envelope)
 
     async def _prepare(self) -> None:
-        """Reads what the turn begins with; what is there already when that breaks off is not read again."""
+        """Reads what the turn begins with, but for what an earlier try has read."""
         if self.message is NO_MESSAGE:
             past = await recall(self._store, self.head, self._taken, self.attempt)
             if self.spending is None and past.usage:
                 self.spending = self._spending(past.usage)
-            self.memory, self.asked, self._history = past.memory, past.asked, past.history
-            self.previous_artifacts = past.artifacts
+            self.memory, self.asked, self.previous_artifacts = past.memory, past.asked, past.artifacts
+            self._history = past.history
             self._take(past.message)
         if not self._fresh_context:
             self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)
         if named := self.message.reference_task_ids:
             self.references = await self._referring.tasks(self.head, self.principal, named)
-
-    async def _unread(self) -> list[StoredMessage]:
-        conversation = await self._store.conversation(self.head.ref, self._taken)
-        return conversation.unread(self._taken) if conversation else []
 
     def _about(self) -> dict[str, str]:
         return {"task": id_of(self.head.ref.key), "agent": self.head.agent, "scope": self.head.ref.owner.scope}

@@ -63,6 +63,11 @@ class Spending:
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
 
+    def look_again(self) -> None:
+        """Another turn begins. It is told as well when the task may use no more."""
+        self._told = False
+        self._look(self.total)
+
     async def settle(self) -> None:
         """Waits until every report is on disk, or refused, and is told of what other tasks have used for this one."""
         if self._delegates:

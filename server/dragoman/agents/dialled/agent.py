@@ -111,7 +111,8 @@ class DialledAgent:
         try:
             await asyncio.wait([turn.result])  # which does not cancel what it waits for
         except asyncio.CancelledError:
-            turn.cancel(desk.cancel_reason)
+            if not turn.result.done():
+                turn.cancel(desk.cancel_reason)
             try:
                 await asyncio.wait([turn.result], timeout=PATIENCE)
             finally:
