@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from tests.runtime.test_elsewhere import Far, served
+from tests.runtime.test_fencing import until
 from tests.runtime.test_sessions import Shifted, reaper, two
 from tests.runtime.world import World, state, world
 
 from dragoman import Turn, retry
 from dragoman.core import states
-from dragoman.ports import Desk, Ending, ProcessLost
+from dragoman.ports import Desk, Ending, ProcessLost, Signal
 from dragoman.runtime import canceling
 
 
@@ -47,6 +48,45 @@ async def test_a_cancel_that_no_bus_brought_is_found_in_the_store(tmp_path: Path
         assert other.runtime.dispatch.running == 0
         await look(one)
         assert state(await one.ended(task.id)) == "CANCELED"
+
+
+async def test_a_cancel_that_a_bus_says_again_later_stops_no_other_turn(tmp_path: Path) -> None:
+    """A bus that was away says again what nobody may have heard; meanwhile the agent has asked, and was answered."""
+
+    async def asks(turn: Turn) -> str:
+        if turn.asked is None:
+            try:
+                await waits(turn)
+            except asyncio.CancelledError:
+                turn.ask("are you sure?")
+        here.at("second").set()
+        await here.at("go").wait()
+        return "no"
+
+    async with asyncio.timeout(60), world(tmp_path, asks) as here:
+        task = await here.start()
+        (run,) = here.runtime.dispatch._runs.values()
+        await until(lambda: run.head.last > 1)
+        bus, ref = here.runtime.dispatch._bus, run.head.ref
+        await here.store.cancels.ask(ref)
+        bus.signal(ref, Signal.CANCEL)  # as another server does
+        await here.idle()
+        assert state(await here.get(task.id)) == "INPUT_REQUIRED"
+        await here.start("no", task_id=task.id)
+        await here.at("second").wait()
+        looked, among = asyncio.Event(), here.store.cancels.among
+
+        async def looks(*given: Any) -> Any:
+            try:
+                return await among(*given)
+            finally:
+                looked.set()
+
+        here.store.cancels.among = looks  # type: ignore[assignment]
+        bus.signal(ref, Signal.CANCEL)
+        await looked.wait()
+        here.at("go").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
 
 
 @pytest.mark.parametrize("retries", [0, 2])

@@ -22,6 +22,7 @@ class Signal(Enum):
     """What someone tells whoever runs a task."""
 
     CANCEL = "cancel"
+    """There is a cancel of it in the store (`Cancels`), or the task was erased."""
     MESSAGE = "message"
     PUSHES = "pushes"
     """Its push configurations are others now. For whoever delivers them."""

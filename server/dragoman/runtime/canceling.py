@@ -90,9 +90,11 @@ class Canceling:
     async def _signal(self, ref: TaskRef, subscriber: Subscriber) -> None:
         """Tells whoever runs the task to stop, and waits for a while."""
         deadline = asyncio.get_running_loop().time() + CANCEL_WAIT
-        self._bus.signal(ref, Signal.CANCEL)
-        if self._dispatch.run_of(ref) is None:  # it runs elsewhere, where the signal may not arrive
+        if (run := self._dispatch.run_of(ref)) is not None:
+            run.cancel()
+        else:  # it runs elsewhere, where the signal may not arrive
             await self._store.cancels.ask(ref)
+            self._bus.signal(ref, Signal.CANCEL)
         await self._waits.until_turn_ends(subscriber, deadline)
 
     async def _end(self, ref: TaskRef) -> None:

@@ -381,9 +381,16 @@ class Dispatch:
         if run is None:
             return
         if signal is Signal.CANCEL:
-            run.cancel()
+            self._keep(self._cancel(run), f"cancel {run.task_id}")
         elif signal is Signal.MESSAGE:
             run.deliver_mail()
+
+    async def _cancel(self, run: Run) -> None:
+        """A bus may say late what was meant for an earlier turn: the store knows. What it has no more is over."""
+        ref = run.head.ref
+        with suppress(Unavailable):  # whoever looks finds it
+            if ref in await self._store.cancels.among([ref]) or await self._store.read(ref, history=0) is None:
+                run.cancel()
 
     def let_go(self, head: Head) -> None:
         """Tells an agent that has tasks of its own elsewhere that one which waited for its caller was canceled."""
