@@ -57,8 +57,12 @@ async def test_a_turn_is_told_all_that_a_function_knows(opened: Open) -> None:
         assert (await sending).task.status.state == states.COMPLETED
 
 
-async def test_a_worker_is_told_as_much_history_as_it_wants(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app, history_length=1) as (line, client):
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [(0, []), (1, ["and?"]), (2, ["first", "and?"]), (3, ["first", "and?"]), (4, ["first", "and?"])],
+)
+async def test_a_worker_is_told_as_much_history_as_it_wants(opened: Open, wanted: int, told: list[str]) -> None:
+    async with opened() as app, at_the_desk(app, history_length=wanted) as (line, client):
         sending = asyncio.create_task(client.send(message("first")))
         turn = await line.hear("turn_start")
         await line.end(turn.turn_id, pb.TASK_STATE_INPUT_REQUIRED, "and?")
@@ -66,7 +70,7 @@ async def test_a_worker_is_told_as_much_history_as_it_wants(opened: Open) -> Non
         await line.say(credit=wk.Credit(agent_id="desk", turns=1))
         sending = asyncio.create_task(client.send(message("second", task=asked.id)))
         turn = await line.hear("turn_start")
-        assert [one.parts[0].text for one in turn.history] == ["and?"]
+        assert [one.parts[0].text for one in turn.history] == told
         assert turn.turns_before == 1
         await line.end(turn.turn_id)
         await sending

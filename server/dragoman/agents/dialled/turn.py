@@ -126,7 +126,9 @@ class RemoteTurn:
     def start(self, history_length: int | None, time_limit: float) -> None:
         """Begins the turn at the worker."""
         desk = self.desk
-        history = desk.history if history_length is None else desk.history[len(desk.history) - history_length :]
+        history = desk.history
+        if history_length is not None:
+            history = history[max(len(history) - history_length, 0) :]
         start = wk.TurnStart(
             turn_id=self.id,
             agent_id=self.agent,
