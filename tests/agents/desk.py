@@ -52,6 +52,7 @@ class RecordingDesk:
         self.memory = memory
         self.context_memory = b""
         self.attempt = 1
+        self.waiting = 0
         self.previous_artifacts: Sequence[pb.Artifact] = ()
         self.stopping = False
         self.cancel_reason = ""

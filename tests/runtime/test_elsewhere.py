@@ -92,6 +92,24 @@ async def test_no_more_turns_begin_than_there_is_room_for(tmp_path: Path) -> Non
         assert sorted(order) == ["0", "1", "2", "3", "4"]
 
 
+async def test_a_turn_that_is_begun_again_knows_how_many_messages_its_first_attempt_may_have_had(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, far := Far(retries=1)) as here:
+        task = await here.start("first")
+        desk, end = await far.turns.get()
+        assert desk.waiting == 0
+        for text in ("second", "third"):
+            await here.start(text, task_id=task.id)
+        end.set_exception(ProcessLost())
+        desk, end = await far.turns.get()
+        assert (desk.attempt, desk.message.parts[0].text, desk.waiting) == (2, "first", 2)
+        incoming = desk.incoming()
+        assert [(await anext(incoming))[0].parts[0].text for _ in range(2)] == ["second", "third"]
+        end.set_result(DONE)
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
 async def test_nobody_passes_those_who_wait(tmp_path: Path) -> None:
     async with served(tmp_path, far := Far(capacity=0)) as here:
         first = await here.start("first")

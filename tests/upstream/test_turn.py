@@ -12,7 +12,7 @@ from tests.upstream.scripted import BROKEN, GONE, Script, agent, chunk, refused,
 
 from dragoman.agents.upstream.road import Blocked, Nonsense, Refused
 from dragoman.core import states
-from dragoman.ports import ProcessLost
+from dragoman.ports import Ending, ProcessLost
 from dragoman.wire.complaints import Complaint
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -235,6 +235,114 @@ async def test_a_message_that_came_too_late_for_the_task_there_begins_another() 
     assert texts(desk.task(ending)) == "second"
     late = script.calls("SendStreamingMessage")[1].message
     assert (late.parts[0].text, late.task_id, late.context_id) == ("late", "", "c-1")
+
+
+async def passed_on(script: Script, *, waiting: int = 0, attempt: int = 1, idempotent: bool = False) -> Ending:
+    """A turn to which a message comes while it runs, as the script's task there does."""
+    desk = RecordingDesk("hi", memory=memory(task="t-1", context="c-1", heard=QUESTION) if attempt > 1 else b"")
+    desk.attempt, desk.waiting = attempt, waiting
+    desk.mail.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
+    async with asyncio.timeout(20):
+        return await agent(script, idempotent=idempotent).take_turn(desk)
+
+
+def running(go: asyncio.Event, shown: list[str], answers: list[Any]) -> Script:
+    """A task there that shows these messages when it is asked for, and works until it may end. `answers`: to messages
+    that are passed on."""
+    there = task("WORKING")
+    there.history.extend(pb.Message(message_id=id, role=pb.ROLE_USER) for id in shown)
+    stream = [task("WORKING"), go, status("COMPLETED", "done")]
+    return Script(
+        {
+            "SendStreamingMessage": [stream],
+            "SubscribeToTask": [stream],
+            "GetTask": [[there]],
+            "SendMessage": [[one] for one in answers],
+        }
+    )
+
+
+async def once(script: Script, rpc: str, then: asyncio.Event, times: int = 1) -> None:
+    """Lets something happen after so many calls."""
+    async with asyncio.timeout(20):
+        while len(script.calls(rpc)) < times:
+            script.called(rpc).clear()
+            await script.called(rpc).wait()
+    then.set()
+
+
+@pytest.mark.parametrize(
+    ("shown", "sends", "state"),
+    [([QUESTION, "m-2"], 1, "COMPLETED"), ([QUESTION], 2, "COMPLETED"), ([], 1, "FAILED")],
+)
+async def test_a_message_whose_answer_broke_off_is_looked_for_and_not_sent_twice(
+    shown: list[str], sends: int, state: str
+) -> None:
+    go = asyncio.Event()
+    script = running(go, shown, [BROKEN, task("WORKING")])
+    going = asyncio.create_task(once(script, "GetTask", go))
+    ending = await passed_on(script)
+    await going
+    assert states.name(ending.status.state) == f"TASK_STATE_{state}"
+    assert len(script.calls("SendMessage")) == sends
+    if state == "FAILED":
+        assert b"UPSTREAM_UNKNOWN" in ending.status.message
+
+
+async def test_a_message_is_sent_again_to_one_that_knows_repeats() -> None:
+    go = asyncio.Event()
+    script = running(go, [], [BROKEN, task("WORKING")])
+    going = asyncio.create_task(once(script, "SendMessage", go))
+    ending = await passed_on(script, idempotent=True)
+    await going
+    assert ending.status.state == states.COMPLETED
+    assert len(script.calls("SendMessage")) == 2
+    keys = {key for (rpc, _), key in zip(script.asked, script.keys, strict=True) if rpc == "SendMessage"}
+    assert len(keys) == 1
+
+
+async def test_a_message_that_cannot_have_arrived_is_sent_again_while_the_task_there_works() -> None:
+    go = asyncio.Event()
+    script = running(go, [], [GONE, task("WORKING")])
+    going = asyncio.create_task(once(script, "SendMessage", go))
+    ending = await passed_on(script)
+    await going
+    assert ending.status.state == states.COMPLETED
+    assert len(script.calls("SendMessage")) == 2
+
+
+@pytest.mark.parametrize(
+    ("shown", "sends", "state"),
+    [([QUESTION, "m-2"], 0, "COMPLETED"), ([QUESTION], 1, "COMPLETED"), ([], 0, "FAILED")],
+)
+async def test_what_another_process_may_have_passed_on_is_looked_for(shown: list[str], sends: int, state: str) -> None:
+    go = asyncio.Event()
+    script = running(go, shown, [task("WORKING")])
+    # Two looks: for the task of the turn, and for the message that came meanwhile.
+    going = asyncio.create_task(once(script, "GetTask", go, 2))
+    ending = await passed_on(script, waiting=1, attempt=2)
+    await going
+    assert states.name(ending.status.state) == f"TASK_STATE_{state}"
+    assert (len(script.calls("SendMessage")), script.calls("SendStreamingMessage")) == (sends, [])
+
+
+async def test_a_message_that_came_since_then_is_just_sent() -> None:
+    go = asyncio.Event()
+    script = running(go, [], [task("WORKING")])
+    going = asyncio.create_task(once(script, "SendMessage", go))
+    ending = await passed_on(script, waiting=0, attempt=2)
+    await going
+    assert ending.status.state == states.COMPLETED
+    assert len(script.calls("SendMessage")) == 1
+
+
+async def test_a_turn_is_given_back_whose_message_may_have_arrived_at_one_that_is_away_since_then() -> None:
+    script = running(asyncio.Event(), [], [BROKEN])
+    script.says["GetTask"] = [[GONE]]
+    with pytest.raises(ProcessLost) as lost:
+        await passed_on(script)
+    assert lost.value.began
+    assert len(script.calls("SendMessage")) == 1
 
 
 # Nobody there --------------------------------------------------------------------------------------------------------

@@ -119,6 +119,12 @@ class Desk(Protocol):
         ...
 
     @property
+    def waiting(self) -> int:
+        """Messages that had come after this one when the turn began. Where it is begun again, an earlier attempt may
+        have had them: they are the first that `incoming` gives."""
+        ...
+
+    @property
     def previous_artifacts(self) -> Sequence[pb.Artifact]:
         """The task's artifacts when a second or later attempt began."""
         ...

@@ -17,6 +17,8 @@ class Recalled:
 
     message: StoredMessage
     """The first that no turn has taken."""
+    waiting: int
+    """How many came after it."""
     history: list[pb.Message]
     """All before it."""
     asked: pb.Message | None
@@ -39,7 +41,7 @@ async def recall(store: Store, head: Head, taken: int, attempt: int) -> Recalled
         snapshot = await store.read(head.ref, history=0)
         artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
     asked, usage = said.get(conversation.head.asked), await store.usage(head.ref)
-    return Recalled(left[0], history, asked, conversation.memory, artifacts, usage)
+    return Recalled(left[0], len(left) - 1, history, asked, conversation.memory, artifacts, usage)
 
 
 async def unread(store: Store, head: Head, taken: int) -> list[StoredMessage]:

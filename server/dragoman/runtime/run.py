@@ -68,8 +68,8 @@ class Run:
     memory = b""
     previous_artifacts: Sequence[pb.Artifact] = ()
     references: Sequence[pb.Task] = ()
-    cancelled = False
-    stopping = False
+    waiting = 0
+    cancelled = stopping = False
     refusal = ""
     """Why the agent does not let itself be canceled; empty while it does."""
     _context = ContextState()
@@ -438,8 +438,8 @@ class Run:
             past = await recall(self._store, self.head, self._taken, self.attempt)
             if self.spending is None and past.usage:
                 self.spending = self._spending(past.usage)
-            self.memory, self.asked, self.previous_artifacts = past.memory, past.asked, past.artifacts
-            self._history = past.history
+            self.memory, self.asked, self._history = past.memory, past.asked, past.history
+            self.previous_artifacts, self.waiting = past.artifacts, past.waiting
             self._take(past.message)
         if not self._fresh_context:
             self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)

@@ -42,6 +42,7 @@ class WorkerDesk:
         self.memory = start.task_state.encode()
         self.context_memory = start.context_state.encode()
         self.attempt = start.attempt
+        self.waiting = 0  # which only agents upstream ask, and they are at the server
         self.previous_artifacts: Sequence[pb.Artifact] = tuple(start.previous_artifacts)
         self.traceparent = start.traceparent
         self.stopping = False

@@ -59,6 +59,21 @@ async def _known(turn: UpstreamTurn, task_id: str, message: pb.Message) -> pb.Ta
     return None if task.status.state in states.INTERRUPTED else task
 
 
+async def has(turn: UpstreamTurn, message: pb.Message) -> bool:
+    """Whether the task upstream has a message that was sent to it while it worked. Raises what `find` does."""
+    task_id = turn.record.memory.task
+    try:
+        task = await turn.insist(lambda road: road.call("GetTask", pb.GetTaskRequest(id=task_id)))
+    except Refused as refused:
+        raise Lost(turn.gone if refused.is_no_such_task else UNKNOWN) from None
+    assert isinstance(task, pb.Task)
+    if _has(task, message):
+        return True
+    if any(one.message_id == turn.record.memory.heard for one in task.history):
+        return False  # it shows what it was sent
+    raise Lost(UNKNOWN)
+
+
 async def _listed(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
     """Looks among the tasks of the conversation, which nobody else has any in."""
     context = turn.record.memory.context or memory.context_of(turn.desk.owner, turn.desk.context_id)

@@ -100,12 +100,11 @@ class UpstreamTurn:
     async def run(self) -> Ending:
         """The turn, from its message to its end. Raises ProcessLost when the agent is not there and may come back."""
         again = self.desk.attempt > 1 and not self.record.memory.unsent
-        forwarding = Forwarding(self.record, self.insist, self._extensions, self._modes)
+        forwarding = Forwarding(self, self._extensions, self._modes)
         passing = asyncio.create_task(forwarding.run(), name=f"messages for {self.desk.task_id} upstream")
         try:
             while True:
-                ending = await self._answered(again=again)
-                await forwarding.settled()
+                ending = await forwarding.during(self._answered(again=again))
                 if not forwarding.left:
                     return replace(ending, notes=self.record.notes())
                 # One came too late for the task there; it begins another in the same conversation.
