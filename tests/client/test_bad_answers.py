@@ -69,6 +69,7 @@ def by_turns(*answers: Any) -> Callable[[web.Request], Awaitable[web.StreamRespo
         (403, b"no", {}, NotAllowed, None),
         (404, {"error": NO_TASK}, {}, NotFound, None),
         (422, {"detail": "x"}, {}, Invalid, None),
+        (413, b"<html>too large", {}, Invalid, None),
         (501, b"", {}, NotSupported, None),
         (200, b'{"id": "t-', {}, Nonsense, None),
         (200, b"<html>", {}, Nonsense, None),

@@ -57,6 +57,22 @@ def test_what_is_no_error_object_is_told_all_the_same() -> None:
     assert complaints.of_json("x").message == "no reason given"
 
 
+@pytest.mark.parametrize(
+    ("told", "is_busy"),
+    [
+        (complaints.of_status("RESOURCE_EXHAUSTED", "SERVER: Received message larger than max (9 vs. 4)"), False),
+        (complaints.of_status("RESOURCE_EXHAUSTED", "grpc: received message larger than max (9 vs. 4)"), False),
+        (complaints.of_status("RESOURCE_EXHAUSTED", "gRPC message exceeds maximum size 4: 9"), False),
+        (complaints.of_status("RESOURCE_EXHAUSTED", "too many calls"), True),
+        (complaints.of_body(413, None), False),
+        (complaints.of_body(429, None), True),
+    ],
+)
+def test_what_is_too_long_is_not_taken_for_what_is_too_much_now(told: complaints.Complaint, *, is_busy: bool) -> None:
+    assert told.is_busy is is_busy
+    assert (told.reason == complaints.TOO_LARGE) is not is_busy
+
+
 def test_a_status_with_details() -> None:
     status = status_pb2.Status(code=5)
     for detail in (

@@ -53,6 +53,13 @@ _STATUSES: Final[Mapping[int, str]] = {
 }
 """What a bare HTTP status means, in gRPC's words."""
 
+TOO_LARGE: Final = "PAYLOAD_TOO_LARGE"
+"""The reason of a refusal that no other time mends, unlike the others that exhaust something: the message is too long,
+for the server or for a proxy in front of it."""
+
+_TOO_LARGE: Final = re.compile("larger than max|exceeds maximum size", re.IGNORECASE)
+"""How libraries of gRPC say that themselves."""
+
 _CLASS: Final = re.compile(r"(?P<name>[A-Z][A-Za-z]+)Error(?:: (?P<text>.*))?", re.DOTALL)
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s", re.ASCII)
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -93,8 +100,8 @@ class Complaint:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the server has more to do than it can, so that nothing was begun."""
-        return self.code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+        """Whether the server has more to do than it can, so that nothing was begun, and may go better later."""
+        return self.code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE") and self.reason != TOO_LARGE
 
 
 def of_json(error: Any) -> Complaint:
@@ -131,6 +138,8 @@ def of_body(status: int, value: Any) -> Complaint:
     reason = _REASONS.get(number, "") if type(number) is int else ""
     if not reason and isinstance(kind, str):
         reason = _reason_of_class(kind)
+    if not reason and status == 413:
+        reason = TOO_LARGE
     return Complaint(code, str(said.get("message", f"status {status}, and no reason given")), reason)
 
 
@@ -146,10 +155,13 @@ def of_status(code: str, text: str, details: bytes = b"") -> Complaint:
         for known in (info, bad, wait):
             if detail.Is(known.DESCRIPTOR):
                 detail.Unpack(known)
+    reason = info.reason or _reason_of_class(text)
+    if not reason and code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(text):
+        reason = TOO_LARGE
     return Complaint(
         code,
         text or "no reason given",
-        info.reason or _reason_of_class(text),
+        reason,
         tuple(Violation(v.field, v.description) for v in bad.field_violations),
         dict(info.metadata),
         wait.retry_delay.ToTimedelta().total_seconds() if wait.HasField("retry_delay") else None,
