@@ -137,7 +137,12 @@ def test_a_letter_that_is_played_back_changed_or_not_signed_is_not_believed() ->
         receiver.take_now(letter, BODY)
     with pytest.raises(NotGenuine, match="not the one that was signed"):
         receiver.take_now(server.letter(number=5), BODY + b" ")
-    for headers in ({}, {"Dragoman-Signature": "x.y.z"}, {"Authorization": "Basic abc"}):
+    for headers in (
+        {},
+        {"Dragoman-Signature": "x.y.z"},
+        {"Authorization": "Basic abc"},
+        {"Authorization": "Bearer \udcff"},
+    ):
         with pytest.raises(NotGenuine, match="signature"):
             receiver.take_now(headers, BODY)
     mine = Server()
@@ -173,7 +178,7 @@ def test_keys_may_change_and_go_and_strangers_do_not_have_them_fetched() -> None
 def test_a_token_that_was_registered_has_to_come_along() -> None:
     server = Server()
     receiver = server.receiver(token="t0ken")
-    for given in ({}, {"X-A2A-Notification-Token": "other"}):
+    for given in ({}, {"X-A2A-Notification-Token": "other"}, {"X-A2A-Notification-Token": "\udcff"}):
         with pytest.raises(NotGenuine, match="token"):
             receiver.take_now(server.letter() | given, BODY)
     for name in ("X-A2A-Notification-Token", "a2a-notification-token"):

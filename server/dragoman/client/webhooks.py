@@ -190,6 +190,8 @@ class Receiver:
             self._memory.note(told.place, told.sequence)
 
     def _signed(self, signature: str) -> dict[str, Any]:
+        if not signature.isascii():
+            raise NotGenuine("its signature is not good: not ASCII")
         try:
             key = self._key(str(jwt.get_unverified_header(signature).get("kid")))
             said: dict[str, Any] = jwt.decode(
@@ -248,4 +250,5 @@ def _from(url: str, ca: Path | None) -> Fetch:
 
 
 def _same(one: object, other: str) -> bool:
-    return isinstance(one, str) and hmac.compare_digest(one.encode(), other.encode())
+    # A header may hold bytes that are no UTF-8; web frameworks give them as surrogates.
+    return isinstance(one, str) and hmac.compare_digest(one.encode(errors="surrogateescape"), other.encode())
