@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -183,6 +184,28 @@ async def test_files_and_values_go_there_and_come_back(server: Server, tmp_path:
     assert [path.name for path in saved] == ["table.csv", "evil.txt", "file"]
     assert [path.name for path in again] == ["table-1.csv", "evil-1.txt", "file-1"]
     assert {path.parent for path in saved + again} == {tmp_path / "out"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"data": {"ids": [1, 1234567890123456789]}}, "data.ids[1]: the number 1234567890123456789 is beyond 2^53"),
+        ({"metadata": {"order": -(2**60)}}, "metadata.order: the number -1152921504606846976 is beyond"),
+        ({"data": [float("nan")]}, "data[0]: nan is no JSON number"),
+        ({"data": {"set": {1}}}, "data.set: set is not JSON"),
+        ({"data": {1: "one"}}, "data: the key '1' must be text"),
+    ],
+)
+async def test_a_value_that_would_arrive_as_another_one_is_not_sent(
+    server: Server, given: dict[str, Any], says: str
+) -> None:
+    async with connect(server.http) as client:
+        for ask in (client.ask, client.start):
+            with pytest.raises(ValueError, match=re.escape(says)):
+                await ask("echo x", **given)
+        assert (await client.ask(data={"n": 2**53, "t": [True, None, 0.5]}, agent="mirror")).data == {
+            "n": 2**53, "t": [True, None, 0.5],
+        }  # fmt: skip
 
 
 async def test_a_key_of_ones_own_finds_the_same_task_again(server: Server) -> None:

@@ -15,7 +15,7 @@ from google.protobuf import json_format
 
 from dragoman.client import files as sending
 from dragoman.client import line as lines
-from dragoman.client import traces
+from dragoman.client import traces, values
 from dragoman.client.events import Event, Finished, Question, Result
 from dragoman.client.failure import Busy, Unreachable
 from dragoman.client.line import Line, Webhook
@@ -358,5 +358,6 @@ def _message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, task: 
     made.task_id, made.context_id = task or made.task_id, context or made.context_id
     made.parts.extend(parts)
     if data is not None:
+        values.check(data, "data")
         json_format.ParseDict(data, made.parts.add().data)
     return made

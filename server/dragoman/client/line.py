@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import aiohttp
 from google.protobuf.message import Message
 
-from dragoman.client import trust
+from dragoman.client import trust, values
 from dragoman.client.calls import open_road
 from dragoman.client.failure import ClientError, Nonsense
 from dragoman.client.over_http import away
@@ -107,6 +107,7 @@ class Line:
         if self.interface.dialect == "0.1" and not message.task_id:
             made.message.task_id = str(uuid.uuid4())  # there, clients name their tasks
         if metadata:
+            values.check(metadata, "metadata")
             made.metadata.update(metadata)
         delegation.stamp(made)
         return made
