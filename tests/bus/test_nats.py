@@ -209,6 +209,51 @@ async def test_a_connection_that_breaks_in_the_midst_of_a_word_is_made_again(
         await until(lambda: len(heard.events) == 1)
 
 
+async def test_a_transport_that_is_closed_before_its_client_knows_breaks_off_nothing(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuses(*_: object) -> None:
+        raise RuntimeError("unable to perform operation; the handler is closed")
+
+    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(other._connection._client, "settle", refuses)
+            await asyncio.gather(other.settled(), heard.listen(other, ref), other.settled())
+            await other.settled()
+        await other.settled()
+        one.publish(ref, [event(7)])
+        await one.settled()
+        await until(lambda: len(heard.events) == 1)
+
+
+async def test_a_connection_that_did_not_answer_is_not_held_against_the_next_one(
+    own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = asyncio.Event()
+
+    async def too_late() -> None:
+        await later.wait()
+        raise TimeoutError
+
+    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
+        first = one._connection._client
+        monkeypatch.setattr(first, "settle", too_late)
+        asking = asyncio.create_task(one.settled())
+        own_nats.stop()
+        await until(lambda: one.trouble and other.trouble)
+        own_nats.start()
+        await until(lambda: not (one.trouble or other.trouble))
+        later.set()
+        await asking
+        assert one.trouble == ""
+        await heard.listen(other, ref)
+        one.publish(ref, [event(7)])
+        await one.settled()
+        await until(lambda: len(heard.events) == 1)
+
+
 async def test_a_signal_given_while_nats_is_away_arrives_when_it_is_back(own_nats: NatsServer) -> None:
     ref, heard, epoch = new_ref(), Heard(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:

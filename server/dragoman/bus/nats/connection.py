@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,6 +42,10 @@ LONGEST: Final = 5.0
 
 QUEUE_BYTES: Final = 16 * 1024 * 1024
 """What may wait to be sent; what comes on top is lost."""
+
+_GONE: Final = (Error, OSError, RuntimeError)
+"""What the library raises for a connection that is closing, and lets through of a transport that is closed already:
+uvloop's says so by a RuntimeError."""
 
 MESSAGE_BYTES: Final = 1024 * 1024
 """The largest message, unless the server allows less."""
@@ -261,7 +265,7 @@ class Connection:
             while self._queue and self._client is client:
                 subject, message = self._queue.popleft()
                 self._queued -= len(message)
-                with suppress(Error):  # it is closing
+                with suppress(*_GONE):  # it is closing
                     await client.publish(subject, message)
             self._empty.set()
 
@@ -305,7 +309,7 @@ class Connection:
                 listening.arrived(message.data)
 
         listening.at = client
-        with suppress(Error):  # it is closing: the next connection is told
+        with suppress(*_GONE):  # it is closing: the next connection is told
             listening.subscription = await client.subscribe(listening.subject, queue=listening.queue, cb=arrived)
         if listening.stopped:
             await self._end(listening)
@@ -313,7 +317,7 @@ class Connection:
     async def _end(self, listening: _Listening) -> None:
         subscription, listening.subscription = listening.subscription, None
         if subscription is not None and listening.at is self._client:
-            with suppress(Error):
+            with suppress(*_GONE):
                 await subscription.unsubscribe()
 
     async def settled(self) -> None:
@@ -324,9 +328,9 @@ class Connection:
             self._next_round = asyncio.create_task(self._settle(self._round), name="bus settles")
         await asyncio.shield(self._next_round)
 
-    async def _settle(self, before: Awaitable[None] | None) -> None:
+    async def _settle(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
-            await before
+            await asyncio.wait((before,))
         self._round, self._next_round = self._next_round, None
         client = self._client
         if client is None:
@@ -335,7 +339,8 @@ class Connection:
             async with asyncio.timeout(SETTLE):
                 await client.settle()
         except TimeoutError:
-            self._down("it does not answer")
+            if self._client is client:  # else there is another one by now, which is not to blame
+                self._down("it does not answer")
             await self._shut(client)
-        except Error:
+        except _GONE:
             return  # it is closing
