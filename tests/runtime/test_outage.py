@@ -12,13 +12,15 @@ from unittest.mock import MagicMock
 import pytest
 from tests.runtime.away import AwayStore
 from tests.runtime.test_sessions import Shifted, reaper
-from tests.runtime.world import said, state, texts, world
+from tests.runtime.world import collect, kinds, request, said, state, texts, world
 
 from dragoman import Turn, retry
-from dragoman.runtime import dispatch, run, sessions
+from dragoman.core.errors import Unavailable
+from dragoman.runtime import Call, dispatch, run, sessions
 from dragoman.runtime import log as runtime_log
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.store_writes import Clock
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @pytest.fixture(autouse=True)
@@ -270,6 +272,66 @@ async def test_a_turn_does_not_wait_for_the_store_to_tell_its_trace(tmp_path: Pa
         assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
     assert store.refused["envelope"] > 0
     assert len(tracer.begun) == 2
+
+
+# What is said of a send that is done, when it cannot be read --------------------------------------------------------
+
+
+@pytest.mark.parametrize("history", [None, 0, 1])
+async def test_a_send_that_made_a_task_is_answered_though_the_task_cannot_be_read(
+    tmp_path: Path, history: int | None
+) -> None:
+    """At once, at the limit of a wait that is over, while others run, and as the first of a stream."""
+
+    async def works(turn: Turn) -> str:
+        await here.at("go").wait()
+        return turn.text
+
+    def asked(text: str) -> pb.SendMessageRequest:
+        made = request(text)
+        if history is not None:
+            made.configuration.history_length = history
+        return made
+
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, works, store=store, slots=1) as here:
+        service, call = here.runtime.service, here.call
+        store.away.add("read")
+        at_once = asked("at once")
+        at_once.configuration.return_immediately = True
+        answers = [
+            pb.SendMessageResponse.FromString(await service.send_message(call, at_once)),
+            pb.SendMessageResponse.FromString(await service.send_message(Call(call.caller, 0), asked("waits"))),
+        ]
+        stream = service.send_streaming_message(call, asked("streams"))
+        answers.append(pb.SendMessageResponse.FromString((await anext(stream)).data))
+        rest = asyncio.create_task(collect(stream))
+        for answer in answers:
+            assert state(answer.task) == "SUBMITTED"
+            assert len(answer.task.history) == (history != 0)
+        here.at("go").set()
+        assert kinds(await rest)[-1] == "COMPLETED"
+        store.away.clear()
+        ended = [await here.ended(answer.task.id) for answer in answers]
+        assert [texts(task) for task in ended] == [["at once"], ["waits"], ["streams"]]
+
+
+async def test_a_message_that_was_stored_is_said_to_be_when_its_task_cannot_be_read(tmp_path: Path) -> None:
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        first, second = await here.send(), await here.send()
+        store.away.add("read")
+        with pytest.raises(Unavailable) as sent:
+            await here.start("more", task_id=first.id)
+        with pytest.raises(Unavailable) as streamed:
+            await collect(here.stream("more", task_id=second.id))
+        store.away.clear()
+        for task, caught in ((first, sent), (second, streamed)):
+            assert str(caught.value).startswith(
+                f"the message was stored for task {task.id}, and is not to be sent again"
+            )
+            assert caught.value.metadata == {"task": task.id}
+            assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
 
 
 # Sessions that expire because nobody could renew them ---------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
 from dragoman.core import cursors, frames, limits, pages, states
@@ -20,6 +20,7 @@ from dragoman.core.errors import (
     PushNotificationNotSupported,
     TaskNotFound,
     Unauthenticated,
+    Unavailable,
     UnsupportedOperation,
 )
 from dragoman.core.extensions import overlay
@@ -37,6 +38,7 @@ from dragoman.runtime.follow import Followers, Subscriber
 from dragoman.runtime.log import Log
 from dragoman.runtime.origins import Origins
 from dragoman.runtime.sending import Sending, Sent, new_context_id, new_task_key, reply
+from dragoman.runtime.shown import Shown
 from dragoman.runtime.waits import Waits
 from dragoman.runtime.webhooks import Webhooks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -158,7 +160,7 @@ class TaskService:
                 shown = await self._turn_of(sent, deadline, history) if waits else None
         if message is not None:
             return frames.frame(2, message.SerializeToString())
-        return frames.frame(1, shown or (await self._snapshot(sent.head.ref, history)).task)
+        return frames.frame(1, shown or (await self._stored(sent, history)).task)
 
     async def _turn_of(self, sent: Sent, deadline: float, history: int | None) -> bytes | None:
         """Waits for the end of the turn that a send began or joined, or until the loop's clock shows `deadline`.
@@ -172,12 +174,29 @@ class TaskService:
                 return None
             if run.over.result():
                 return run.shown.task(run.head, history)
-        async with self._followers.subscribe(sent.head.ref) as subscriber:
-            head = (await self._snapshot(sent.head.ref, 0)).head
-            subscriber.at = head.last
-            if head.running or head.ready:
-                await self.waits.until_turn_ends(subscriber, deadline)
+        with suppress(Unavailable):  # then the task is told as far as it is known
+            async with self._followers.subscribe(sent.head.ref) as subscriber:
+                head = (await self._snapshot(sent.head.ref, 0)).head
+                subscriber.at = head.last
+                if head.running or head.ready:
+                    await self.waits.until_turn_ends(subscriber, deadline)
         return None
+
+    async def _stored(self, sent: Sent, history: int | None) -> Snapshot:
+        """The task whose message has been stored: as it is, or as it was made while the store cannot be asked.
+
+        Raises Unavailable for a task that was there before: the error says that the message is not to be sent again.
+        """
+        try:
+            return await self._snapshot(sent.head.ref, history)
+        except Unavailable as error:
+            if sent.created and (task := Shown(sent.events).task(sent.head, history)):
+                return Snapshot(sent.head, task)
+            told = (
+                f"the message was stored for task {sent.head.id}, and is not to be sent again; "
+                "the store does not answer now, so read the task later"
+            )
+            raise Unavailable(told, metadata={"task": sent.head.id}) from error
 
     def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> Flow:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2)."""
@@ -201,7 +220,7 @@ class TaskService:
             if sent.created and history is None:
                 event = sent.events[0]
             else:
-                snapshot = await self._snapshot(head.ref, history)
+                snapshot = await self._stored(sent, history)
                 head, event = snapshot.head, _as_event(snapshot)
             yield (subscriber.mark(event),)
             subscriber.at = event.sequence

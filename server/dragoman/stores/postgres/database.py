@@ -160,7 +160,7 @@ class Database:
         try:
             return await self._patiently(once, READ_PATIENCE)
         except Exception as error:
-            raise outage(error) from error
+            raise outage(error, wrote=False) from error
 
     async def forget_marks(self) -> None:
         """Removes the marks of commits that nobody can ask about any more."""

@@ -76,14 +76,18 @@ def has_collided(error: BaseException) -> bool:
     return isinstance(error, _COLLIDED)
 
 
-def outage(error: BaseException) -> BaseException:
-    """What callers are told of an error: that it is not their fault, and nothing of ours; or the error itself."""
+def outage(error: BaseException, *, wrote: bool = True) -> BaseException:
+    """What callers are told of an error: that it is not their fault, and nothing of ours; or the error itself.
+
+    wrote: a write met it, and is not done. What only was to be read may belong to a request that is done already.
+    """
+    undone = ", this request is not done" if wrote else ""
     if isinstance(error, Uncertain):
         said = "stopped answering in a commit: whether this request was done is not known, so look before you repeat it"
     elif is_away(error):
-        said = "does not answer; what it has acknowledged is safe, this request is not done"
+        said = f"does not answer; what it has acknowledged is safe{undone}"
     elif isinstance(error, asyncpg.DiskFullError):
-        said = "is full; what it has acknowledged is safe, this request is not done"
+        said = f"is full; what it has acknowledged is safe{undone}"
     else:
         return error
     unavailable = Unavailable(f"the store {said}")

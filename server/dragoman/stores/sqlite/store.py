@@ -273,6 +273,6 @@ class SqliteStore:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
             except sqlite3.Error as error:
-                raise outage(error) from error
+                raise outage(error, wrote=False) from error
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, run)

@@ -36,12 +36,16 @@ _OUTAGES: Final[Mapping[int, str]] = {
 """What callers are told: that it is not their fault, and nothing of our files."""
 
 
-def outage(error: Exception) -> Exception:
-    """What to raise for an error of SQLite: Unavailable when it is about the file, otherwise the error itself."""
+def outage(error: Exception, *, wrote: bool = True) -> Exception:
+    """What to raise for an error of SQLite: Unavailable when it is about the file, otherwise the error itself.
+
+    wrote: a write met it, and is not done. What only was to be read may belong to a request that is done already.
+    """
     said = _OUTAGES.get(code_of(error))
     if said is None:
         return error
-    unavailable = Unavailable(f"the store {said}; what it has acknowledged is safe, this request is not done")
+    undone = ", this request is not done" if wrote else ""
+    unavailable = Unavailable(f"the store {said}; what it has acknowledged is safe{undone}")
     unavailable.__cause__ = error
     return unavailable
 
