@@ -32,19 +32,13 @@ class Recalled:
 async def recall(store: Store, head: Head, taken: int, attempt: int) -> Recalled:
     """Reads it. `taken`: the user's last message that a turn has taken. Raises LookupError when there is no other."""
     conversation = await store.conversation(head.ref)
-    if conversation is None or not (left := conversation.unread(taken)):
+    if conversation is None or not (unread := conversation.unread(taken)):
         raise LookupError("a claimed task has no message to answer")
     said = {one.number: pb.Message.FromString(one.message) for one in conversation.messages}
-    history = [message for number, message in said.items() if number < left[0].number]
+    history = [message for number, message in said.items() if number < unread[0].number]
     artifacts: Sequence[pb.Artifact] = ()
     if attempt > 1:
         snapshot = await store.read(head.ref, history=0)
         artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
     asked, usage = said.get(conversation.head.asked), await store.usage(head.ref)
-    return Recalled(left[0], len(left) - 1, history, asked, conversation.memory, artifacts, usage)
-
-
-async def unread(store: Store, head: Head, taken: int) -> list[StoredMessage]:
-    """The user's messages after the last that a turn has taken."""
-    conversation = await store.conversation(head.ref, taken)
-    return conversation.unread(taken) if conversation else []
+    return Recalled(unread[0], len(unread) - 1, history, asked, conversation.memory, artifacts, usage)

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from dragoman.core import states
@@ -35,7 +34,7 @@ from dragoman.runtime.coalesce import OFF, Coalesce
 from dragoman.runtime.deadlines import Deadlines
 from dragoman.runtime.log import Log
 from dragoman.runtime.notices import BROKEN_OFF, DRAINED, LOST, OUTDATED, OVERTAKEN, PROCESS_LOST, again, notice
-from dragoman.runtime.recalling import recall, unread
+from dragoman.runtime.recalling import recall
 from dragoman.runtime.referring import Referring
 from dragoman.runtime.shown import Shown
 from dragoman.runtime.spending import Spending, on_loop
@@ -248,8 +247,7 @@ class Run:
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:
             self._mail.clear()
-            mail = partial(unread, self._store, self.head, self._taken)
-            for stored in await self._log.read(mail, self.head.ref, self._guard, self._about):
+            for stored in await self._log.read(self._unread, self.head.ref, self._guard, self._about):
                 self._taken = stored.number
                 message = pb.Message.FromString(stored.message)
                 self._history.append(message)
@@ -261,10 +259,6 @@ class Run:
     async def _turn(self) -> Ending:
         """Runs the agent. A cancel that it obeys becomes CANCELED; one that it ignores is overtaken by its result."""
         try:
-            canceled = partial(self._store.cancels.among, [self.head.ref])
-            if self._asked and self.head.ref in await self._log.read(canceled, self.head.ref, self._guard, self._about):
-                self.cancelled, self._reason = True, "client"
-                return Ending(self._last_words())
             if not self._fresh_context or self.message.reference_task_ids:
                 await self._log.read(self._prepare, self.head.ref, self._guard, self._about)
             self._fresh_context = False
@@ -286,8 +280,7 @@ class Run:
         while self._task is not None and self._task.cancelling():
             self._task.uncancel()
         self.cancelled, self._reason = self._drained, "drain" if self._drained else ""
-        self.message, self.references, self.previous_artifacts = NO_MESSAGE, (), ()
-        self.attempt, self._ending = self.head.attempt, False
+        self.message, self.references, self.attempt = NO_MESSAGE, (), self.head.attempt
         self._strict = self._strict and Strict(self.head.state)
         self.deadlines.stop()
         self.deadlines.start()
@@ -313,7 +306,8 @@ class Run:
             if refused.reason != CHANGED:
                 return False
             # The task is still this run's: only what a verb wrote of the conversation came too late.
-            changes, notes, ending = [], NOTHING, Ending(notice(OUTDATED))
+            changes, notes = [], NOTHING
+            ending = Ending(notice(OUTDATED))
         except Exception as error:
             changes, notes = [], NOTHING
             ending = Ending(notice(LOST, str(error)))
@@ -335,6 +329,7 @@ class Run:
             # Another task of the conversation was faster; what this one would undo is not its to undo.
             lost = [*changes[:-1], notice(OUTDATED)]
             appended = await write(self._change(lost, Notes(notes.task), release=True), self._written, self._about)
+        self._ending = not appended.again
         return appended.again
 
     async def _leave(self, changes: list[Change], notes: Notes) -> None:
@@ -353,13 +348,9 @@ class Run:
 
     def _last_words(self) -> StatusChange:
         """How a run ends that was asked to stop and did."""
-        match self._reason:
-            case "drain":
-                return notice(DRAINED)
-            case "deadline":
-                return self.deadlines.end()
-            case _:
-                return StatusChange(states.CANCELED)
+        if self._reason == "deadline":
+            return self.deadlines.end()
+        return notice(DRAINED) if self._reason == "drain" else StatusChange(states.CANCELED)
 
     async def _reply(self, message: pb.Message) -> bool:
         """Answers with a Message instead of a task, if nobody has seen the task. Takes it away then."""
@@ -370,8 +361,9 @@ class Run:
             for change in changes:
                 self._batch.put(change)
             return False
-        gone = Append(task=self.head.ref, guard=self._guard, discard=True, reply=message.SerializeToString())
-        await self._log.append(gone)
+        await self._log.append(
+            Append(task=self.head.ref, guard=self._guard, discard=True, reply=message.SerializeToString())
+        )
         self.first.set_result(message)
         return True
 
@@ -421,7 +413,7 @@ class Run:
         end = notice(OVERTAKEN) if self._reason == "client" else self._last_words()
         self._reason = "fenced"
         log.warning("agent did not stop within %g s of a cancel; fenced", FENCED_AFTER, extra=self._about())
-        self._fencing = asyncio.create_task(self._insist(self._change([end], NOTHING, release=True)))
+        self._fencing = asyncio.ensure_future(self._insist(self._change([end], NOTHING, release=True)))
         self._batch.close(TurnOver("the task was canceled"))
 
     # The messages -----------------------------------------------------------------------------------------------
@@ -433,7 +425,10 @@ class Run:
         self.envelope = pb.SendMessageRequest.FromString(stored.envelope)
 
     async def _prepare(self) -> None:
-        """Reads what the turn begins with, but for what an earlier try has read."""
+        """Reads what the turn begins with; what is there already when that breaks off is not read again."""
+        if self._asked and self.head.ref in await self._store.cancels.among([self.head.ref]):
+            self.cancelled, self._reason = True, "client"
+            raise asyncio.CancelledError("this message had come before the cancel")
         if self.message is NO_MESSAGE:
             past = await recall(self._store, self.head, self._taken, self.attempt)
             if self.spending is None and past.usage:
@@ -445,6 +440,10 @@ class Run:
             self._context = await self._store.context(self.head.ref.owner, self.head.agent, self.head.context)
         if named := self.message.reference_task_ids:
             self.references = await self._referring.tasks(self.head, self.principal, named)
+
+    async def _unread(self) -> list[StoredMessage]:
+        conversation = await self._store.conversation(self.head.ref, self._taken)
+        return conversation.unread(self._taken) if conversation else []
 
     def _about(self) -> dict[str, str]:
         return {"task": id_of(self.head.ref.key), "agent": self.head.agent, "scope": self.head.ref.owner.scope}
