@@ -19,6 +19,8 @@ from tests.cli.server import PATIENCE, clean_environment
 from tests.cluster import Cluster, ServerPart
 from tests.postgres import needed
 
+pytestmark = pytest.mark.timeout(600)  # a dozen processes start, one after the other
+
 AGENTS = """
 import asyncio, os
 from dragoman import Turn, agent, retry

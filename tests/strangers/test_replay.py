@@ -25,7 +25,7 @@ from dragoman.bindings.methods import CALLS, CANCEL, GET, ROWS, Op
 from dragoman.core.names import Owner
 from dragoman.wire import httprule
 
-pytestmark = pytest.mark.usefixtures("time_to_think", "time_to_stop")
+pytestmark = [pytest.mark.usefixtures("time_to_think", "time_to_stop"), pytest.mark.timeout(600)]
 
 PATIENCE = 60.0
 """Seconds after which an answer is taken for a stream of somebody else's task: none of these waits for anything."""
