@@ -27,6 +27,8 @@ _FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--remote-debugging-port=0", "--force-color-profile=srgb"),
+    # A stranger's names, which lead to this machine.
+    "--host-resolver-rules=MAP *.evil.example 127.0.0.1",
 )
 _LISTENS: Final = re.compile(rb"DevTools listening on (ws://\S+)")
 _KEYS: Final = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowDown": (40, ""), "ArrowRight": (39, "")}

@@ -232,6 +232,20 @@ async def test_calls_over_a_websocket(web: aiohttp.ClientSession, server: Server
     await no_stream_is_left(server)
 
 
+async def test_a_page_of_the_one_port_may_call_and_no_other(web: aiohttp.ClientSession, port: Port) -> None:
+    """Also a browser that sends no Sec-Fetch-Site: the proxy leaves enough of the address to compare."""
+    own, other = f"https://localhost:{port.port}", "https://elsewhere.example"
+    for origin, status in ((own, 200), (other, 403)):
+        for path, body in (("/message:send", in_json("echo hello")), ("/", call("SendMessage", "echo hello"))):
+            async with web.post(path, json=body, headers={"Origin": origin}) as answer:
+                assert answer.status == status
+    async with web.ws_connect("/ws", headers={"Origin": own}) as line:
+        await line.send_json(call("SendMessage", "echo hello"))
+        assert (await line.receive_json())["id"] == 1
+    with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+        await web.ws_connect("/ws", headers={"Origin": other})
+
+
 async def test_the_card_says_the_address_of_the_one_port(web: aiohttp.ClientSession, port: Port) -> None:
     async with web.get("/.well-known/agent-card.json") as answer:
         card = await answer.json()

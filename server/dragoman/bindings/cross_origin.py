@@ -66,9 +66,8 @@ class CrossOrigin:
                 raise ForeignPage(f"{_who(request)} may not call; --cors names the origins whose pages may")
         if self._looks_at_host and (name := _strangers(headers.get("Host", ""))) and name not in self._names:
             raise ForeignPage(
-                f'Host: "{name[:_SHOWN]}" is a name that a stranger could own and let lead to this machine; where '
-                "nobody is asked who they are, call localhost or an address, or say http://NAME in --public-url or "
-                "--cors"
+                f'Host: "{name[:_SHOWN]}" is a name that a stranger could own; say http://NAME in --public-url or '
+                "--cors, or call localhost or an address"
             )
 
 
