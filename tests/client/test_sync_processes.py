@@ -39,6 +39,21 @@ print("the end")
 """
 
 
+STOPS = """
+import os, signal, sys, threading
+from dragoman.client import Status
+from dragoman.client.sync import connect
+
+with connect(sys.argv[1]) as client:
+    try:
+        for event in client.run("sleep 600"):
+            if isinstance(event, Status) and event.state == "WORKING":
+                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    except KeyboardInterrupt:
+        print("stopped", client.cancel(event.task_id).task_id == event.task_id)
+"""
+
+
 def run_script(script: str, url: str) -> list[str]:
     """What it prints. Its process has a minute."""
     words = [sys.executable, "-c", script, url]
@@ -56,3 +71,7 @@ def test_a_process_that_was_forked_connects_anew(url: str) -> None:
 
 def test_a_program_that_leaves_a_run_open_ends(url: str) -> None:
     assert run_script(LEAVES, url) == ["the end"]
+
+
+def test_a_run_that_is_stopped_by_ctrl_c_is_stopped_by_that(url: str) -> None:
+    assert run_script(STOPS, url) == ["stopped True"]

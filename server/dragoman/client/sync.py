@@ -68,7 +68,7 @@ class _Loop:
         """Ends a generator, and waits until it has ended, where that can be waited for: garbage is also collected on
         the loop's own thread, and when the interpreter ends the loop stands still already."""
         if self._may_wait():
-            self.run(items.aclose())
+            self.run(_ended(items))
         elif not sys.is_finalizing():
             asyncio.run_coroutine_threadsafe(_ended(items), self._running())
 
@@ -299,4 +299,7 @@ async def _next(items: AsyncGenerator[T, None]) -> T | None:
 
 
 async def _ended(items: AsyncGenerator[Any, None]) -> None:
+    # A step that nobody waits for any more (Ctrl-C) is being cancelled, and who runs cannot be closed.
+    while getattr(items, "ag_running", False):  # noqa: ASYNC110  # nothing tells when
+        await asyncio.sleep(0.01)
     await items.aclose()
