@@ -7,6 +7,7 @@ import asyncio
 import threading
 from contextlib import suppress
 
+import pytest
 from tests.workers.conftest import Open
 from tests.workers.reading import NOW, until
 
@@ -17,7 +18,9 @@ from dragoman.flaky.proxy import FlakyProxy
 from dragoman.worker.serving import Worker
 
 
-async def test_a_turn_that_outlives_its_line_makes_room_at_the_next_one(opened: Open) -> None:
+async def test_a_turn_that_outlives_its_line_makes_room_at_the_next_one(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
     goes_on = threading.Event()
 
     @agent
@@ -43,3 +46,5 @@ async def test_a_turn_that_outlives_its_line_makes_room_at_the_next_one(opened: 
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
+    assert "is broken" in caplog.text
+    assert "encrypted" not in caplog.text  # no advice on how to dial, where that went well

@@ -105,10 +105,11 @@ class Worker:
                 return
             if trouble is not None and trouble.code in _HOPELESS:
                 raise trouble
-            wait = AGAIN[0] if self._frame_bytes else min(2 * wait, AGAIN[1])
+            was_up = self._frame_bytes > 0
+            wait = AGAIN[0] if was_up else min(2 * wait, AGAIN[1])
             self._frame_bytes = 0
             why = trouble.message if trouble else "it ended the stream"
-            if hint := advice(why):
+            if not was_up and (hint := advice(why)):
                 why += f"; {hint}"
             log.warning("the line to %s is broken (%s); dialling again in %g s", self._server, why, wait)
             try:
