@@ -57,11 +57,11 @@ async def test_versions(tmp_path: Path) -> None:
             zipped = {"Content-Encoding": coding, "Accept-Encoding": "gzip, deflate"}
             answer = await server.ask("POST", "/message:send", body, **zipped)
             assert (answer.status, answer.headers.get("Content-Encoding")) == (200, None)
-        page.says("Cards answer a HEAD as they do a GET; tasks do not (405).")
-        assert (await server.ask("HEAD", "/tasks")).status == 405
-        for path in ("/.well-known/agent-card.json", "/.well-known/agent.json"):
-            head = await server.ask("HEAD", path)
+        page.says("HEAD is answered as a GET is, but without its body; a stream is not (405).")
+        for other in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/tasks", path):
+            head = await server.ask("HEAD", other)
             assert (head.status, head.text) == (200, "")
+        assert (await server.ask("HEAD", f"{path}:subscribe")).status == 405
         page.says("Google's `operations`, its paths behind `/v1alpha` and `/v1beta1`")
         for prefix in ("v1alpha", "v1beta1"):
             assert (await server.ask("GET", f"/{prefix}/{TENANT}/a2a/v1/card")).status == 404
