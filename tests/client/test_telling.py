@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.client import Artifact, Event, Text
+from dragoman.client import Artifact, Event, Question, Text
 from dragoman.client.telling import Teller
 from dragoman.core import seen
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -62,3 +63,22 @@ def shown(task: pb.Task, parts: dict[str, list[pb.Part]], *, joined: bool) -> pb
     for id, own in parts.items():
         made.artifacts.add(artifact_id=id, parts=seen.joined(own) if joined else own)
     return made
+
+
+@pytest.mark.parametrize("said", ["", "what else?"])
+def test_a_question_that_comes_again_in_the_same_words_is_told_again_once_it_was_answered(said: str) -> None:
+    def asking(seconds: int) -> pb.StreamResponse:
+        status = pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
+        status.timestamp.FromSeconds(seconds)
+        if said:
+            status.message.CopyFrom(pb.Message(message_id="m", role=pb.ROLE_AGENT, parts=[pb.Part(text=said)]))
+        return pb.StreamResponse(task=pb.Task(id="t", context_id="c", status=status))
+
+    teller = Teller()
+    assert [type(event) for event in teller.tell(asking(1))] == [Question]
+    assert list(teller.tell(asking(1))) == []
+    teller.heard()
+    assert list(teller.tell(asking(1))) == []  # a look that came before the answer was read
+    assert not teller.asks
+    assert [type(event) for event in teller.tell(asking(2))] == [Question]
+    assert list(teller.tell(asking(2))) == []

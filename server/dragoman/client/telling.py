@@ -183,7 +183,14 @@ class Teller:
         """Said by an update it is news, unless its message was told, or it has none and the state is the same. A Task
         says it again and again."""
         said, before = status.message, self.task.status
-        if said.message_id and said.message_id in self._told:
+        asks_again = (
+            status.state in states.INTERRUPTED
+            and self._waited != NO_STATUS
+            and _mark(status) not in (self._waited, _mark(before))
+        )
+        if asks_again:  # in the same words, perhaps, or in none; but after it was answered
+            news = True
+        elif said.message_id and said.message_id in self._told:
             news = False
         elif is_update and status.HasField("message"):
             news = True
