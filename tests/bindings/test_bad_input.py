@@ -154,7 +154,7 @@ TABLE = [
     Bad(
         "part without content",
         "INVALID_PARAMS",
-        "exactly one of text, raw, url, data",
+        "must have exactly one of text, ",
         (*SEND, v1_send({"metadata": {}})),
         (*SEND03, v03_send({"metadata": {}})),
         lambda server: server.v1.SendMessage(message(parts=[pb.Part()])),

@@ -19,12 +19,16 @@ V1_SEND = {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text"
 V03_SEND = {"message": {"messageId": "m1", "role": "ROLE_USER", "content": [{"text": "hello"}]}}
 
 
+V03_RPC = {"messageId": "m1", "role": "user", "parts": [{"kind": "text", "text": "hello"}]}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "state"),
     [
         ("/message:send", V1_SEND, "TASK_STATE_CANCELED"),
         ("/v1/message:send", V03_SEND, "TASK_STATE_CANCELLED"),
         ("/v1/message:send", {"request": V03_SEND["message"]}, "TASK_STATE_CANCELLED"),
+        ("/v1/message:send", {"message": {**V03_RPC, "kind": "message"}}, "TASK_STATE_CANCELLED"),
         (f"/{RESOURCE}/message:send", V03_SEND, "TASK_STATE_CANCELLED"),
         (f"/v1/{RESOURCE}/a2a/v1/message:send", V03_SEND, "TASK_STATE_CANCELLED"),
     ],

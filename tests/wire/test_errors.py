@@ -34,6 +34,19 @@ def details(status_bin: bytes) -> tuple[error_details_pb2.ErrorInfo, list[tuple[
     return info, [(violation.field, violation.description) for violation in bad.field_violations]
 
 
+def test_rules_are_told_in_the_words_of_the_dialect() -> None:
+    context = InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
+    part = InvalidParams.field("message.parts[0]", "must have exactly one of text, raw, url, data")
+    assert errors.jsonrpc(context, Dialect.V01)["message"] == "sessionId: is not the session of the task; leave it out"
+    assert errors.jsonrpc(context, Dialect.V01)["data"][1]["fieldViolations"][0]["field"] == "sessionId"
+    assert errors.jsonrpc(context, V03)["message"] == context.message
+    for dialect in (V03, GOOGLE):
+        told = "message.parts[0]: must have exactly one of text, file, data"
+        assert json.loads(errors.rest(part, dialect).body)["error"]["message"] == told
+        assert errors.grpc_status(part, dialect).details.endswith(told)
+    assert errors.jsonrpc(part, V1)["message"] == part.message
+
+
 # The table -----------------------------------------------------------------------------------------------------
 
 ROWS: list[tuple[type[A2AError], Dialect, Table, Codes]] = [

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from dragoman.wire import lenient, parts
 from dragoman.wire.protojson import JsonDialect
+from dragoman.wire.protojson_in import Decode
 
-_CANCELED: Final = ("TASK_STATE_CANCELED", "TASK_STATE_CANCELLED")
+
+def _tagged_data(decode: Decode) -> Decode:
+    """Reads a part whose `kind` is data as JSON-RPC has it, too: the object stands there without a wrapper."""
+
+    def read(message: Any, value: object) -> None:
+        if type(value) is dict and value.get("kind") == "data" and type(data := value.get("data")) is dict:
+            wrapped = len(data) == 1 and type(data.get("data")) is dict
+            value = value if wrapped else {**value, "data": {"data": data}}
+        decode(message, value)
+
+    return read
+
+
 _STATUS_AFTER: Final = ("status_timestamp_after", "statusTimestampAfter", "last_updated_time", "lastUpdatedTime")
 
 V03: Final = JsonDialect(
@@ -22,9 +35,12 @@ V03: Final = JsonDialect(
         "a2a.v1.StreamResponse": [("msg", "message")],
         "a2a.v1.TaskStatus": [("update", "message")],
         "a2a.v1.Message": [("content", "parts")],
+        # The words of the same version over JSON-RPC.
+        "a2a.v1.FilePart": [("file_with_bytes", "bytes"), ("file_with_uri", "uri")],
         "a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
     },
-    enums={"a2a.v1.TaskState": [_CANCELED]},
+    enums={name.removeprefix("lf."): groups for name, groups in lenient.ALIASES.items()},
+    reads={"a2a.v1.Part": _tagged_data},
     always={
         "a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "total_size"},
         "a2a.v1.ListTaskPushNotificationConfigResponse": {"configs"},

@@ -198,6 +198,39 @@ def codes(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> 
     return rows[errors.InternalError]
 
 
+_OLDER_PARTS: Final = ("text, raw, url, data", "text, file, data")
+_WORDS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
+    Dialect.V03: (_OLDER_PARTS,),
+    Dialect.GOOGLE: (_OLDER_PARTS,),
+    Dialect.V01: (
+        _OLDER_PARTS,
+        ("is not the context of message.taskId", "is not the session of the task"),
+        ("message.contextId", "sessionId"),
+        ("message.taskId", "id"),
+        ("configuration.", ""),
+    ),
+}
+"""What the rules of 1.0 call something else than the dialect does: that, and the dialect's own words."""
+
+
+def _in_words_of(dialect: Dialect, error: BaseException) -> BaseException:
+    """What was wrong with parameters, as a caller of the dialect knows them."""
+    words = _WORDS.get(dialect)
+    if words is None or not isinstance(error, InvalidParams):
+        return error
+
+    def said(text: str) -> str:
+        for ours, theirs in words:
+            text = text.replace(ours, theirs)
+        return text
+
+    told = InvalidParams(
+        said(error.message), violations=[Violation(said(one.field), said(one.description)) for one in error.violations]
+    )
+    told.metadata, told.retry_after = error.metadata, error.retry_after
+    return told
+
+
 def message(error: BaseException, dialect: Dialect) -> str:
     """The text for people. An exception that is not ours may hold anything, so nothing of it is told."""
     if not isinstance(error, A2AError):
@@ -214,6 +247,7 @@ def jsonrpc(error: BaseException, dialect: Dialect) -> dict[str, Any]:
     it is there only where it says more than the text. 0.1 knows the numbers up to -32005 only; what came later is
     said as an invalid request, or an internal error if it is not the caller's.
     """
+    error = _in_words_of(dialect, error)
     row = codes(error, dialect)
     if dialect in (Dialect.V1, Dialect.RUST):
         return {"code": row.jsonrpc, "message": message(error, dialect), "data": _details(error, row)}
@@ -235,6 +269,7 @@ def grpc_status(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1
     `a2a.v1` the text is `ErrorClassName: text`, which is all that a 0.3 reader looks at. Long texts are cut:
     what does not fit into the trailers would take the status with it.
     """
+    error = _in_words_of(dialect, error)
     row = codes(error, dialect, table=table)
     text = message(error, dialect)
     if len(encoded := text.encode()) > _MESSAGE_BYTES:
@@ -268,6 +303,7 @@ def rest(error: BaseException, dialect: Dialect, *, table: Table = "1.0.1") -> R
     0.3 fixes no body. One object suits all readers: `code` (the JSON-RPC number), `type` (the class in the
     SDKs) and `message` at the top, and the AIP-193 object in `error`.
     """
+    error = _in_words_of(dialect, error)
     row = codes(error, dialect, table=table)
     text = message(error, dialect)
     body: dict[str, Any] = {
