@@ -32,6 +32,19 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
         (v03.TaskStatus, V03, {"message": {"messageId": "m"}}, {"update": {"message_id": "m"}}),
         (v03.TaskStatus, V03, {"state": "TASK_STATE_CANCELED"}, {"state": 5}),
         (v03.TaskStatus, V03, {"state": "TASK_STATE_CANCELLED"}, {"state": 5}),
+        (v03.Message, V03, {"role": "user"}, {"role": 1}),
+        (v03.TaskStatus, V03, {"state": "canceled"}, {"state": 5}),
+        (v03.Part, V03, {"kind": "text", "text": "x"}, {"text": "x"}),
+        (
+            v03.Part,
+            V03,
+            {"kind": "file", "file": {"bytes": "aGk=", "mimeType": "text/csv", "name": "n.csv"}},
+            {"file": {"file_with_bytes": b"hi", "mime_type": "text/csv", "name": "n.csv"}},
+        ),
+        (v03.Part, V03, {"kind": "file", "file": {"uri": "http://x"}}, {"file": {"file_with_uri": "http://x"}}),
+        (v03.Part, V03, {"kind": "data", "data": {"a": "b"}}, {"data": {"data": {"a": "b"}}}),
+        (v03.Part, V03, {"kind": "data", "data": {"data": {"a": "b"}}}, {"data": {"data": {"a": "b"}}}),
+        (v03.Part, V03, {"data": {"data": {"a": "b"}}}, {"data": {"data": {"a": "b"}}}),
         (v1.TaskStatus, V1, {"state": "TASK_STATE_CANCELLED"}, {"state": 5}),
         (v1.TaskStatus, V1, {"state": "5"}, {"state": 5}),
         (v1.ListTasksRequest, V1, {"pageSize": "7", "page_token": "x"}, {"page_size": 7, "page_token": "x"}),
@@ -64,6 +77,24 @@ def test_null_is_a_value_in_data_and_absence_elsewhere() -> None:
 @pytest.mark.parametrize("data", [{"text": "x", "data": None}, {"data": None, "text": "x", "raw": None}])
 def test_a_null_value_beside_another_member_is_absent(data: dict[str, object]) -> None:
     assert compile(v1.Part, V1).decode(data) == v1.Part(text="x")
+
+
+def test_what_was_given_is_shown_but_not_all_of_it() -> None:
+    for given, told in (
+        ("DONE", '; not "DONE"'),
+        (99, "; not 99"),
+        ([], "; not an array"),
+        ("x" * 50_000, f'; not "{"x" * 38}…'),
+        (10**5000, "; not a number of more than 64 bits"),
+    ):
+        with pytest.raises(InvalidParams) as caught:
+            compile(v1.TaskStatus, V1).decode({"state": given})
+        assert caught.value.message.endswith(told)
+
+
+def test_a_role_that_would_be_refused_is_not_offered() -> None:
+    with pytest.raises(InvalidParams, match="role: must be one of ROLE_USER, ROLE_AGENT; not 5"):
+        compile(v1.Message, V1).decode({"role": 5})
 
 
 STATES = "TASK_STATE_UNSPECIFIED, TASK_STATE_SUBMITTED, .*TASK_STATE_AUTH_REQUIRED"

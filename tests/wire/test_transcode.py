@@ -99,7 +99,7 @@ def test_a_bad_query_parameter_is_named_with_its_rule(query: list[tuple[str, str
         ([("message", "hi")], "message", "is an object"),
         ([("metadata", "hi")], "metadata", "is an object"),
         ([("message.parts", "hi")], "message.parts", "send it in the body"),
-        ([("message.role", "ROLE_KING")], "message.role", "must be one of ROLE_UNSPECIFIED"),
+        ([("message.role", "ROLE_KING")], "message.role", "must be one of ROLE_USER, ROLE_AGENT"),
     ],
 )
 def test_an_object_cannot_be_a_query_parameter(query: list[tuple[str, str]], field: str, rule: str) -> None:

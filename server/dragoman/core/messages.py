@@ -40,7 +40,7 @@ def check(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:
 
 def _check_length(field: str, value: str) -> None:
     if len(value) > limits.ID_LENGTH:
-        raise InvalidParams.field(field, f"must be at most {limits.ID_LENGTH} characters")
+        raise InvalidParams.field(field, f"must be at most {limits.ID_LENGTH} characters, not {len(value)}")
 
 
 def _check_part(index: int, part: pb.Part, input_modes: Sequence[str]) -> None:

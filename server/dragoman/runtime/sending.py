@@ -251,7 +251,7 @@ class Sending:
         if not text:
             return None
         if len(text) > KEY_LENGTH:
-            raise InvalidParams.field("Idempotency-Key", f"must be at most {KEY_LENGTH} characters")
+            raise InvalidParams.field("Idempotency-Key", f"must be at most {KEY_LENGTH} characters, not {len(text)}")
         said = pb.Message()
         said.CopyFrom(request.message)
         said.message_id = ""

@@ -260,7 +260,7 @@ class TaskService:
         history = _history_length(request)
         size = request.page_size if request.HasField("page_size") else pages.DEFAULT_SIZE
         if not 1 <= size <= pages.MAX_SIZE:
-            raise InvalidParams.field("pageSize", f"must be 1 to {pages.MAX_SIZE}")
+            raise InvalidParams.field("pageSize", f"must be 1 to {pages.MAX_SIZE}, not {request.page_size}")
         if request.status and request.status not in states.STORED:
             raise InvalidParams.field("status", f"must be one of {', '.join(map(states.name, sorted(states.STORED)))}")
         since = 0

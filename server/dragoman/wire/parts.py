@@ -48,7 +48,7 @@ def _read_tagged(part: Any, value: dict[str, Any]) -> None:
     tag = next((name for name in _TAGS if value.get(name) is not None), None)
     said = value[tag] if tag else None
     if said is not None and said not in _MEMBERS:
-        raise _at(tag or "", f"must be one of {', '.join(_MEMBERS)}")
+        raise _at(tag or "", f"must be one of {', '.join(_MEMBERS)}; not {wellknown.shown(said)}")
     given = [name for name in _MEMBERS if value.get(name) is not None]
     if said == "data" and "data" in value and "data" not in given:
         raise _at("data", "must be a JSON object")
@@ -142,7 +142,7 @@ def _file(part: Any, key: str, content: str) -> dict[str, str]:
 
 def _text(name: str, value: object) -> str:
     if type(value) is not str:
-        raise _at(name, "must be a string")
+        raise _at(name, f"must be a string, not {wellknown.shown(value)}")
     return value
 
 

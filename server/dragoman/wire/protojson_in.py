@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from dragoman.wire import any_json, wellknown, wellknown_scalars
 from dragoman.wire.protojson_out import is_map
-from dragoman.wire.wellknown import FieldError
+from dragoman.wire.wellknown import FieldError, shown
 
 Decode = Callable[[Any, object], None]
 """Reads a JSON value into an empty message. Raises FieldError."""
@@ -135,7 +135,8 @@ class Decoders:
         if enum.full_name not in self._converts:
             numbers = {value.name: value.number for value in enum.values}
             words = self._spell.get(enum.full_name, {})
-            allowed = ", ".join(words.get(name, name) for name in numbers)
+            # A role has to be given, so that none is nothing to offer.
+            allowed = ", ".join(words.get(name, name) for name in numbers if name != "ROLE_UNSPECIFIED")
             # Of two names that share a word, the first is what the word means.
             numbers |= {word: numbers[name] for name, word in reversed(tuple(words.items()))}
             for group in self._enums.get(enum.full_name, ()):
@@ -346,13 +347,13 @@ def _message_map_step(name: str, key: Convert, decode: Decode, nullable: bool) -
 
 def _string(data: object) -> str:
     if type(data) is not str:
-        raise FieldError("must be a string")
+        raise FieldError(f"must be a string, not {shown(data)}")
     return data
 
 
 def _bool(data: object) -> bool:
     if type(data) is not bool:
-        raise FieldError("must be true or false")
+        raise FieldError(f"must be true or false, not {shown(data)}")
     return data
 
 
@@ -372,7 +373,7 @@ def _integer(low: int, high: int, data: object) -> int:
     elif type(data) is str and len(data) <= 40 and _INTEGER.fullmatch(data):
         number = int(data.partition(".")[0])
     if number is None or not low <= number <= high:
-        raise FieldError(f"must be an integer from {low} to {high}")
+        raise FieldError(f"must be an integer from {low} to {high}, not {shown(data)}")
     return number
 
 
@@ -390,7 +391,7 @@ def _double(data: object) -> float:
         else:
             if number - number == 0 and data.strip() == data:
                 return number
-    raise FieldError('must be a number, or one of "NaN", "Infinity", "-Infinity"')
+    raise FieldError(f'must be a number, or one of "NaN", "Infinity", "-Infinity", not {shown(data)}')
 
 
 def _float(data: object) -> float:
@@ -404,4 +405,4 @@ def _enum(numbers: Mapping[str, int], known: frozenset[int], rule: str, data: ob
             return number
     elif type(data) is int and data in known:
         return data
-    raise FieldError(rule)
+    raise FieldError(f"{rule}; not {shown(data)}")

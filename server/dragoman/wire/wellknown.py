@@ -7,13 +7,14 @@ while all is well.
 
 from __future__ import annotations
 
+import json
 import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from datetime import MAXYEAR, date, datetime, timedelta
 from functools import lru_cache
 from math import copysign
-from typing import Any, cast
+from typing import Any, Final, cast
 
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -31,6 +32,26 @@ _PLAIN = (
     "--T::.",
 )  # every third character of 2026-11-20T10:11:12.345Z, the form that nearly all send
 _TIMESTAMP_RULE = "must be an RFC 3339 time such as 2026-11-20T10:11:12.345Z, from year 0001 to 9999"
+
+
+SHOWN: Final = 40
+"""Characters of a value that an error repeats."""
+
+
+def shown(value: object) -> str:
+    """A JSON value, for the text that says what is wrong with it."""
+    match value:
+        case list():
+            return "an array"
+        case dict():
+            return "an object"
+        case int() if value.bit_length() > 64:
+            return "a number of more than 64 bits"
+        case str():
+            text = json.dumps(value[: SHOWN + 1], ensure_ascii=False)
+        case _:
+            text = json.dumps(value, default=repr)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 class FieldError(Exception):
