@@ -15,9 +15,18 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.nats import nats, nats_with_streams, own_nats, patient_bus
-from tests.postgres import postgres, postgres_database, postgres_url
+from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
 
-__all__ = ["nats", "nats_with_streams", "own_nats", "patient_bus", "postgres", "postgres_database", "postgres_url"]
+__all__ = [
+    "nats",
+    "nats_with_streams",
+    "own_nats",
+    "own_postgres",
+    "patient_bus",
+    "postgres",
+    "postgres_database",
+    "postgres_url",
+]
 """Fixtures for every test that wants a PostgreSQL or a NATS."""
 
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "")

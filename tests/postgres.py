@@ -5,6 +5,7 @@ The wheel's own launcher keeps a server for the user; here it is ours to stop, t
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import importlib.util
 import os
@@ -146,6 +147,18 @@ def free_port() -> int:
         with suppress(OSError), socket.socket() as one:
             one.bind(("127.0.0.1", port))
             return port
+
+
+@pytest.fixture
+async def own_postgres() -> AsyncIterator[Server]:
+    """A server that a test may stop."""
+    needed()
+    server = await asyncio.to_thread(Server)
+    try:
+        await asyncio.to_thread(server.start)
+        yield server
+    finally:
+        await asyncio.to_thread(server.remove)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from dragoman.core.log import Append, Appended
 from dragoman.core.usage import Budgets
 from dragoman.runtime import canceling
 from dragoman.runtime.run import Run
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +82,17 @@ class Held:
         return appended
 
 
+async def between_two_turns(here: World, stage: Stage) -> tuple[Held, pb.Task]:
+    """A task whose first turn is over, but for its end, which is held back; the message of the second one waits."""
+    held = Held(here)
+    task = await here.start("first")
+    await stage.began.wait()
+    await here.start("second", task_id=task.id)
+    stage.may.set()
+    await held.waits.wait()
+    return held, task
+
+
 async def test_a_message_that_comes_after_a_cancel_is_not_canceled_by_it(tmp_path: Path) -> None:
     stage = Stage()
     async with asyncio.timeout(60), world(tmp_path, stage.plays) as here:
@@ -129,12 +141,7 @@ async def test_a_cancel_between_two_turns_stops_the_next_one(tmp_path: Path, goe
     """While the end of a turn is written nothing can be stopped: CancelTask sees to it before it answers."""
     stage = Stage()
     async with asyncio.timeout(60), world(tmp_path, stage.plays) as here:
-        held = Held(here)
-        task = await here.start("first")
-        await stage.began.wait()
-        await here.start("second", task_id=task.id)
-        stage.may.set()
-        await held.waits.wait()
+        held, task = await between_two_turns(here, stage)
         ask = here.store.cancels.ask
 
         async def asks(*given: Any) -> None:
@@ -168,12 +175,7 @@ async def test_an_end_that_waits_for_the_store_is_not_overtaken_by_the_fence(tmp
 async def test_a_drain_between_two_turns_ends_the_task(tmp_path: Path) -> None:
     stage = Stage()
     async with asyncio.timeout(60), world(tmp_path, stage.plays) as here:
-        held = Held(here)
-        task = await here.start("first")
-        await stage.began.wait()
-        await here.start("second", task_id=task.id)
-        stage.may.set()
-        await held.waits.wait()
+        held, task = await between_two_turns(here, stage)
         await here.runtime.dispatch.drain(0)
         held.may.set()
         ended = await here.ended(task.id)

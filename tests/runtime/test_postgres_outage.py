@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.postgres import Server, needed
+from tests.postgres import Server
 from tests.runtime.test_fencing import until
 from tests.runtime.world import World, said, state, texts, world
 
@@ -24,18 +23,6 @@ TASKS = 8
 """Of each kind, at each server."""
 
 
-@pytest.fixture
-async def own() -> AsyncIterator[Server]:
-    """A server that a test may stop."""
-    needed()
-    server = await asyncio.to_thread(Server)
-    try:
-        await asyncio.to_thread(server.start)
-        yield server
-    finally:
-        await asyncio.to_thread(server.remove)
-
-
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done every two seconds is done all the time, and nobody waits long for a database that is away."""
@@ -47,7 +34,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
-    tmp_path: Path, own: Server, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, own_postgres: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     over = asyncio.Event()
 
@@ -70,7 +57,7 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
         return task
 
     clock = Clock()
-    first, second = [await open_store(own.url(), clock=clock) for _ in range(2)]
+    first, second = [await open_store(own_postgres.url(), clock=clock) for _ in range(2)]
     async with (
         world(tmp_path, works, store=first, alone=False) as one,
         world(tmp_path, works, store=second, alone=False) as other,
@@ -81,11 +68,11 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
         await until(lambda: all(here.runtime.dispatch.running == TASKS for here in both))
         sending = [asyncio.ensure_future(more(here, task)) for here, task in asked]
         await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.to_thread(own.stop, signal.SIGQUIT)
+        await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
         before = told("could not be renewed")
         await until(lambda: told("could not be renewed") > before + 4)
         clock.now += int(sessions.LEASE * 1000) + 1
-        await asyncio.to_thread(own.start)
+        await asyncio.to_thread(own_postgres.start)
         taken = [task for task in await asyncio.gather(*sending) if task]
         over.set()
         for here, task in working:

@@ -1,4 +1,4 @@
-"""The store contract on PostgreSQL, and what is PostgreSQL's own."""
+"""The store contract on PostgreSQL, and what is PostgreSQL's own_postgres."""
 
 from __future__ import annotations
 
@@ -349,24 +349,13 @@ async def test_a_connection_on_which_the_server_said_goodbye_is_given_up(
     assert not trouble.is_away(asyncpg.InternalClientError("no decoder for OID 1"))
 
 
-@pytest.fixture
-async def own(postgres: Server) -> AsyncIterator[Server]:
-    """A server that a test may stop."""
-    server = await asyncio.to_thread(Server)
-    try:
-        await asyncio.to_thread(server.start)
-        yield server
-    finally:
-        await asyncio.to_thread(server.remove)
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
 async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(
-    own: Server, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    own_postgres: Server, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped, or crashes, under load, and comes back within the patience of those who write."""
     monkeypatch.setattr(database, "PATIENCE", 60.0)  # however long a start takes
-    store = await open_store(own.url())
+    store = await open_store(own_postgres.url())
     acknowledged: list[Appended] = []
     refused: list[Append] = []
     stop = asyncio.Event()
@@ -387,25 +376,27 @@ async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(
 
     writers = [asyncio.create_task(write()) for _ in range(8)]
     await more_than(100)
-    await asyncio.to_thread(own.stop, how)
-    await asyncio.to_thread(own.start)
+    await asyncio.to_thread(own_postgres.stop, how)
+    await asyncio.to_thread(own_postgres.start)
     await more_than(len(acknowledged) + 100)
     stop.set()
     await asyncio.gather(*writers)
     assert refused == []
     for appended in acknowledged:
         assert (await store.versions([appended.head.ref]))[appended.head.ref.key] >= appended.head.last
-    (row,) = await execute(own.url(), "SELECT count(*) FROM (SELECT task FROM log GROUP BY task HAVING count(*) > 2) x")
+    (row,) = await execute(
+        own_postgres.url(), "SELECT count(*) FROM (SELECT task FROM log GROUP BY task HAVING count(*) > 2) x"
+    )
     assert row[0] == 0
     await store.close()
 
 
 async def test_a_server_that_stays_away_is_told_of_in_bounded_time(
-    own: Server, monkeypatch: pytest.MonkeyPatch
+    own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await open_store(own.url())
+    store = await open_store(own_postgres.url())
     ref = (await running(store)).head.ref
-    await asyncio.to_thread(own.stop)
+    await asyncio.to_thread(own_postgres.stop)
     said, undone = "the store does not answer; what it has acknowledged is safe", ", this request is not done"
     asked: list[tuple[Callable[[], Awaitable[object]], str]] = [
         (lambda: store.append(created(new_ref())), undone),
@@ -419,28 +410,28 @@ async def test_a_server_that_stays_away_is_told_of_in_bounded_time(
         for ask, more in asked:
             with pytest.raises(Unavailable, match=f"^{said}{more}$"):
                 await ask()
-    await asyncio.to_thread(own.start)
+    await asyncio.to_thread(own_postgres.start)
     assert await store.read(ref) is not None
     await store.append(created(new_ref()))
     await store.close()
 
 
-async def test_a_failover_is_told_of(own: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failover_is_told_of(own_postgres: Server, caplog: pytest.LogCaptureFixture) -> None:
     """The standby takes the primary's place; that nothing was lost is more than a server can know."""
-    where = ["-h", "127.0.0.1", "-p", str(own.port), "-U", "postgres"]
-    copy = own.folder / "standby"
-    await asyncio.to_thread(own.run, "pg_basebackup", "-D", str(copy), "-R", *where)
+    where = ["-h", "127.0.0.1", "-p", str(own_postgres.port), "-U", "postgres"]
+    copy = own_postgres.folder / "standby"
+    await asyncio.to_thread(own_postgres.run, "pg_basebackup", "-D", str(copy), "-R", *where)
     standby = await asyncio.to_thread(Server, data=copy)
     try:
         await asyncio.to_thread(standby.start)
-        store = await open_store(own.url())
+        store = await open_store(own_postgres.url())
         session = await store.open_session(10)
         await asyncio.to_thread(store.renew, session, 10)
         claimed = await running(store)
-        await asyncio.to_thread(own.stop)  # in good order, so that the standby has everything
+        await asyncio.to_thread(own_postgres.stop)  # in good order, so that the standby has everything
         standby.run("pg_ctl", "promote", "-w", "-D", str(copy))
         await asyncio.to_thread(standby.stop)
-        standby.port = own.port  # what follows the primary follows it here
+        standby.port = own_postgres.port  # what follows the primary follows it here
         await asyncio.to_thread(standby.start)
         await asyncio.to_thread(store.renew, session, 10)
         await store.append(by_runner(claimed, status(states.WORKING)))
@@ -495,10 +486,10 @@ async def test_a_commit_that_nobody_answered_is_done_once(
 
 
 async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
-    own: Server, monkeypatch: pytest.MonkeyPatch
+    own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "UNCERTAIN", 0.2)
-    store = await open_store(own.url())
+    store = await open_store(own_postgres.url())
     change = created(new_ref())
     breaking = Breaking(monkeypatch, done=True)
     transact = database.transact
@@ -508,12 +499,12 @@ async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
             return await transact(*arguments)
         finally:
             if breaking.broken:
-                await asyncio.to_thread(own.stop)
+                await asyncio.to_thread(own_postgres.stop)
 
     monkeypatch.setattr(database, "transact", stops)
     with pytest.raises(Unavailable, match="whether this request was done is not known"):
         await store.append(change)
-    await asyncio.to_thread(own.start)
+    await asyncio.to_thread(own_postgres.start)
     assert (await store.versions([change.task])) == {change.task.key: 1}
     await store.close()
 

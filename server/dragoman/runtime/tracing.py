@@ -6,12 +6,16 @@ answers a later message of another trace is linked to that.
 
 from __future__ import annotations
 
+import logging
+
 from dragoman.core import states, trace
-from dragoman.core.errors import Unavailable
 from dragoman.core.log import TaskRef
+from dragoman.core.names import id_of
 from dragoman.ports import Store
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.run import NO_MESSAGE, Run
+
+log = logging.getLogger("dragoman.runtime")
 
 
 class Traced:
@@ -49,10 +53,11 @@ class Traced:
             span.end("the task failed" if run.head.state == states.FAILED else "", dragoman_state=state)
 
     async def _read(self, task: TaskRef, message: int) -> str:
-        """The trace context of a message; empty while the store is away: a run does not wait for who looks on."""
+        """The trace context of a message; empty where it cannot be read: no run waits for who looks on, or fails."""
         try:
             return trace.of(await self._store.envelope(task, message))
-        except Unavailable:
+        except Exception as error:
+            log.warning("the trace of a run could not be read: %s", error, extra={"task": id_of(task.key)})
             return ""
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 def attach(context: str) -> None:
     """Makes a recorded trace context (of ours) the present one, for the rest of the present asyncio task."""
-    api: Any = sys.modules.get("opentelemetry.trace")
-    if api is not None:
-        contexts: Any = sys.modules["opentelemetry.context"]  # which the other one is made of
+    if "opentelemetry.trace" in sys.modules:
+        # To import it is to wait for who is loading it just now, in another thread.
+        from opentelemetry import context as contexts
+        from opentelemetry import trace as api
+
         contexts.attach(api.set_span_in_context(_handed(api)(context)))
 
 
