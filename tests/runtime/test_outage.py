@@ -262,8 +262,10 @@ class Parents:
         pass
 
 
-async def test_a_turn_does_not_wait_for_the_store_to_tell_its_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [Unavailable("the store does not answer"), RuntimeError("no such column")])
+async def test_a_turn_does_not_wait_for_the_store_to_tell_its_trace(tmp_path: Path, error: Exception) -> None:
     store: Any = AwayStore(tmp_path / "tasks.db")
+    store.error = lambda: error
     tracer = Parents()
     async with world(tmp_path, asks, store=store, tracer=tracer) as here:
         task = await here.send()
