@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from tests.testing.agents import broken, counter, desk, direct, filer, fragile, listener, stubborn, threaded
 
-from dragoman import Turn, types
+from dragoman import Turn, agent, types
 from dragoman.core.errors import TaskEnded, TaskNotCancelable, TaskNotFound
+from dragoman.core.log import Head
+from dragoman.core.names import Owner
 from dragoman.core.usage import Usage
 from dragoman.testing import AgentUnderTest, Clock, run
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 async def test_a_conversation_is_seen_turn_for_turn() -> None:
@@ -48,6 +51,33 @@ async def test_each_run_of_a_test_sees_the_same_ids_and_times() -> None:
             assert told.context_id == "context-1"
             assert told.task.status.timestamp.seconds == 1_600_000_000
     assert seen[0] == seen[1]
+
+
+async def test_a_task_that_goes_on_while_it_is_looked_at_is_seen_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = asyncio.Event()
+
+    @agent
+    async def slow(turn: Turn) -> str:
+        turn.status("waiting")
+        await go.wait()
+        return "done"
+
+    async with AgentUnderTest(slow) as a:
+        told = await (await a.send("x", wait=False)).until("waiting")
+        find = a.store.find
+
+        async def find_and_let_it_end(owner: Owner, agent: str, task_id: str) -> Head | None:
+            monkeypatch.undo()
+            found = await find(owner, agent, task_id)
+            go.set()
+            asked = pb.SubscribeToTaskRequest(id=task_id)
+            async for _ in a.runtime.service.subscribe_to_task(a.call(), asked):
+                pass
+            return found
+
+        monkeypatch.setattr(a.store, "find", find_and_let_it_end)
+        await told.look()
+        assert (told.state, told.states[-1]) == ("COMPLETED", "COMPLETED")
 
 
 async def test_messages_reach_an_agent_in_the_midst_of_its_work() -> None:

@@ -100,7 +100,7 @@ class TaskRun(Story):
             return self
         snapshot = await store.read(found.ref)
         if snapshot is not None:
-            self._head = snapshot.head
+            found = self._head = snapshot.head  # it may have gone on since it was found
             self.task = pb.Task.FromString(snapshot.task)
         while self.events[-1:] == [] or self.events[-1].sequence < found.last:
             lot = await store.events(found.ref, len(self.events), LOT)
