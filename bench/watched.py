@@ -1,7 +1,7 @@
 """What telemetry costs: the same sends on servers that are looked at more and more closely.
 
-All of them are started together and share the first core. They are asked one after the other, a short while each and
-every other round backwards, so that what the machine does meanwhile meets all of them. Each round has processes of its
+All of them are started together and share the first core. They are asked by turns, a fraction of a second each and
+every other time backwards, so that what the machine does meanwhile meets all of them. Each round has processes of its
 own: one differs from the next by as much as is looked for. Who collects spans, and who scrapes, is in the process of
 the load.
 """
@@ -10,23 +10,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import uvloop
 
-from bench.asking import FORMS
-from bench.lines import Wrong, connect
+from bench.asking import FORMS, Form
+from bench.lines import Line, Wrong, connect
 from bench.load import Meter, drive, sending
 from bench.rows import Key
 from bench.run import Run
 from bench.sections import WATCHED
 from bench.servers import CONTESTANTS, OURS, Place, Running, started
+from bench.spent import cpu
 
 CALLERS: Final = 16
-WARM_UP: Final = 0.2
+WARM_UP: Final = 0.05
+SLICE: Final = 0.15
+"""Seconds for which one of them is asked before the next one is."""
+
+TURNS: Final = 20
+"""Slices of each in a round."""
+
 SCRAPE: Final = 1.0
 """Seconds between two scrapes: fifteen times as often as Prometheus does by itself."""
 
@@ -39,7 +46,7 @@ CASES: Final = {OFF: None, SCRAPED: 0.0, TENTH: 0.1, TRACED: 1.0}
 
 BINDINGS: Final = ("grpc", "jsonrpc")
 
-TAKEN: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+TAKEN: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 def case(binding: str, looked: str) -> str:
@@ -71,11 +78,23 @@ async def _measure(run: Run) -> None:
 
 
 async def _round(run: Run, servers: dict[str, Running], number: int) -> None:
-    """Each case once over each binding, after a go that only warms the server up."""
+    """Over each binding: all cases by turns, after a go that only warms the servers up."""
     for binding in BINDINGS:
-        for warm in (False, True):
-            for looked in list(CASES)[:: -1 if number % 2 else 1]:
-                await _slice(run, binding, looked, servers[looked], number if warm else None)
+        async with AsyncExitStack() as stack:
+            asked = {
+                looked: await stack.enter_async_context(Asked.open(binding, server, scraped=CASES[looked] is not None))
+                for looked, server in servers.items()
+            }
+            for turn in range(1 + TURNS):
+                for each in list(asked.values())[:: -1 if (number + turn) % 2 else 1]:
+                    await each.for_a_while()
+                if turn == 0:
+                    for each in asked.values():
+                        each.forget()
+            for looked, each in asked.items():
+                rate, spent = each.count / each.seconds, each.spent() / each.right * 1e6
+                told = f"{rate:.0f} req/s, {spent:.0f} µs of the server's CPU each"
+                run.figure(Key(WATCHED, case(binding, looked), OURS), number, rate, "req/s", told=told, cpu=spent)
 
 
 def _server(options: list[str]) -> AbstractContextManager[Running]:
@@ -91,26 +110,51 @@ def _options(share: float | None, url: str) -> list[str]:
     return [f"--otlp={url}", f"--trace-share={share}"] if share else []
 
 
-async def _slice(run: Run, binding: str, looked: str, server: Running, number: int | None) -> None:
-    """One server for a while. Without a number nothing is kept of it."""
-    form = FORMS[binding, OURS]
-    meter = Meter(server.pid)
-    lines = [await connect(binding, server.target(binding), form) for _ in range(CALLERS)]
-    scraping = asyncio.create_task(_scrape(server)) if CASES[looked] is not None else None
-    try:
-        asks = [sending(line, form, meter) for line in lines]
-        seconds = WARM_UP if number is None else max(run.plan.seconds, SCRAPE)
-        measured = await drive(asks, meter, "send", WARM_UP, seconds)
-    finally:
-        if scraping is not None:
-            scraping.cancel()
-        for line in lines:
-            line.close()
-    rate, spent = measured.count / measured.seconds, measured.server_cpu / measured.count * 1e6
-    if number is None:
-        return
-    told = f"{rate:.0f} req/s, {spent:.0f} µs of the server's CPU each"
-    run.figure(Key(WATCHED, case(binding, looked), OURS), number, rate, "req/s", told=told, cpu=spent)
+class Asked:
+    """A server, its callers' lines, and what was seen of it.
+
+    Its CPU is that of the whole time, also while others are asked: who collects spans is told of them afterwards.
+    """
+
+    def __init__(self, server: Running, lines: list[Line], form: Form) -> None:
+        self._server = server
+        self._lines = lines
+        self._form = form
+        self.forget()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, binding: str, server: Running, *, scraped: bool) -> AsyncIterator[Self]:
+        """Connects CALLERS lines; `scraped`: and reads its metrics all the while."""
+        form = FORMS[binding, OURS]
+        lines = [await connect(binding, server.target(binding), form) for _ in range(CALLERS)]
+        scraping = asyncio.create_task(_scrape(server)) if scraped else None
+        try:
+            yield cls(server, lines, form)
+        finally:
+            if scraping is not None:
+                scraping.cancel()
+            for line in lines:
+                line.close()
+
+    def forget(self) -> None:
+        """Begins anew."""
+        self.count = self.right = 0
+        self.seconds = 0.0
+        self._before = cpu(self._server.pid)
+
+    def spent(self) -> float:
+        """Seconds of CPU for all that was right."""
+        return cpu(self._server.pid) - self._before
+
+    async def for_a_while(self) -> None:
+        """Asks it for SLICE seconds."""
+        meter = Meter(self._server.pid)
+        asks = [sending(line, self._form, meter) for line in self._lines]
+        measured = await drive(asks, meter, "send", WARM_UP, SLICE)
+        self.count += measured.count
+        self.right += meter.right
+        self.seconds += measured.seconds
 
 
 async def _scrape(server: Running) -> None:
@@ -132,13 +176,14 @@ async def collector() -> AsyncIterator[tuple[str, list[int]]]:
     came: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        fields = dict(line.lower().split(b":", 1) for line in head.split(b"\r\n") if b":" in line)
-        length = int(fields[b"content-length"])
-        await reader.readexactly(length)
-        came.append(length)
-        writer.write(TAKEN)
-        await writer.drain()
+        with suppress(asyncio.IncompleteReadError):  # it is closed between two messages
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                fields = dict(line.lower().split(b":", 1) for line in head.split(b"\r\n") if b":" in line)
+                length = int(fields[b"content-length"])
+                await reader.readexactly(length)
+                came.append(length)
+                writer.write(TAKEN)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
