@@ -69,12 +69,11 @@ def _pieces() -> dict[str, float]:
         access.done("OK")
 
     def run() -> None:
-        parent = trace.of(trace.stamped(ENVELOPE, context))
-        span = recorder.begin(
-            "run echo", "consumer", parent, dragoman_agent="echo", dragoman_task=TASK, dragoman_attempt=1
-        )
-        recorder.enter(span)
-        span.end(dragoman_state="COMPLETED")
+        parent = trace.of(stamped)
+        context, began = recorder.begin(parent), time.time_ns()
+        recorder.enter(context)
+        about = ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state")
+        recorder.record("run echo", "consumer", context, parent, began, about, ("echo", TASK, 1, "COMPLETED"))
 
     def emptied(piece: Callable[[], object]) -> Callable[[], None]:
         def both() -> None:
@@ -84,7 +83,7 @@ def _pieces() -> dict[str, float]:
         return both
 
     traced, none = Tally(recorder), Tally(Recorder(0.0))
-    context = server()
+    stamped = trace.stamped(ENVELOPE, server())
     recorder.take(1)
     return {
         "a request, counted and not traced": least(counted),

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import MagicMock
 
 import pytest
 from tests.runtime.away import AwayStore
@@ -254,11 +253,14 @@ class Parents:
     def __init__(self) -> None:
         self.begun: list[str] = []
 
-    def begin(self, name: str, kind: str, parent: str, **_: Any) -> Any:
+    def begin(self, parent: str) -> str:
         self.begun.append(parent)
-        return MagicMock()
+        return ""
 
-    def enter(self, _: Any) -> None:
+    def enter(self, context: str) -> None:
+        pass
+
+    def record(self, *_: Any) -> None:
         pass
 
 

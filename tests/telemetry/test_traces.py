@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +26,8 @@ from dragoman.core import trace
 from dragoman.core.trace import CURRENT
 from dragoman.logs import JsonLines
 from dragoman.settings import Settings
-from dragoman.telemetry.otlp import Exporter
-from dragoman.telemetry.spans import Recorder
+from dragoman.telemetry.otlp import Exporter, OverHttp
+from dragoman.telemetry.spans import LOT, Recorder
 from dragoman.tracing import open_tracing
 from dragoman.worker import Worker
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -249,16 +250,46 @@ async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatc
     async with collecting() as collector:
         collector.status = 503
         async with open_tracing(collector.http, {}, 1.0) as tracing:
-            tracing.tracer.begin("one", "internal", "").end("it broke", dragoman_event=3)
+            told = ("dragoman.event", "dragoman.agent", "dragoman.state")
+            values = (3, "", "no \udcff")
+            tracing.tracer.record("one", "internal", tracing.tracer.begin(""), "", 1, told, values, "it broke \udcff")
             async with asyncio.timeout(60):
                 await collector.asked.wait()
                 collector.status = 200
                 await collector.took.wait()
         numbers = {family.name: family.samples[0].value for family in tracing.families()}
         span = only(collector.named("one"))
-        assert (span.status.code, span.status.message) == (tr.Status.STATUS_CODE_ERROR, "it broke")
-        assert of(span) == {"dragoman.event": 3}
+        assert (span.status.code, span.status.message) == (tr.Status.STATUS_CODE_ERROR, "it broke ?")
+        assert of(span) == {"dragoman.event": 3, "dragoman.state": "no ?"}
         assert (numbers["spans"], numbers["spans_sent"], numbers["traces_up"]) == (1, 1, True)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_connection_to_a_collector_is_kept_and_made_again_once_it_was_closed(closes: bool) -> None:
+    taken = list[tuple[int, bytes]]()
+
+    class Taking(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            taken.append((self.client_address[1], self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            self.close_connection = closes  # without a word
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Taking) as server:
+        threading.Thread(target=server.serve_forever).start()
+        to = OverHttp(f"http://127.0.0.1:{server.server_port}", {})
+        to.send(b"one", 60)
+        to.send(b"two", 60)
+        to.close()
+        server.shutdown()
+    assert [message for _, message in taken] == [b"one", b"two"]
+    assert len({port for port, _ in taken}) == (2 if closes else 1)
 
 
 def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,16 +299,51 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
     class Road:
         def send(self, message: bytes, patience: float) -> None:
             sent.append(message)
-            recorder.begin("made meanwhile", "internal", "").end()
+            span("made meanwhile")
             first.set()
 
-    recorder.begin("one", "internal", "").end()
+        def close(self) -> None:
+            pass
+
+    def span(name: str) -> None:
+        recorder.record(name, "internal", recorder.begin(""), "", 1, (), ())
+
+    span("one")
     exporter = Exporter(recorder, Road(), {})
     assert first.wait(60)
     for _ in range(3):
-        recorder.begin("another", "internal", "").end()
+        span("another")
     exporter.close()
     assert [message.count(b"another") for message in sent] == [0, 3]
+
+
+def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.telemetry.otlp.EVERY", 600.0)
+    recorder, sent, came = Recorder(), list[int](), threading.Event()
+
+    class Road:
+        def send(self, message: bytes, patience: float) -> None:
+            sent.append(message.count(b"one of many"))
+            came.set()
+
+        def close(self) -> None:
+            pass
+
+    exporter = Exporter(recorder, Road(), {})
+    for _ in range(LOT):
+        recorder.record("one of many", "internal", recorder.begin(""), "", 1, (), ())
+    assert came.wait(60)
+    exporter.close()
+    assert sum(sent) == exporter.sent == LOT
+
+
+def test_spans_for_which_there_is_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.telemetry.spans.QUEUE", 2)
+    recorder = Recorder()
+    for name in ("one", "two", "three"):
+        recorder.record(name, "internal", recorder.begin(""), "", 1, (), ())
+    assert (recorder.recorded, recorder.dropped) == (2, 1)
+    assert [span.count(b"three") for span in recorder.take(9)] == [0, 0]
 
 
 def test_only_what_is_a_traceparent_is_read() -> None:

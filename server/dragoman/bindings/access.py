@@ -12,8 +12,7 @@ from google.protobuf.message import Message
 
 from dragoman.bindings.tally import OTHER, Tally
 from dragoman.core.identity import Caller
-from dragoman.core.trace import CURRENT, read
-from dragoman.ports.tracing import Span
+from dragoman.core.trace import CURRENT, is_recorded, read
 
 _LOG: Final = logging.getLogger("dragoman.access")
 
@@ -39,7 +38,7 @@ class Access:
         self.agent = ""
         self.task = ""
         self.principal = ""
-        self._span: Span | None = None
+        self._span: tuple[str, str, str, int] | None = None  # its name, trace context and parent, and when it began
         self._began = time.perf_counter()
 
     @property
@@ -50,10 +49,13 @@ class Access:
     def trace(self, parent: str) -> None:
         """Goes on with the trace that its caller names by a `traceparent`, or begins one. To be called in the asyncio
         task that serves it, where `is_traced` holds."""
-        if self._tally.tracer is not None:
-            span = self._tally.tracer.begin(self.method, "server", read(parent), rpc_system=self._binding)
-            CURRENT.set(span.context)
-            self._span = span if span.recorded else None
+        tracer = self._tally.tracer
+        if tracer is not None:
+            parent = read(parent)
+            context = tracer.begin(parent)
+            CURRENT.set(context)
+            if is_recorded(context):
+                self._span = self.method, context, parent, time.time_ns()
 
     def about(self, caller: Caller, request: object) -> None:
         """Notes who asks, if that is known, and what about, as far as the request says."""
@@ -66,7 +68,7 @@ class Access:
         seconds = time.perf_counter() - self._began
         self._tally.count(self._binding, self.method if self.known else OTHER, self.dialect, status, seconds)
         if self._span is not None:
-            self._end(self._span, str(status))
+            self._record(*self._span, str(status))
         if not _LOG.isEnabledFor(logging.INFO):
             return
         fields = {
@@ -81,19 +83,22 @@ class Access:
         }
         _LOG.info("request", extra={name: value for name, value in fields.items() if value != ""})
 
-    def _end(self, span: Span, status: str) -> None:
-        if self.known:
-            span.name = self.method
-        span.end(
+    def _record(self, name: str, context: str, parent: str, began: int, status: str) -> None:
+        tracer, self._span = self._tally.tracer, None
+        assert tracer is not None
+        method = self.method if self.known else OTHER
+        tracer.record(
+            self.method if self.known else name, "server", context, parent, began, _TOLD,
+            (self._binding, method, status, self.dialect, self.agent, self.task, self._request),
             f"answered with {status}" if status in _FAULTS or (len(status) == 3 and status[0] == "5") else "",
-            rpc_method=self.method if self.known else OTHER,
-            rpc_response_status=status,
-            dragoman_dialect=self.dialect,
-            dragoman_agent=self.agent,
-            dragoman_task=self.task,
-            dragoman_request=self._request,
-        )
+        )  # fmt: skip
 
+
+_TOLD: Final = (
+    "rpc.system", "rpc.method", "rpc.response.status", "dragoman.dialect", "dragoman.agent", "dragoman.task",
+    "dragoman.request",
+)  # fmt: skip
+"""What a span tells of a request."""
 
 _FAULTS: Final = frozenset(("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "-32603"))
 """Statuses that are the server's fault, and not the caller's."""

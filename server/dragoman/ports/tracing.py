@@ -1,4 +1,8 @@
-"""What the runtime and the bindings need to be traced."""
+"""What the runtime and the bindings need to be traced.
+
+A span is what somebody did, in a trace: it is told once it is over. Until then there is only its trace context, which
+is handed on, so that what follows from it belongs to it.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +11,35 @@ from typing import Literal, Protocol
 Kind = Literal["server", "client", "consumer", "internal"]
 
 
-class Span(Protocol):
-    """Something that takes a while, in a trace."""
-
-    name: str
-
-    @property
-    def recorded(self) -> bool:
-        """Whether anybody will see it. What one that is not is told is lost, so need not be made."""
-        ...
-
-    @property
-    def context(self) -> str:
-        """What is handed on, so that what follows from it belongs to it: a `traceparent`."""
-        ...
-
-    def end(self, error: str = "", **attributes: str | int) -> None:
-        """It is over. `error`: why it failed, in a few words without content of the caller's; empty when it did not.
-        May be called from any thread."""
-        ...
-
-
 class Tracer(Protocol):
     """Records spans, as far as their traces are recorded. Costs the recording only; sends are elsewhere."""
 
-    def begin(self, name: str, kind: Kind, parent: str, *, link: str = "", **attributes: str | int) -> Span:
-        """A span that begins now. `parent` and `link` are trace contexts; without a parent it begins a trace.
-        Attributes have `_` where their names have a dot."""
+    def begin(self, parent: str) -> str:
+        """The trace context of a span that begins now, under the one of a trace context; without one it begins a trace.
+        `dragoman.core.trace.is_recorded` says whether anybody will see it."""
         ...
 
-    def enter(self, span: Span) -> None:
+    def enter(self, context: str) -> None:
         """What the present asyncio task does from now on belongs to the span, also for libraries that know of traces by
         themselves."""
+        ...
+
+    def record(
+        self,
+        name: str,
+        kind: Kind,
+        context: str,
+        parent: str,
+        began: int,
+        attributes: tuple[str, ...],
+        values: tuple[str | int, ...],
+        error: str = "",
+        link: str = "",
+    ) -> None:
+        """A span is over. Nothing of a trace that is not recorded. May be called from any thread.
+
+        `began`: in nanoseconds since the epoch. `attributes`: their names; a value that is an empty text is left out.
+        `error`: why it failed, in a few words without content of the caller's; empty when it did not. `link`: the trace
+        context of another span that it has to do with.
+        """
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -196,14 +197,16 @@ class Carrier:
         assert tracer is not None
         if self._parent is None:
             self._parent = await context_of(self._means.store, push.task)
-        span = tracer.begin(
-            "push", "client", self._parent,
-            server_address=push.config.host, dragoman_agent=push.agent, dragoman_task=push.task_id,
-            dragoman_event=event.sequence, dragoman_attempt=push.tries + 1,
-        )  # fmt: skip
-        reply, error = await self._answer(event, {HEADER: span.context})
+        context, began = tracer.begin(self._parent), time.time_ns()
+        reply, error = await self._answer(event, {HEADER: context})
         status = reply.status if reply else 0
-        span.end("" if 200 <= status < 300 else error or f"answered with {status}", http_response_status=status)
+        tracer.record(
+            "push", "client", context, self._parent, began,
+            ("server.address", "dragoman.agent", "dragoman.task", "dragoman.event", "dragoman.attempt",
+             "http.response.status"),
+            (push.config.host, push.agent, push.task_id, event.sequence, push.tries + 1, status),
+            "" if 200 <= status < 300 else error or f"answered with {status}",
+        )  # fmt: skip
         return reply, error
 
     async def _answer(self, event: Event, more: Mapping[str, str] | None = None) -> tuple[Reply | None, str]:

@@ -64,7 +64,7 @@ class Run:
     message: pb.Message = NO_MESSAGE
     envelope: pb.SendMessageRequest = pb.SendMessageRequest()
     asked: pb.Message | None = None
-    memory = b""
+    memory = stored_envelope = b""
     previous_artifacts: Sequence[pb.Artifact] = ()
     references: Sequence[pb.Task] = ()
     waiting = 0
@@ -422,6 +422,7 @@ class Run:
         self._taken = stored.number
         self.principal = stored.sender or self.head.ref.owner.principal
         self.message = pb.Message.FromString(stored.message)
+        self.stored_envelope = stored.envelope
         self.envelope = pb.SendMessageRequest.FromString(stored.envelope)
 
     async def _prepare(self) -> None:

@@ -7,6 +7,7 @@ answers a later message of another trace is linked to that.
 from __future__ import annotations
 
 import logging
+import time
 
 from dragoman.core import states, trace
 from dragoman.core.log import TaskRef
@@ -29,28 +30,27 @@ class Traced:
         """The same as `run.drive()`, as a span. To be called in an asyncio task of its own."""
         head = run.head
         if run.message is not NO_MESSAGE:  # its first, of which nothing need be read
-            parent = trace.of(run.envelope.SerializeToString())
+            parent = trace.of(run.stored_envelope)
         else:
             parent = await self._read(head.ref, 1)
         if parent and not trace.is_recorded(parent):
             trace.CURRENT.set(parent)
             return await run.drive()
         link = await self._read(head.ref, head.inbox) if head.inbox > 1 else ""
-        span = self._tracer.begin(
-            f"run {head.agent}",
-            "consumer",
-            parent,
-            link="" if trace.id_of(link) == trace.id_of(parent) else link,
-            dragoman_agent=head.agent,
-            dragoman_task=head.id,
-            dragoman_attempt=head.attempt,
-        )
-        self._tracer.enter(span)
+        tracer, began = self._tracer, time.time_ns()
+        context = tracer.begin(parent)
+        tracer.enter(context)
         try:
             await run.drive()
         finally:
-            state = states.name(run.head.state).removeprefix("TASK_STATE_")
-            span.end("the task failed" if run.head.state == states.FAILED else "", dragoman_state=state)
+            state = run.head.state
+            tracer.record(
+                f"run {head.agent}", "consumer", context, parent, began,
+                ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state"),
+                (head.agent, head.id, head.attempt, states.name(state).removeprefix("TASK_STATE_")),
+                "the task failed" if state == states.FAILED else "",
+                "" if trace.id_of(link) == trace.id_of(parent) else link,
+            )  # fmt: skip
 
     async def _read(self, task: TaskRef, message: int) -> str:
         """The trace context of a message; empty where it cannot be read: no run waits for who looks on, or fails."""

@@ -19,15 +19,12 @@ import grpc
 
 from dragoman.release import version
 from dragoman.telemetry import messages
-from dragoman.telemetry.spans import Recorder
+from dragoman.telemetry.spans import LOT, Recorder
 
 log = logging.getLogger("dragoman.telemetry")
 
 EVERY: Final = 1.0
-"""Seconds in which spans are gathered, unless they are enough for a message before."""
-
-BATCH: Final = 512
-"""Spans in one message, at most."""
+"""Seconds in which spans are gathered, unless they are enough before."""
 
 PATIENCE: Final = 10.0
 """Seconds for one message."""
@@ -53,31 +50,46 @@ class Road(Protocol):
         """Sends an ExportTraceServiceRequest. Raises Failed."""
         ...
 
+    def close(self) -> None:
+        """Nothing more is sent."""
+        ...
+
 
 class OverHttp:
-    """OTLP over HTTP, in protobuf."""
+    """OTLP over HTTP, in protobuf, on one connection for as long as the collector keeps it."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
-        self._tls = parts.scheme == "https"
-        self._host, self._port = parts.hostname or "", parts.port
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname or "", parts.port)
         path = parts.path.rstrip("/")
         self._path = path if path.endswith(PATH) else path + PATH
         self._headers = {**headers, "Content-Type": "application/x-protobuf"}
 
     def send(self, message: bytes, patience: float) -> None:
-        kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=patience)
+        was_open = self._connection.sock is not None
         try:
-            connection.request("POST", self._path, message, self._headers)
-            answer = connection.getresponse()
-            answer.read()
-            if answer.status >= 300:
-                raise Failed(f"{answer.status} {answer.reason}")
+            status, reason = self._post(message, patience)
         except (OSError, http.client.HTTPException) as error:
-            raise Failed(str(error) or type(error).__name__) from error
-        finally:
-            connection.close()
+            self._connection.close()
+            if not was_open or not isinstance(error, ConnectionError):
+                raise Failed(str(error) or type(error).__name__) from error
+            self.send(message, patience)  # the collector has closed it since the last message
+        else:
+            if status >= 300:
+                raise Failed(f"{status} {reason}")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _post(self, message: bytes, patience: float) -> tuple[int, str]:
+        self._connection.timeout = patience
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(patience)
+        self._connection.request("POST", self._path, message, self._headers)
+        answer = self._connection.getresponse()
+        answer.read()
+        return answer.status, answer.reason
 
 
 class OverGrpc:
@@ -86,10 +98,10 @@ class OverGrpc:
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         if parts.scheme == "grpcs":
-            channel = grpc.secure_channel(parts.netloc, grpc.ssl_channel_credentials())
+            self._channel = grpc.secure_channel(parts.netloc, grpc.ssl_channel_credentials())
         else:
-            channel = grpc.insecure_channel(parts.netloc)
-        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(EXPORT)
+            self._channel = grpc.insecure_channel(parts.netloc)
+        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(EXPORT)
         self._metadata = tuple((name.lower(), value) for name, value in headers.items())
 
     def send(self, message: bytes, patience: float) -> None:
@@ -97,6 +109,9 @@ class OverGrpc:
             self._call(message, timeout=patience, metadata=self._metadata)
         except grpc.RpcError as error:
             raise Failed(f"{error.code().name}: {error.details()}") from error
+
+    def close(self) -> None:
+        self._channel.close()
 
 
 def road(url: str, headers: Mapping[str, str]) -> Road:
@@ -112,6 +127,8 @@ class Exporter:
         self._to = to
         self._head = messages.resource(resource)
         self._stop = threading.Event()
+        self._enough = threading.Event()
+        recorder.enough = self._enough.set
         self._told = False
         self.sent = 0
         self.failed = 0
@@ -122,26 +139,29 @@ class Exporter:
     def close(self) -> None:
         """Sends what is left, if it is taken soon. Blocks."""
         self._stop.set()
+        self._enough.set()
         self._thread.join()
+        self._to.close()
 
     def _run(self) -> None:
         spans: list[bytes] = []
         wait = AGAIN[0]
         while True:
             stopping = self._stop.is_set()
-            spans = spans or self._recorder.take(BATCH)
-            is_all = len(spans) < BATCH
+            spans = spans or self._recorder.take(LOT)
             if spans and not self._send(spans, LAST if stopping else PATIENCE):
                 if stopping:
                     return
                 self._stop.wait(wait)
                 wait = min(2 * wait, AGAIN[1])
                 continue
+            is_all = len(spans) < LOT
             spans, wait = [], AGAIN[0]
-            if is_all:
-                if stopping:
-                    return
-                self._stop.wait(EVERY)
+            if stopping and is_all:
+                return
+            if not stopping and self._recorder.waiting < LOT:
+                self._enough.wait(EVERY)
+                self._enough.clear()
 
     def _send(self, spans: Sequence[bytes], patience: float) -> bool:
         """Whether they were taken."""

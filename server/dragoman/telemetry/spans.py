@@ -1,5 +1,5 @@
-"""Spans: made on the way of requests, and written at once, so that what waits to be sent is bytes, of which the
-collection of garbage knows nothing.
+"""Spans: made on the way of requests, and written later, many at a time, by who sends them: in between the code of a
+request that costs a multiple.
 
 A caller that names a trace (`traceparent`) says whether it is recorded; of traces that begin here, a share is, by its
 id, so that every server decides alike.
@@ -9,70 +9,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from dragoman.core import trace
 from dragoman.entropy import ENTROPY
-from dragoman.ports.tracing import Kind, Span
+from dragoman.ports.tracing import Kind
 from dragoman.telemetry import libraries, messages
 
 QUEUE: Final = 16_384
 """Spans that wait to be sent; what is past that is dropped, and counted."""
 
-
-class Recorded:
-    """A span of a trace that is recorded."""
-
-    recorded: Final = True
-
-    __slots__ = ("_attributes", "_began", "_kind", "_link", "_parent", "_recorder", "context", "name")
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        name: str,
-        kind: Kind,
-        context: str,
-        parent: str,
-        link: str,
-        attributes: dict[str, messages.Attribute],
-    ) -> None:
-        """`parent` is empty for one that begins a trace."""
-        self._recorder: Recorder | None = recorder
-        self.name = name
-        self._kind = kind
-        self.context = context
-        self._parent = parent
-        self._link = link
-        self._attributes = attributes
-        self._began = time.time_ns()
-
-    def end(self, error: str = "", **attributes: messages.Attribute) -> None:
-        """It is over."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None and recorder.has_room():
-            ended = time.time_ns()
-            told = self._attributes | attributes
-            recorder.add(
-                messages.span(
-                    self.name, self._kind, self.context, self._parent, self._link, self._began, ended, error, told
-                )
-            )
-
-
-class Silent:
-    """A span of a trace that is not recorded: hands on whose it is, and that nobody wants it."""
-
-    recorded: Final = False
-
-    __slots__ = ("context", "name")
-
-    def __init__(self, name: str, context: str) -> None:
-        self.name = name
-        self.context = context
-
-    def end(self, error: str = "", **attributes: messages.Attribute) -> None:
-        """Nothing."""
+LOT: Final = 512
+"""Spans that are enough to be sent."""
 
 
 class Recorder:
@@ -81,41 +30,55 @@ class Recorder:
     def __init__(self, share: float = 1.0) -> None:
         """`share`: of the traces that begin here, from 0 to 1."""
         self._below = round(share * 2**64)
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[tuple[Any, ...]] = deque()
+        self.enough: Callable[[], None] = lambda: None
+        """Called when LOT of them wait."""
         self.recorded = 0
         self.dropped = 0
 
-    def begin(self, name: str, kind: Kind, parent: str, *, link: str = "", **attributes: messages.Attribute) -> Span:
+    def begin(self, parent: str) -> str:
         if not parent:
             text = ENTROPY.take().hex()
             recorded = int(text[16:], 16) < self._below
-            context = trace.written(text, text[:16], recorded=recorded)  # each other span of the trace has its own
-        elif recorded := trace.is_recorded(parent):
-            context = trace.written(parent[3:35], ENTROPY.take().hex()[:16], recorded=True)
-        else:
-            context = parent
-        return Recorded(self, name, kind, context, parent, link, attributes) if recorded else Silent(name, context)
+            return trace.written(text, text[:16], recorded=recorded)  # each other span of the trace has its own id
+        if not trace.is_recorded(parent):
+            return parent
+        return trace.written(parent[3:35], ENTROPY.take().hex()[:16], recorded=True)
 
-    def enter(self, span: Span) -> None:
-        trace.CURRENT.set(span.context)
-        if span.recorded:
-            libraries.attach(span.context)
+    def enter(self, context: str) -> None:
+        trace.CURRENT.set(context)
+        if trace.is_recorded(context):
+            libraries.attach(context)
 
-    def has_room(self) -> bool:
-        """Whether another span can wait; counts it as dropped if not."""
-        if len(self._queue) < QUEUE:
-            return True
-        self.dropped += 1
-        return False
-
-    def add(self, span: bytes) -> None:
-        """A span is over."""
+    def record(
+        self,
+        name: str,
+        kind: Kind,
+        context: str,
+        parent: str,
+        began: int,
+        attributes: tuple[str, ...],
+        values: tuple[str | int, ...],
+        error: str = "",
+        link: str = "",
+    ) -> None:
+        if not trace.is_recorded(context):
+            return
+        waiting = len(self._queue)
+        if waiting >= QUEUE:
+            self.dropped += 1
+            return
+        # A tuple of texts and numbers: after a first look the collection of garbage passes over those.
+        self._queue.append((name, kind, context, parent, began, time.time_ns(), attributes, values, error, link))
         self.recorded += 1
-        self._queue.append(span)
+        if waiting + 1 == LOT:
+            self.enough()
+
+    @property
+    def waiting(self) -> int:
+        """Spans that are over, and that nobody was given yet."""
+        return len(self._queue)
 
     def take(self, most: int) -> list[bytes]:
         """Up to so many spans that are over, and that nobody was given yet. From any thread, but from one only."""
-        taken: list[bytes] = []
-        while self._queue and len(taken) < most:
-            taken.append(self._queue.popleft())
-        return taken
+        return [messages.span(*self._queue.popleft()) for _ in range(min(most, len(self._queue)))]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -233,17 +234,19 @@ class Worker:
         if self._tracer is None:
             trace.CURRENT.set(desk.traceparent)
             return await self._run(agent, desk)
-        span = self._tracer.begin(
-            f"turn {desk.agent}", "consumer", trace.read(desk.traceparent),
-            dragoman_agent=desk.agent, dragoman_task=desk.task_id, dragoman_attempt=desk.attempt,
-        )  # fmt: skip
-        self._tracer.enter(span)
+        parent, began = trace.read(desk.traceparent), time.time_ns()
+        context = self._tracer.begin(parent)
+        self._tracer.enter(context)
         ending = None
         try:
             ending = await self._run(agent, desk)
         finally:
             failed = ending is not None and ending.status.state == states.FAILED
-            span.end("the turn failed" if failed else "")
+            self._tracer.record(
+                f"turn {desk.agent}", "consumer", context, parent, began,
+                ("dragoman.agent", "dragoman.task", "dragoman.attempt"), (desk.agent, desk.task_id, desk.attempt),
+                "the turn failed" if failed else "",
+            )  # fmt: skip
         return ending
 
     def _cancel(self, turn: _Running, reason: str) -> None:
