@@ -67,14 +67,16 @@ async def take_turn(
             raise InvalidAgentResponse(f"the value it returned: {error}") from error.__cause__
     except BaseException as error:
         cause = leaf(error)
-        if isinstance(cause, (KeyboardInterrupt, GeneratorExit)):
-            raise
-        if isinstance(cause, asyncio.CancelledError) and _asked_to_stop(desk):
-            raise
         try:
+            if isinstance(cause, (KeyboardInterrupt, GeneratorExit)):
+                raise
+            if isinstance(cause, asyncio.CancelledError) and _asked_to_stop(desk):
+                raise
             return _ended(function, output, agent, cause, error)
         except Exception as late:  # the ending itself cannot be said: a state that is not JSON, a failing __str__
             return _failed(function, output, agent, late, late)
+        finally:
+            del cause  # its traceback leads to where we are
 
 
 async def _result(function: AgentFunction, turn: Turn, thread: Thread) -> object:

@@ -101,9 +101,10 @@ class Batch:
         self._check()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Refuses whatever is put from now on, and wakes all who wait."""
+        """Refuses whatever is put from now on, wakes all who wait, and forgets how to send."""
         with self._lock:
             self._error = self._error or error or TurnOver("the turn is over")
+            self._send = _nowhere
             if self._room is not None:
                 self._room.notify_all()
         if self._timer is not None:
@@ -176,6 +177,10 @@ class Batch:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _nowhere(changes: list[Change], notes: Notes) -> asyncio.Future[Appended]:
+    raise TurnOver("the turn is over")
 
 
 class Room:

@@ -53,6 +53,11 @@ class Deadlines:
             timer.cancel()
         self._timers.clear()
 
+    def close(self) -> None:
+        """Counts no more, and forgets whom to call."""
+        self.stop()
+        self._late = _nobody
+
     def exceed(self, why: str) -> None:
         """The task has used more than it may: that is a limit, too."""
         self._passed = (OVER_BUDGET, why)
@@ -78,3 +83,7 @@ class Deadlines:
     def _pass(self, what: Notice, limit: float) -> None:
         self._passed = (what, limit)
         self._late()
+
+
+def _nobody() -> None:
+    """The turn is over."""

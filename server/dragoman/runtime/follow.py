@@ -256,8 +256,9 @@ class Followers:
             follower.subscribers -= 1
             if not follower.subscribers:
                 self._live.pop(ref, None)
-                if follower.stop is not None:
-                    await follower.stop()
+                stop, follower.stop = follower.stop, None  # which leads back to the follower
+                if stop is not None:
+                    await stop()
 
     def count(self, ref: TaskRef) -> int:
         """How many follow a task here."""

@@ -151,8 +151,9 @@ class Run:
             self._ending = True
             await self._insist(self._change([notice(BROKEN_OFF)], NOTHING, release=True))
         finally:
-            self.deadlines.stop()
+            self.deadlines.close()
             self._batch.close()
+            self._task = None  # nothing of a run that is over leads back to it: it need not wait to be collected
             if not self.first.done():
                 self.first.set_result(None)
             if not self.over.done():
@@ -422,8 +423,7 @@ class Run:
         self._taken = stored.number
         self.principal = stored.sender or self.head.ref.owner.principal
         self.message = pb.Message.FromString(stored.message)
-        self.stored_envelope = stored.envelope
-        self.envelope = pb.SendMessageRequest.FromString(stored.envelope)
+        self.stored_envelope, self.envelope = stored.envelope, pb.SendMessageRequest.FromString(stored.envelope)
 
     async def _prepare(self) -> None:
         """Reads what the turn begins with; what is there already when that breaks off is not read again."""
