@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.testing.agents import broken, counter, desk, direct, filer, fragile, 
 
 from dragoman import Turn, agent, types
 from dragoman.core.errors import TaskEnded, TaskNotCancelable, TaskNotFound
-from dragoman.core.log import Head
+from dragoman.core.log import Event, Head, TaskRef
 from dragoman.core.names import Owner
 from dragoman.core.usage import Usage
 from dragoman.testing import AgentUnderTest, Clock, run
@@ -64,20 +65,26 @@ async def test_a_task_that_goes_on_while_it_is_looked_at_is_seen_whole(monkeypat
 
     async with AgentUnderTest(slow) as a:
         told = await (await a.send("x", wait=False)).until("waiting")
-        find = a.store.find
+        find, events, over = a.store.find, a.store.events, list[bool]()
 
         async def find_and_let_it_end(owner: Owner, agent: str, task_id: str) -> Head | None:
-            monkeypatch.undo()
+            monkeypatch.setattr(a.store, "find", find)
             found = await find(owner, agent, task_id)
             go.set()
             asked = pb.SubscribeToTaskRequest(id=task_id)
             async for _ in a.runtime.service.subscribe_to_task(a.call(), asked):
                 pass
+            monkeypatch.setattr(a.store, "events", read)
             return found
 
+        async def read(ref: TaskRef, after: int, limit: int) -> Sequence[Event]:
+            over.append(told.ended or not told._busy)
+            return await events(ref, after, limit)
+
         monkeypatch.setattr(a.store, "find", find_and_let_it_end)
-        await told.look()
+        await asyncio.gather(told.look(), told.look())
         assert (told.state, told.states[-1]) == ("COMPLETED", "COMPLETED")
+        assert over == [False], "it is over for whoever waits before its last event is there"
 
 
 async def test_messages_reach_an_agent_in_the_midst_of_its_work() -> None:

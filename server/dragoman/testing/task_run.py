@@ -28,6 +28,7 @@ class TaskRun(Story):
         self._kit = kit
         self._caller = caller
         self._head: Head | None = None
+        self._looking = asyncio.Lock()
         self._id = task_id
 
     # What the caller does ---------------------------------------------------------------------------------------
@@ -94,30 +95,34 @@ class TaskRun(Story):
 
     async def look(self) -> Self:
         """Reads what is on disk now."""
+        async with self._looking:  # or what somebody read a moment ago would be put over what is known since
+            await self._look()
+        return self
+
+    async def _look(self) -> None:
         store = self._kit.store
-        found = await store.find(self._caller.owner, self._caller.agent, self._id)
-        if found is None:
-            return self
-        snapshot = await store.read(found.ref)
+        head = await store.find(self._caller.owner, self._caller.agent, self._id)
+        if head is None:
+            return
+        snapshot = await store.read(head.ref)
         if snapshot is not None:
-            found = self._head = snapshot.head  # it may have gone on since it was found
-            self.task = pb.Task.FromString(snapshot.task)
-        while self.events[-1:] == [] or self.events[-1].sequence < found.last:
-            lot = await store.events(found.ref, len(self.events), LOT)
+            head = snapshot.head  # it may have gone on since it was found
+        while self.events[-1:] == [] or self.events[-1].sequence < head.last:
+            lot = await store.events(head.ref, len(self.events), LOT)
             if not lot:
                 break
-            for one in lot:
-                if one.sequence == len(self.events) + 1:  # not if another look has it already
-                    self.events.append(Step(one.sequence, pb.StreamResponse.FromString(one.data)))
-        self.attempt = self._attempt(found)
+            self.events += [Step(one.sequence, pb.StreamResponse.FromString(one.data)) for one in lot]
+        if snapshot is not None:  # only now, for whoever waits meanwhile has seen none of the events
+            self._head = head
+            self.task = pb.Task.FromString(snapshot.task)
+        self.attempt = self._attempt(head)
         self.error, self.failure = self._kit.failed.get(self._id, (None, "")) if self.state == "FAILED" else (None, "")
-        conversation = await store.conversation(found.ref)
+        conversation = await store.conversation(head.ref)
         self.exchange = [
             Exchange(one.number, pb.Message.FromString(one.message), pb.SendMessageRequest.FromString(one.envelope))
             for one in (conversation.messages if conversation else ())
         ]
-        self.usage = await store.usage(found.ref)
-        return self
+        self.usage = await store.usage(head.ref)
 
     def _attempt(self, head: Head) -> int:
         """That of the last turn, also when it is over."""
