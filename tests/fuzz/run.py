@@ -117,7 +117,7 @@ def fuzz_server(folder: Path, seconds: int) -> tuple[str, bool]:
             [
                 *(str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json"),
                 *("--checks", ",".join(CHECKS), "--max-time", str(seconds)),
-                *("--request-timeout", "2", "--workers", "1"),  # streams of tasks that go on are left after that
+                *("--request-timeout", "6", "--workers", "1"),  # streams of tasks that go on are left after that
                 *("--continue-on-failure", "--generation-database", "none", "--warnings", "off", "--no-color"),
                 *("--suppress-health-check", "all"),
             ],
