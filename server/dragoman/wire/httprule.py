@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from google.api import annotations_pb2, http_pb2
@@ -120,8 +121,10 @@ def _rule(option: http_pb2.HttpRule, *, primary: bool) -> Rule:
     return Rule(http_method, parse(path), option.body, option.response_body, primary)
 
 
+@lru_cache(512)
 def parse(template: str) -> Template:
-    """The parsed form of a path template. Raises TemplateError with the place of the mistake."""
+    """The parsed form of a path template, kept: a server meets each several times as it starts. Raises TemplateError
+    with the place of the mistake."""
     return _Reader(template).template()
 
 

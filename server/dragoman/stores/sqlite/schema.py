@@ -76,14 +76,15 @@ def check_version(connection: sqlite3.Connection) -> int:
 def migrate(connection: sqlite3.Connection) -> None:
     """Brings the database to this version's schema, unless it is past it. Raises SchemaTooNew as `check_version`."""
     version = check_version(connection)
-    steps = dict(_steps())
-    for number in range(version + 1, max(steps) + 1):
-        oldest = schemas.oldest((step, script) for step, script in steps.items() if step <= number)
-        noted = f"INSERT OR REPLACE INTO meta (name, value) VALUES ('oldest', '{oldest}');"
+    steps = dict(sorted(_steps()))
+    newest = max(steps)
+    # All of them in one transaction: a new store is written to the disk once, and who dies meanwhile changed nothing.
+    if missing := [script for number, script in steps.items() if number > version]:
+        noted = f"INSERT OR REPLACE INTO meta (name, value) VALUES ('oldest', '{schemas.oldest(steps.items())}');"
         connection.executescript(
-            f"BEGIN IMMEDIATE;\n{steps[number]}\n{noted}\nPRAGMA user_version = {number};\nCOMMIT;"
+            "\n".join(("BEGIN IMMEDIATE;", *missing, noted, f"PRAGMA user_version = {newest};", "COMMIT;"))
         )
-    if version == max(steps):  # a store from before this was kept
+    if version == newest:  # a store from before this was kept
         connection.execute(_OLDEST, (str(schemas.oldest(steps.items())),))
     # A store that is restored or replaced gets another epoch, so that old cursors are refused rather than misread.
     connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('epoch', ?)", (secrets.token_hex(4),))
