@@ -7,7 +7,7 @@ the composition root and the package's public face alone, and never by each othe
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -148,7 +148,8 @@ def broken_rules(package: Path) -> list[str]:
     """One line for each import that the tables above do not allow, and for files too long or vaguely named."""
     rooms = {path.stem for path in package.iterdir()} | {"__init__"}
     found = []
-    for use in uses(package):
+    every = list(uses(package))
+    for use in every:
         top = use.target.split(".")[0]
         if top != package.name:
             if top in PURE.get(use.room, ()):
@@ -169,7 +170,7 @@ def broken_rules(package: Path) -> list[str]:
             found.append(use.breaks("adapters do not know each other"))
         elif theirs == ADAPTERS and use.room not in NAMES_ADAPTERS:
             found.append(use.breaks("only the composition root and the public face name adapters"))
-    found += _adapters_in_one_room(package)
+    found += _adapters_in_one_room(package, every)
     for path in sorted(package.rglob("*.py")):
         place = path.relative_to(package)
         if VAGUE & {part.removesuffix(".py") for part in place.parts}:
@@ -179,9 +180,9 @@ def broken_rules(package: Path) -> list[str]:
     return found
 
 
-def _adapters_in_one_room(package: Path) -> Iterator[str]:
+def _adapters_in_one_room(package: Path, every: Iterable[Use]) -> Iterator[str]:
     """Stores do not import each other, nor do buses: each adapter is a module or folder of its own."""
-    for use in uses(package):
+    for use in every:
         parts = use.target.split(".")
         if use.room not in ("stores", "bus") or parts[:2] != [package.name, use.room] or len(parts) < 3:
             continue
