@@ -13,6 +13,8 @@ ARGS ?=
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV
+# Without compiled files each of the hundreds of processes that tests start compiles all of us anew: a third of a second.
+unexport PYTHONDONTWRITEBYTECODE
 
 ENV := .venv/.made
 UV := .tools/uv/bin/uv

@@ -49,6 +49,7 @@ def test_what_grows_is_told(change: Callable[[Look], Look], problem: str) -> Non
 def test_later_tasks_may_take_an_eighth_more_in_a_short_run_alone(seconds: int, passes: bool) -> None:
     rate = seconds * 150 // 120  # tasks between two looks, the last 40 of which are the late half
     run = [
-        replace(one, tasks=one.at * rate, stored=(one.at * 3400 + max(0, one.at - 80) * 425) * rate) for one in looks()
+        replace(one, tasks=at * rate, stored=(at * 3400 + max(0, at - 80) * 425) * rate)
+        for at, one in enumerate(looks())
     ]
     assert (judge(run) == []) is passes
