@@ -6,6 +6,7 @@ import asyncio
 import signal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.postgres import Server
@@ -15,8 +16,8 @@ from tests.runtime.world import World, said, state, texts, world
 from dragoman import Turn
 from dragoman.core.errors import Unavailable
 from dragoman.runtime import log as runtime_log
-from dragoman.runtime import opening, sessions
-from dragoman.stores.postgres import database, open_store
+from dragoman.runtime import opening, sessions, unanswered
+from dragoman.stores.postgres import database, open_store, trouble
 from dragoman.testing.store_writes import Clock
 
 TASKS = 8
@@ -83,3 +84,34 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
             assert (state(ended), said(ended), texts(ended)) == ("COMPLETED", "", ["more"])
         assert taken
         assert told("the session was over for") > 0
+
+
+async def test_a_task_whose_commit_was_not_answered_runs_once_the_database_is_back(
+    tmp_path: Path, own_postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unanswered, "AGAIN", 0.05)
+    begun: list[str] = []
+
+    async def works(turn: Turn) -> str:
+        begun.append(turn.text)
+        return turn.text
+
+    commit, stopped = database.Database.commit, asyncio.Event()
+
+    async def stops(self: database.Database, *arguments: Any) -> Any:
+        result = await commit(self, *arguments)
+        if not stopped.is_set():
+            stopped.set()
+            await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
+            raise trouble.outage(trouble.Uncertain("the connection was closed in a commit"))
+        return result
+
+    store = await open_store(own_postgres.url())
+    async with world(tmp_path, works, store=store, alone=False) as here:
+        monkeypatch.setattr(database.Database, "commit", stops)
+        with pytest.raises(Unavailable, match="is not known"):
+            await here.send("work")
+        await asyncio.to_thread(own_postgres.start)
+        (task,) = (await here.list()).tasks
+        ended = await here.ended(task.id)
+        assert (state(ended), texts(ended), begun) == ("COMPLETED", ["work"], ["work"])

@@ -18,11 +18,11 @@ from dragoman.agents.turn import Turn
 from dragoman.bindings.letters import PushLetters
 from dragoman.bus.local import LocalBus
 from dragoman.core.erasing import Selection
-from dragoman.core.errors import InvalidParams, PushNotificationNotSupported, TaskEnded, TaskNotFound
+from dragoman.core.errors import InvalidParams, PushNotificationNotSupported, TaskEnded, TaskNotFound, Unavailable
 from dragoman.core.log import TaskRef
 from dragoman.core.push import Patience, Push, PushState, Settled
 from dragoman.core.webhook import FIRST, MOST
-from dragoman.ports import Reply, Unreachable
+from dragoman.ports import PushKey, Reply, Unreachable
 from dragoman.runtime import Call, open_runtime
 from dragoman.runtime.opening import Pushing
 from dragoman.runtime.push import CALLS_PER_HOST
@@ -396,6 +396,27 @@ async def test_what_cannot_be_written_down_at_once_is_not_forgotten(
         task = await here.send()
         await here.until(task.id, PushState.DONE)
         assert here.receivers.taken(HOOK) == [1, 2, 3]  # nothing twice
+
+
+async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path) -> None:
+    async with scene(tmp_path, echo) as here:
+        pushes, broken_off = here.world.store.pushes, 0
+        claim = pushes.claim
+
+        async def breaks_off(session: int, keys: Sequence[PushKey]) -> list[Push]:
+            nonlocal broken_off
+            taken = await claim(session, keys)
+            if taken and broken_off < 2:
+                broken_off += 1
+                raise Unavailable("the store stopped answering in a commit")
+            return taken
+
+        here.courier._look = 0.01
+        pushes.claim = breaks_off  # type: ignore[method-assign]
+        task = await here.send()
+        await here.until(task.id, PushState.DONE)
+        assert here.receivers.taken(HOOK) == [1, 2, 3]
+        assert broken_off == 2
 
 
 # Nobody waits ------------------------------------------------------------------------------------------------------

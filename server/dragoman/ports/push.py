@@ -43,7 +43,8 @@ class Pushes(Protocol):
         ...
 
     async def claim(self, session: int, keys: Sequence[PushKey]) -> list[Push]:
-        """Takes those of these that are still due and that nobody who is alive delivers."""
+        """Takes those of these that are still due and that nobody else who is alive delivers: what a session holds
+        itself it is given again, in case nobody answered it before."""
         ...
 
     async def settle(self, said: Sequence[Settled]) -> list[Push | None]:

@@ -37,6 +37,8 @@ class Log:
         """Events that were committed from here."""
         self.refused: Counter[str] = Counter()
         """Appends that were refused, by reason."""
+        self.unanswered: Callable[[TaskRef], None] = _forget
+        """Is told of tasks whose claim may have been taken, or not: the store did not answer."""
 
     def append(self, change: Append, then: Callable[[Appended | None], None] | None = None) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events and calls `then`, in this order.
@@ -64,6 +66,8 @@ class Log:
                 return
             if isinstance(error, Refused):
                 self.refused[error.reason] += 1
+            elif change.claim and isinstance(error, Unavailable):
+                self.unanswered(change.task)
             if then is not None:
                 then(None)
             if not answer.done():
@@ -109,3 +113,7 @@ class Log:
                 log.error("a turn waits for the store: %s", error, extra=about())
             wait = min(2 * wait or INSIST[0], INSIST[1])
             await asyncio.sleep(wait)
+
+
+def _forget(_: TaskRef) -> None:
+    """What nobody asks about."""

@@ -42,6 +42,7 @@ from dragoman.runtime.service import TaskService
 from dragoman.runtime.sessions import LEASE, Heartbeat, Reaper
 from dragoman.runtime.tidying import keep_tidy
 from dragoman.runtime.tracing import Traced
+from dragoman.runtime.unanswered import Unanswered
 from dragoman.runtime.upkeep import Upkeep
 from dragoman.runtime.vitals import Parts, Vitals
 from dragoman.runtime.waits import Waits
@@ -202,6 +203,7 @@ async def open_runtime(
     tidying = asyncio.create_task(keep_tidy(store), name="the store is kept tidy")
     keeping = asyncio.create_task(kept.keep_on(), name="retention")
     giving_up = asyncio.create_task(enlisting.watch(), name="agents that stay away")
+    asking = asyncio.create_task(Unanswered(appends, dispatch).watch(), name="claims that nobody answered")
     others = (
         []
         if alone
@@ -226,6 +228,7 @@ async def open_runtime(
     finally:
         keeping.cancel()
         giving_up.cancel()
+        asking.cancel()
         for looking in others:
             looking.cancel()
         await dispatch.stop()
@@ -236,7 +239,9 @@ async def open_runtime(
         watchdog.stop()
         await asyncio.to_thread(heartbeat.stop)
         tidying.cancel()
-        await asyncio.wait((keeping, giving_up, reaping, tidying, *others))  # they must not find the store closed
+        await asyncio.wait(
+            (keeping, giving_up, asking, reaping, tidying, *others)
+        )  # they must not find the store closed
         if auditor:
             await auditor.close()
 

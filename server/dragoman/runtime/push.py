@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from dragoman.core.errors import Unavailable
 from dragoman.core.log import TaskRef
 from dragoman.core.push import Push, PushState
 from dragoman.ports import Bus, PushKey, Signal, Stop, Store
@@ -70,6 +71,8 @@ class Courier:
         self._hosts: Counter[str] = Counter()
         self._nudged: set[TaskRef] = set()
         self._quiet: set[TaskRef] = set()
+        self._unanswered: dict[PushKey, None] = {}
+        """Claims that the store broke off in: it may hold them for us, and nobody else would take those."""
         self._wake = asyncio.Event()
         self._after = ""
         self._running: asyncio.Task[None] | None = None
@@ -182,14 +185,21 @@ class Courier:
     async def _begin(self, found: Iterable[Push]) -> int:
         """Claims of these what there is room for, and delivers it. Gives how many were claimed."""
         room = Counter(self._hosts)
-        keys: list[PushKey] = []
+        keys = dict.fromkeys(self._unanswered)
         for push in found:
             key, host = (push.task, push.config.id), push.config.host
-            if key in self._carriers or room[host] >= HELD_PER_HOST or len(self._carriers) + len(keys) >= HELD:
+            if key in keys or key in self._carriers or room[host] >= HELD_PER_HOST:
                 continue
+            if len(self._carriers) + len(keys) >= HELD:
+                break
             room[host] += 1
-            keys.append(key)
-        taken = await self._store.pushes.claim(self._session, keys) if keys else []
+            keys[key] = None
+        try:
+            taken = await self._store.pushes.claim(self._session, list(keys)) if keys else []
+        except Unavailable:
+            self._unanswered = keys
+            raise
+        self._unanswered = {}
         for push in taken:
             self._carry(push)
         self.counts.begun += len(taken)

@@ -192,6 +192,13 @@ class StorePushes:
         assert await claimed(store, other) == []
         assert await store.pushes.claim(other, [(task.head.ref, "hook")]) == []
 
+    async def test_who_was_not_told_of_a_claim_is_given_it_again(self, store: Store, ref: TaskRef) -> None:
+        session = await store.open_session(3600.0)
+        (push,) = await claimed(store, session)
+        (again,) = await store.pushes.claim(session, [(ref, "hook")])
+        assert (again.session, again.token) == (session, push.token + 1)
+        assert await store.pushes.settle([of(push, Verdict.TAKEN, 1)]) == [None]
+
     async def test_a_task_without_any_says_so(self, store: Store) -> None:
         assert not (await running(store)).head.pushed
 

@@ -212,11 +212,11 @@ async def due(connection: Connection, each: int, hosts: int, after: str, at: int
 async def claim(connection: Connection, session: int, keys: Sequence[PushKey], at: int | None) -> list[Push]:
     """See dragoman.ports.push.Pushes."""
     locked, now = await lock(connection, [ref for ref, _ in keys]), await _now(connection, at)
-    alive = {row[0] for row in await connection.fetch(_ALIVE.format("$1"), now)}
+    others = {row[0] for row in await connection.fetch(_ALIVE.format("$1"), now)} - {session}
     taken = []
     for key in dict.fromkeys(keys):
         push = locked.pushes.get(key)
-        if push is None or push.state is not PushState.LIVE or not 0 < push.due <= now or push.session in alive:
+        if push is None or push.state is not PushState.LIVE or not 0 < push.due <= now or push.session in others:
             continue
         if key[0] in locked.visible:
             taken.append(replace(push, session=session, token=push.token + 1))

@@ -151,11 +151,11 @@ def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: 
 
 def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now: int) -> list[Push]:
     """See dragoman.ports.push.Pushes."""
-    alive = {row[0] for row in connection.execute(_ALIVE, (now,))}
+    others = {row[0] for row in connection.execute(_ALIVE, (now,))} - {session}
     taken = []
     for ref, id in keys:
         push = _find(connection, ref, id)
-        if push is None or push.state is not PushState.LIVE or not 0 < push.due <= now or push.session in alive:
+        if push is None or push.state is not PushState.LIVE or not 0 < push.due <= now or push.session in others:
             continue
         if not connection.execute(_VISIBLE, (_number(connection, ref.owner), ref.key)).fetchone():
             continue

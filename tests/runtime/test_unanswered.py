@@ -1,0 +1,202 @@
+"""A store that breaks off in the middle of a commit: what was taken all the same is gone on with (G3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.away import AwayStore
+from tests.runtime.test_fencing import until
+from tests.runtime.world import World, state, texts, world
+
+from dragoman import Turn
+from dragoman.core.errors import Unavailable
+from dragoman.core.log import Append, Ready, Runner
+from dragoman.runtime import unanswered
+
+
+class BreaksOff(AwayStore):
+    """Breaks off in the next commit of a claim, which is done then, or was not, or comes late."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.next: Callable[[Append], Awaitable[object]] | None = None
+
+    def append(self, change: Append) -> asyncio.Future[Any]:
+        if "append" in self.away:
+            return self._refuse("append")(change)
+        if not change.claim or self.next is None:
+            return asyncio.ensure_future(self._store.append(change))
+        commit, self.next = self.next, None
+
+        async def break_off() -> None:
+            await commit(change)
+            raise Unavailable("the store stopped answering in a commit")
+
+        return asyncio.ensure_future(break_off())
+
+    async def does(self, change: Append) -> None:
+        await self._store.append(change)
+
+    async def does_not(self, change: Append) -> None:
+        """It was not done."""
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unanswered, "AGAIN", 0.001)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tasks there were left to ask for, after each time that the store was asked."""
+    left: list[int] = []
+    ask = unanswered.Unanswered.ask
+
+    async def noted(self: unanswered.Unanswered) -> None:
+        await ask(self)
+        left.append(len(self._until))
+
+    monkeypatch.setattr(unanswered.Unanswered, "ask", noted)
+    return left
+
+
+async def asks(turn: Turn) -> str:
+    if turn.text == "ask" and turn.asked is None:
+        turn.ask("and?")
+    return turn.text
+
+
+async def only(here: World) -> str:
+    """The id of the one task that there is, once there is one."""
+    while True:
+        if tasks := (await here.list()).tasks:
+            return tasks[0].id
+
+
+async def test_a_task_that_was_written_all_the_same_is_run(tmp_path: Path) -> None:
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        ended = await here.ended(await only(here))
+        assert (state(ended), texts(ended)) == ("COMPLETED", ["hello"])
+        await here.idle()
+
+
+async def test_so_is_a_turn_of_a_task_that_was_there(tmp_path: Path) -> None:
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        task = await here.send("ask")
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("more", task_id=task.id)
+        ended = await here.ended(task.id)
+        assert (state(ended), texts(ended)) == ("COMPLETED", ["more"])
+
+
+async def test_and_one_that_had_waited_for_a_slot(tmp_path: Path) -> None:
+    async def works(turn: Turn) -> str:
+        await here.at(turn.text).wait()
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, works, store=store, slots=1) as here:
+        await here.start("first")
+        second = await here.start("second")
+        store.next = store.does
+        here.at("second").set()
+        here.at("first").set()
+        assert texts(await here.ended(second.id)) == ["second"]
+        await here.idle()
+
+
+async def test_the_store_is_asked_until_it_answers(tmp_path: Path) -> None:
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        store.away.add("append")
+        await store.tried("append", 3)
+        store.away.clear()
+        assert texts(await here.ended(await only(here))) == ["hello"]
+
+
+async def test_a_commit_that_comes_late_is_found(tmp_path: Path, asked: list[int]) -> None:
+    late: list[Append] = []
+
+    async def comes_late(change: Append) -> None:
+        late.append(change)
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        store.next = comes_late
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        await until(lambda: len(asked) > 2)
+        await store.does(late[0])
+        assert texts(await here.ended(await only(here))) == ["hello"]
+
+
+async def test_one_that_never_comes_is_not_asked_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]
+) -> None:
+    monkeypatch.setattr(unanswered, "LATE", 0.0)
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        store.next = store.does_not
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        await until(lambda: bool(asked))
+        assert not (await here.list()).tasks
+        assert state(await here.send("hello")) == "COMPLETED"
+    assert asked == [0]
+
+
+async def test_what_runs_here_does_not_begin_a_second_time(tmp_path: Path, asked: list[int]) -> None:
+    begun: list[str] = []
+
+    async def works(turn: Turn) -> str:
+        begun.append(turn.text)
+        await here.at("over").wait()
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, works, store=store) as here:
+        task = await here.start("hello")
+        store.next = store.does  # the message of a caller who comes while it runs
+        with pytest.raises(Unavailable):
+            await here.start("more", task_id=task.id)
+        await until(lambda: bool(asked))
+        assert (begun, here.runtime.dispatch.running) == (["hello"], 1)
+        here.at("over").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
+    assert asked == [0]
+
+
+async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: Path, asked: list[int]) -> None:
+    begun: list[str] = []
+
+    async def works(turn: Turn) -> str:
+        begun.append(turn.text)
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, works, store=store) as here:
+
+        async def is_taken_over(change: Append) -> None:
+            head = (await store._store.append(change)).head
+            guard = Runner(head.session, head.token)
+            await store._store.append(Append(task=head.ref, guard=guard, retry=True))
+            await store._store.append(Append(task=head.ref, guard=Ready(), claim=head.session + 1))
+
+        store.next = is_taken_over
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        await until(lambda: bool(asked))
+    assert (begun, asked) == ([], [0])
