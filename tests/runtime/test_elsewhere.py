@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.away import AwayStore
 from tests.runtime.test_fencing import until
 from tests.runtime.world import World, said, state
 
@@ -16,7 +17,7 @@ from dragoman.bus.local import LocalBus
 from dragoman.core import states
 from dragoman.core.card import AgentSpec
 from dragoman.core.errors import Unavailable
-from dragoman.core.log import StatusChange
+from dragoman.core.log import Append, Appended, StatusChange
 from dragoman.ports import Desk, Elsewhere, Ending, Job, ProcessLost
 from dragoman.runtime import open_runtime
 from dragoman.stores.sqlite import open_store
@@ -242,3 +243,38 @@ async def test_an_agent_may_come_while_the_server_runs_and_go(tmp_path: Path) ->
         _, end = await near.turns.get()
         end.set_result(DONE)
         await here.ended(task.id)
+
+
+class Slow(AwayStore):
+    """Writes no task before it may."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+
+    def append(self, change: Append) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self._slowly(change) if change.create else self._store.append(change))
+
+    async def _slowly(self, change: Append) -> Appended:
+        self.asked.set()
+        await self.may.wait()
+        appended: Appended = await self._store.append(change)
+        return appended
+
+
+@pytest.mark.parametrize("capacity", [1, 0])
+async def test_a_task_that_is_written_when_its_agent_has_just_gone_ends(tmp_path: Path, capacity: int) -> None:
+    store: Any = Slow(tmp_path / "tasks.db")
+    far = Far("far", capacity)
+    try:
+        async with open_runtime(store, LocalBus(), [Far("near"), far], root="far") as runtime:
+            here = World(runtime, store)
+            sending = asyncio.ensure_future(here.send())
+            await store.asked.wait()
+            assert await runtime.enlisting.discharge("far") == 0
+            store.may.set()
+            task = await sending
+            assert (state(task), said(task).partition(":")[0]) == ("FAILED", "NO_WORKER")
+            await here.idle()
+    finally:
+        await store.close()

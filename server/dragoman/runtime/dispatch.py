@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -94,8 +94,10 @@ class Dispatch:
         """What a run is driven by: itself, or by who traces it."""
         self.budgets = ANY
         self._runs: dict[TaskRef, Run] = {}
-        self.counts: dict[str, Runs] = {name: Runs() for name in agents}
+        self.counts = defaultdict[str, Runs](Runs, {name: Runs() for name in agents})
         """By agent."""
+        self.unserved: Callable[[Head], None] = lambda _: None
+        """Is told of tasks that were written when their agent had just gone."""
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = 0
@@ -209,9 +211,11 @@ class Dispatch:
         if appended is None:
             return None
         head = appended.head
-        if appended.claimed:
+        if (appended.claimed or head.ready) and head.agent not in self._agents:
+            self.unserved(head)
+        elif appended.claimed:
             return self._begin(head, message, appended.events if message else (), fresh_context)
-        if head.ready:
+        elif head.ready:
             self._wait(head)
         elif head.running:
             self._bus.signal(head.ref, Signal.MESSAGE)
@@ -247,7 +251,7 @@ class Dispatch:
         if self.budgets:
             run.budget = self.budgets.of(head.agent)
         self._runs[head.ref] = run
-        self._counts_of(head.agent).begun += 1
+        self.counts[head.agent].begun += 1
         self.places.hold(head.agent)
         self._served = head.principal
         self._idle.clear()
@@ -264,12 +268,6 @@ class Dispatch:
         task.add_done_callback(lambda _: self._ended(run, time.perf_counter() - began))
         return task
 
-    def _counts_of(self, agent: str) -> Runs:
-        counts = self.counts.get(agent)
-        if counts is None:
-            counts = self.counts[agent] = Runs()
-        return counts
-
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
@@ -277,7 +275,7 @@ class Dispatch:
         return task
 
     def _ended(self, run: Run, seconds: float) -> None:
-        counts = self._counts_of(run.head.agent)
+        counts = self.counts[run.head.agent]
         counts.ended[run.head.state] += 1
         counts.seconds.add(seconds)
         if run.spending is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from dragoman.core.card import AgentSpec
-from dragoman.core.log import Append, Head, Ready, Refused, StatusChange
+from dragoman.core.log import Append, Head, Ready, Refused, Runner, StatusChange
 from dragoman.core.retention import Ages
 from dragoman.ports import Agent, Elsewhere, Store
 from dragoman.runtime.dispatch import Dispatch
@@ -45,6 +46,8 @@ class Enlisting:
         self._shown: list[Callable[[AgentSpec], None]] = []
         self._hidden: list[Callable[[str], None]] = []
         self._reserved: frozenset[str] = frozenset()
+        self._ending: set[asyncio.Task[None]] = set()
+        dispatch.unserved = self._unserved
 
     def reserve(self, agents: Iterable[str]) -> None:
         """Ids of agents elsewhere that are this server's own all the same."""
@@ -110,9 +113,23 @@ class Enlisting:
         """Ends as FAILED (NO_WORKER) what waits for agents that stayed away for too long. Gives how many tasks."""
         return sum([await self._end_waiting(agent) for agent in self._dispatch.places.given_up])
 
+    def _unserved(self, head: Head) -> None:
+        """Ends a task that was on its way into the store when its agent was discharged."""
+        ending = asyncio.create_task(self._end_unserved(head), name=f"end {head.id}, whose agent is gone")
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def _end_unserved(self, head: Head) -> None:
+        guard = Runner(head.session, head.token) if head.running else Ready()
+        end = Append(task=head.ref, guard=guard, events=[self._why(head.agent)], release=True)
+        with suppress(Refused):  # another process has such an agent, or it was canceled
+            await self._appends.insist(end, lambda _: None, lambda: {"task": head.id})
+
+    def _why(self, agent: str) -> StatusChange:
+        return notice(NO_WORKER if self._dispatch.places.dials_in(agent) else AWAY)
+
     async def _end_waiting(self, agent: str) -> int:
-        found = 0
-        why = notice(NO_WORKER if self._dispatch.places.dials_in(agent) else AWAY)
+        found, why = 0, self._why(agent)
         while heads := await self._store.waiting((agent,), BATCH):
             done = await asyncio.gather(*(self._end(head, why) for head in heads))
             found += sum(done)

@@ -37,7 +37,7 @@ class Log:
         """Events that were committed from here."""
         self.refused: Counter[str] = Counter()
         """Appends that were refused, by reason."""
-        self.unanswered: Callable[[TaskRef], None] = _forget
+        self.unanswered: Callable[[TaskRef], None] = lambda _: None
         """Is told of tasks whose claim may have been taken, or not: the store did not answer."""
 
     def append(self, change: Append, then: Callable[[Appended | None], None] | None = None) -> asyncio.Future[Appended]:
@@ -113,7 +113,3 @@ class Log:
                 log.error("a turn waits for the store: %s", error, extra=about())
             wait = min(2 * wait or INSIST[0], INSIST[1])
             await asyncio.sleep(wait)
-
-
-def _forget(_: TaskRef) -> None:
-    """What nobody asks about."""
