@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from dragoman.ports import Desk, Elsewhere, Ending, Job, ProcessLost
 from dragoman.runtime import open_runtime
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.changes import new_ref
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class Far:
@@ -245,36 +246,130 @@ async def test_an_agent_may_come_while_the_server_runs_and_go(tmp_path: Path) ->
         await here.ended(task.id)
 
 
+# Those that are removed --------------------------------------------------------------------------------------------
+
+
 class Slow(AwayStore):
     """Writes no task before it may."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.asked, self.may = asyncio.Event(), asyncio.Event()
+        self.claims: list[int] = []
 
     def append(self, change: Append) -> asyncio.Future[Any]:
+        if "append" in self.away:
+            return self._refuse("append")(change)
         return asyncio.ensure_future(self._slowly(change) if change.create else self._store.append(change))
 
     async def _slowly(self, change: Append) -> Appended:
+        self.claims.append(change.claim)
         self.asked.set()
         await self.may.wait()
         appended: Appended = await self._store.append(change)
         return appended
 
 
-@pytest.mark.parametrize("capacity", [1, 0])
-async def test_a_task_that_is_written_when_its_agent_has_just_gone_ends(tmp_path: Path, capacity: int) -> None:
+@asynccontextmanager
+async def removed_meanwhile(tmp_path: Path, far: Far) -> AsyncIterator[tuple[World, Any, asyncio.Future[pb.Task]]]:
+    """A world from which `far` was removed while a send to it is being written, which `store.may` lets go on."""
     store: Any = Slow(tmp_path / "tasks.db")
-    far = Far("far", capacity)
     try:
         async with open_runtime(store, LocalBus(), [Far("near"), far], root="far") as runtime:
             here = World(runtime, store)
+            await until(lambda: runtime.dispatch.places.open("far") or not far.room)
             sending = asyncio.ensure_future(here.send())
             await store.asked.wait()
             assert await runtime.enlisting.discharge("far") == 0
-            store.may.set()
-            task = await sending
-            assert (state(task), said(task).partition(":")[0]) == ("FAILED", "NO_WORKER")
-            await here.idle()
+            yield here, store, sending
     finally:
         await store.close()
+
+
+async def outcome(here: World, task_id: str) -> int:
+    """The state of a task whose agent is gone, with whom its caller is, when nobody has it and it waits no more."""
+    async with asyncio.timeout(60):
+        while True:
+            (head,) = await here.store.locate(task_id)
+            if not (head.ready or head.running):
+                return head.state
+
+
+@pytest.mark.parametrize(("dials_in", "why"), [(True, "NO_WORKER"), (False, "UPSTREAM_AWAY")])
+@pytest.mark.parametrize("capacity", [1, 0])
+async def test_a_task_that_is_written_when_its_agent_was_removed_ends(
+    tmp_path: Path, capacity: int, dials_in: bool, why: str
+) -> None:
+    far = Far("far", capacity)
+    far.dials_in = dials_in
+    async with removed_meanwhile(tmp_path, far) as (here, store, sending):
+        store.may.set()
+        task = await sending
+        assert (state(task), said(task).partition(":")[0]) == ("FAILED", why)
+        await here.idle()
+    assert [claim > 0 for claim in store.claims] == [capacity > 0]
+
+
+async def test_one_that_cannot_be_ended_does_not_keep_the_server(tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with removed_meanwhile(tmp_path, Far("far", 1)) as (here, store, sending):
+        store.may.set()
+        await until(lambda: store._store.commits.changes.count > 0)
+        store.away.add("append")
+        await store.tried("append")
+        sending.cancel()
+        await asyncio.wait([sending])
+        await here.runtime.dispatch.drain(60)
+    assert not [task for task in asyncio.all_tasks() - before if task.get_name().startswith("end ")]
+
+
+async def test_a_task_that_is_written_after_the_last_look_ends(tmp_path: Path) -> None:
+    async with served(tmp_path, Far("near"), Far("far", 0), root="far") as here:
+        store: Any = here.store
+        look, tasks = store.waiting, list[pb.Task]()
+
+        async def looks(agents: Sequence[str], *more: Any) -> Any:
+            found = await look(agents, *more)
+            if not tasks:
+                tasks.append(await sending)
+            return found
+
+        may, append = asyncio.Event(), store.append
+
+        async def slowly(change: Append) -> Any:
+            here.at("the store").set()
+            await may.wait()
+            return await append(change)
+
+        store.append = lambda change: asyncio.ensure_future(slowly(change))
+        sending = asyncio.ensure_future(here.start())
+        await here.at("the store").wait()
+        store.waiting = looks
+        may.set()
+        await here.runtime.enlisting.discharge("far")
+        assert await outcome(here, tasks[0].id) == states.FAILED
+
+
+async def test_a_turn_that_is_given_back_after_its_agent_was_removed_ends(tmp_path: Path) -> None:
+    async with served(tmp_path, Far("near"), far := Far("far", retries=1), root="far") as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        await here.runtime.enlisting.discharge("far")
+        end.set_exception(ProcessLost())
+        assert await outcome(here, task.id) == states.FAILED
+
+
+async def test_what_waits_is_ended_once_the_store_can_tell_of_it(tmp_path: Path) -> None:
+    store: Any = AwayStore(tmp_path / "tasks.db")
+    async with open_runtime(store, LocalBus(), [Far("near"), Far("far", 0)], root="far") as runtime:
+        here = World(runtime, store)
+        task = await here.start()
+        store.away.add("waiting")
+        with pytest.raises(Unavailable):
+            await runtime.enlisting.discharge("far")
+        store.away.clear()
+        assert await runtime.enlisting.give_up() == 1
+        store.away.add("waiting")
+        assert await runtime.enlisting.give_up() == 0, "what another process makes of such an agent is not ours to end"
+        assert await outcome(here, task.id) == states.FAILED
+    await store.close()

@@ -103,7 +103,10 @@ async def test_a_task_whose_commit_was_not_answered_runs_once_the_database_is_ba
         if not stopped.is_set():
             stopped.set()
             await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
-            raise trouble.outage(trouble.Uncertain("the connection was closed in a commit"))
+            told = trouble.outage(trouble.Uncertain("the connection was closed in a commit"))
+            assert isinstance(told, Unavailable)
+            told.uncertain = True
+            raise told
         return result
 
     store = await open_store(own_postgres.url())

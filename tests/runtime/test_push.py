@@ -398,25 +398,34 @@ async def test_what_cannot_be_written_down_at_once_is_not_forgotten(
         assert here.receivers.taken(HOOK) == [1, 2, 3]  # nothing twice
 
 
-async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path) -> None:
+async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.runtime.push.HELD_PER_HOST", 2)
     async with scene(tmp_path, echo) as here:
-        pushes, broken_off = here.world.store.pushes, 0
-        claim = pushes.claim
+        pushes, broken_off, held = here.world.store.pushes, 0, 0
+        claim, carry = pushes.claim, here.courier._carry
 
         async def breaks_off(session: int, keys: Sequence[PushKey]) -> list[Push]:
             nonlocal broken_off
             taken = await claim(session, keys)
-            if taken and broken_off < 2:
+            if taken and broken_off < 3:
                 broken_off += 1
-                raise Unavailable("the store stopped answering in a commit")
+                error = Unavailable("the store stopped answering in a commit")
+                error.uncertain = True
+                raise error
             return taken
 
+        def carries(push: Push) -> None:
+            nonlocal held
+            carry(push)
+            held = max(held, here.courier.held)
+
         here.courier._look = 0.01
+        here.courier._carry = carries
         pushes.claim = breaks_off  # type: ignore[method-assign]
-        task = await here.send()
-        await here.until(task.id, PushState.DONE)
-        assert here.receivers.taken(HOOK) == [1, 2, 3]
-        assert broken_off == 2
+        for task in await asyncio.gather(*(here.send(str(number)) for number in range(9))):
+            await here.until(task.id, PushState.DONE)
+        assert sorted(here.receivers.taken(HOOK)) == sorted([1, 2, 3] * 9)
+        assert (broken_off, held) == (3, 2)
 
 
 # Nobody waits ------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class BreaksOff(AwayStore):
 
         async def break_off() -> None:
             await commit(change)
-            raise Unavailable("the store stopped answering in a commit")
+            raise uncertain()
 
         return asyncio.ensure_future(break_off())
 
@@ -43,6 +43,12 @@ class BreaksOff(AwayStore):
 
     async def does_not(self, change: Append) -> None:
         """It was not done."""
+
+
+def uncertain() -> Unavailable:
+    error = Unavailable("the store stopped answering in a commit")
+    error.uncertain = True
+    return error
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +206,64 @@ async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: 
             await here.send("hello")
         await until(lambda: bool(asked))
     assert (begun, asked) == ([], [0])
+
+
+async def test_what_was_certainly_not_done_is_not_asked_for(tmp_path: Path, asked: list[int]) -> None:
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with world(tmp_path, asks, store=store) as here:
+        store.away.add("append")
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        store.away.clear()
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        await until(lambda: bool(asked))
+        assert [texts(await here.ended(task.id)) for task in (await here.list()).tasks] == [["hello"]]
+    assert asked == [0]
+
+
+async def test_a_claim_that_is_answered_later_than_the_question_begins_no_second_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one with a large part is, though both were in one commit."""
+    begun: list[str] = []
+    may, ask = asyncio.Event(), unanswered.Unanswered.ask
+
+    async def when_it_may(self: unanswered.Unanswered) -> None:
+        await may.wait()
+        await ask(self)
+
+    monkeypatch.setattr(unanswered.Unanswered, "ask", when_it_may)
+
+    async def works(turn: Turn) -> str:
+        begun.append(turn.text)
+        if turn.text == "ask":
+            turn.ask("and?")
+        await here.at("over").wait()
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    here: World
+    async with world(tmp_path, works, store=store) as here:
+        here.at("over").set()
+        task = await here.send("ask")
+        here.at("over").clear()
+        store.next = store.does_not
+        with pytest.raises(Unavailable):
+            await here.send("more", task_id=task.id)
+
+        async def answers_late(change: Append) -> Any:
+            answer = await store._store.append(change)
+            may.set()
+            await until(lambda: here.runtime.dispatch.running > 0)  # the question was answered first
+            return answer
+
+        answered = store._store.append
+        store.append = lambda change: asyncio.ensure_future((answers_late if change.claim else answered)(change))
+        sending = asyncio.ensure_future(here.start("more", task_id=task.id))
+        await until(lambda: sending.done() and len(begun) > 1)
+        here.at("over").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
+        await here.idle()
+    assert begun == ["ask", "more"]

@@ -489,6 +489,7 @@ async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
     own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "UNCERTAIN", 0.2)
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
     store = await open_store(own_postgres.url())
     change = created(new_ref())
     breaking = Breaking(monkeypatch, done=True)
@@ -502,8 +503,12 @@ async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
                 await asyncio.to_thread(own_postgres.stop)
 
     monkeypatch.setattr(database, "transact", stops)
-    with pytest.raises(Unavailable, match="whether this request was done is not known"):
+    with pytest.raises(Unavailable, match="whether this request was done is not known") as broken_off:
         await store.append(change)
+    assert broken_off.value.uncertain
+    with pytest.raises(Unavailable, match="this request is not done") as away:
+        await store.append(created(new_ref()))
+    assert not away.value.uncertain
     await asyncio.to_thread(own_postgres.start)
     assert (await store.versions([change.task])) == {change.task.key: 1}
     await store.close()

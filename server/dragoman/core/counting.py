@@ -6,6 +6,7 @@ Nothing here knows who shows them, or in what form. Counters only grow, and are 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
@@ -82,3 +83,16 @@ class Commits:
     """How long one took, from the beginning of its transaction until it was on disk."""
     failed: int = 0
     """Batches that the database refused, and that were undone."""
+
+
+@dataclass(slots=True)
+class Runs:
+    """The runs of one agent in this process, so far."""
+
+    begun: int = 0
+    ended: Counter[int] = field(default_factory=Counter)
+    """By the state in which a run left its task."""
+    seconds: Histogram = field(default_factory=Histogram)
+    tokens: int = 0
+    cost: int = 0
+    """What their agents reported; the cost in billionths."""

@@ -155,6 +155,9 @@ class ForeignPage(PermissionDenied):
 class Unavailable(A2AError):
     """The server is not ready or is shutting down; try again."""
 
+    uncertain = False
+    """Whether what was asked for may have been done, or may be done yet, all the same."""
+
 
 class InternalError(A2AError):
     """Internal error."""

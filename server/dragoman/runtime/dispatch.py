@@ -13,10 +13,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dragoman.core.counting import Histogram
+from dragoman.core.counting import Runs
 from dragoman.core.errors import Unavailable
 from dragoman.core.log import Append, Appended, Event, Head, Ready, Refused, TaskRef
 from dragoman.core.usage import ANY
@@ -44,19 +43,6 @@ STOPPING: Final = 30.0
 
 STOP_WAIT: Final = 5.0
 """Seconds for agents to stop at the very end, after the drain."""
-
-
-@dataclass(slots=True)
-class Runs:
-    """The runs of one agent in this process, so far. Counters only grow."""
-
-    begun: int = 0
-    ended: Counter[int] = field(default_factory=Counter)
-    """By the state in which a run left its task."""
-    seconds: Histogram = field(default_factory=Histogram)
-    tokens: int = 0
-    cost: int = 0
-    """What their agents reported; the cost in billionths."""
 
 
 class Dispatch:
@@ -97,7 +83,7 @@ class Dispatch:
         self.counts = defaultdict[str, Runs](Runs, {name: Runs() for name in agents})
         """By agent."""
         self.unserved: Callable[[Head], None] = lambda _: None
-        """Is told of tasks that were written when their agent had just gone."""
+        """Is told of tasks whose agent is gone, and that are claimed here, or wait."""
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = 0
@@ -211,7 +197,7 @@ class Dispatch:
         if appended is None:
             return None
         head = appended.head
-        if (appended.claimed or head.ready) and head.agent not in self._agents:
+        if appended.claimed and head.agent not in self._agents:
             self.unserved(head)
         elif appended.claimed:
             return self._begin(head, message, appended.events if message else (), fresh_context)
@@ -224,6 +210,9 @@ class Dispatch:
     def _wait(self, head: Head) -> None:
         """A task waits in the store: for us, where there is room and we are only taking others first, else for whoever
         has room. Were others told of it all the same, each would let its own new tasks wait while it looks."""
+        if head.agent not in self._agents:
+            self.unserved(head)
+            return
         if head.agent in self.places:
             self.places.wait(head.agent)
             ours = self.places.room(head.agent) > 0
@@ -237,6 +226,9 @@ class Dispatch:
             self._bus.offer(Job(head.agent, head.ref))
 
     def _begin(self, head: Head, message: StoredMessage | None, first: Sequence[Event], fresh_context: bool) -> Run:
+        there = self._runs.get(head.ref)
+        if there is not None and there.head.token == head.token:  # the claim was asked for, and then answered after all
+            return there
         agent = self._agents[head.agent]
         run = Run(
             self._log,

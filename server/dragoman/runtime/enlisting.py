@@ -46,6 +46,10 @@ class Enlisting:
         self._shown: list[Callable[[AgentSpec], None]] = []
         self._hidden: list[Callable[[str], None]] = []
         self._reserved: frozenset[str] = frozenset()
+        self._gone: dict[str, StatusChange] = {}
+        """Agents that were discharged, and how tasks end that are left of them."""
+        self._left: dict[str, StatusChange] = {}
+        """Those of them of whose tasks some may still wait: the store did not answer."""
         self._ending: set[asyncio.Task[None]] = set()
         dispatch.unserved = self._unserved
 
@@ -73,6 +77,8 @@ class Enlisting:
         """Serves an agent from now on, or what it says of itself now."""
         spec = agent.spec
         new = spec.id not in self._agents
+        self._gone.pop(spec.id, None)
+        self._left.pop(spec.id, None)
         self._agents[spec.id] = agent
         self._specs[spec.id] = spec
         self._declared[spec.id] = spec.retention
@@ -88,11 +94,11 @@ class Enlisting:
         for hidden in self._hidden:
             hidden(agent)
         self._declared.pop(agent, None)
-        ended = await self._end_waiting(agent)
-        self._dispatch.places.remove(agent)
+        why = self._gone[agent] = self._left[agent] = self._why(agent)
+        self._dispatch.places.remove(agent)  # before the look: of what is written after that `unserved` is told
         self._agents.pop(agent, None)
         self._dispatch.changed()
-        return ended
+        return await self._end_waiting(agent, why)
 
     def changed(self) -> None:
         """Some agent elsewhere came or went, or has more room."""
@@ -110,26 +116,34 @@ class Enlisting:
                 log.exception("could not look for tasks that wait for no worker")
 
     async def give_up(self) -> int:
-        """Ends as FAILED (NO_WORKER) what waits for agents that stayed away for too long. Gives how many tasks."""
-        return sum([await self._end_waiting(agent) for agent in self._dispatch.places.given_up])
+        """Ends as FAILED what waits for agents that stayed away for too long, or are gone. Gives how many tasks."""
+        whys = {agent: self._why(agent) for agent in self._dispatch.places.given_up} | self._left
+        return sum([await self._end_waiting(agent, why) for agent, why in whys.items()])
+
+    async def close(self) -> None:
+        """Gives up what it is still ending: claims end with the session."""
+        for ending in self._ending:
+            ending.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _unserved(self, head: Head) -> None:
-        """Ends a task that was on its way into the store when its agent was discharged."""
+        """Ends a task that was on its way into the store, or had a turn, when its agent was discharged."""
         ending = asyncio.create_task(self._end_unserved(head), name=f"end {head.id}, whose agent is gone")
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
     async def _end_unserved(self, head: Head) -> None:
         guard = Runner(head.session, head.token) if head.running else Ready()
-        end = Append(task=head.ref, guard=guard, events=[self._why(head.agent)], release=True)
+        why = self._gone.get(head.agent) or notice(NO_WORKER)
+        end = Append(task=head.ref, guard=guard, events=[why], release=True)
         with suppress(Refused):  # another process has such an agent, or it was canceled
             await self._appends.insist(end, lambda _: None, lambda: {"task": head.id})
 
     def _why(self, agent: str) -> StatusChange:
         return notice(NO_WORKER if self._dispatch.places.dials_in(agent) else AWAY)
 
-    async def _end_waiting(self, agent: str) -> int:
-        found, why = 0, self._why(agent)
+    async def _end_waiting(self, agent: str, why: StatusChange) -> int:
+        found = 0
         while heads := await self._store.waiting((agent,), BATCH):
             done = await asyncio.gather(*(self._end(head, why) for head in heads))
             found += sum(done)
@@ -137,6 +151,7 @@ class Enlisting:
                 break
         if found:
             log.warning("tasks that nobody came to take, ended as FAILED: %d", found, extra={"agent": agent})
+        self._left.pop(agent, None)
         return found
 
     async def _end(self, head: Head, why: StatusChange) -> bool:

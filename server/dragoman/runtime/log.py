@@ -38,7 +38,7 @@ class Log:
         self.refused: Counter[str] = Counter()
         """Appends that were refused, by reason."""
         self.unanswered: Callable[[TaskRef], None] = lambda _: None
-        """Is told of tasks whose claim may have been taken, or not: the store did not answer."""
+        """Is told of tasks whose claim may have been taken, or not: the store broke off in its commit."""
 
     def append(self, change: Append, then: Callable[[Appended | None], None] | None = None) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events and calls `then`, in this order.
@@ -66,7 +66,7 @@ class Log:
                 return
             if isinstance(error, Refused):
                 self.refused[error.reason] += 1
-            elif change.claim and isinstance(error, Unavailable):
+            elif change.claim and isinstance(error, Unavailable) and error.uncertain:
                 self.unanswered(change.task)
             if then is not None:
                 then(None)

@@ -232,6 +232,7 @@ async def open_runtime(
         for looking in others:
             looking.cancel()
         await dispatch.stop()
+        await enlisting.close()
         if courier:  # after the last words of whatever ran
             await courier.stop()
         keeping_up.cancel()

@@ -71,8 +71,9 @@ class Courier:
         self._hosts: Counter[str] = Counter()
         self._nudged: set[TaskRef] = set()
         self._quiet: set[TaskRef] = set()
-        self._unanswered: dict[PushKey, None] = {}
-        """Claims that the store broke off in: it may hold them for us, and nobody else would take those."""
+        self._unanswered: dict[PushKey, str] = {}
+        """Claims that the store broke off in, with their hosts: it may hold them for us, and nobody else would take
+        those."""
         self._wake = asyncio.Event()
         self._after = ""
         self._running: asyncio.Task[None] | None = None
@@ -184,8 +185,8 @@ class Courier:
 
     async def _begin(self, found: Iterable[Push]) -> int:
         """Claims of these what there is room for, and delivers it. Gives how many were claimed."""
-        room = Counter(self._hosts)
-        keys = dict.fromkeys(self._unanswered)
+        keys = dict(self._unanswered)
+        room = self._hosts + Counter(keys.values())
         for push in found:
             key, host = (push.task, push.config.id), push.config.host
             if key in keys or key in self._carriers or room[host] >= HELD_PER_HOST:
@@ -193,11 +194,12 @@ class Courier:
             if len(self._carriers) + len(keys) >= HELD:
                 break
             room[host] += 1
-            keys[key] = None
+            keys[key] = host
         try:
             taken = await self._store.pushes.claim(self._session, list(keys)) if keys else []
-        except Unavailable:
-            self._unanswered = keys
+        except Unavailable as error:
+            if error.uncertain:
+                self._unanswered = keys
             raise
         self._unanswered = {}
         for push in taken:

@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 import asyncpg
 from asyncpg import Connection, Pool
 
+from dragoman.core.errors import Unavailable
 from dragoman.stores.postgres.migrating import LOCK
 from dragoman.stores.postgres.rows import prepare
 from dragoman.stores.postgres.trouble import Uncertain, explain, has_collided, is_away, outage
@@ -185,7 +186,10 @@ class Database:
         try:
             return await self._patiently(once, PATIENCE)
         except Exception as error:
-            raise outage(Uncertain(str(error)) if unanswered and is_away(error) else error) from error
+            told = outage(Uncertain(str(error)) if unanswered and is_away(error) else error)
+            if isinstance(told, Unavailable):
+                told.uncertain = bool(unanswered)
+            raise told from error
 
     async def _patiently(self, once: Callable[[], Awaitable[T]], patience: float) -> T:
         loop = asyncio.get_running_loop()
