@@ -13,7 +13,7 @@ ARGS ?=
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV
-# Without compiled files each of the hundreds of processes that tests start compiles all of us anew: a third of a second.
+# Without compiled files each of the hundreds of processes that tests start compiles us and all libraries anew: over a second.
 unexport PYTHONDONTWRITEBYTECODE
 
 ENV := .venv/.made

@@ -421,7 +421,7 @@ async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, m
 
         here.courier._look = 0.01
         here.courier._carry = carries
-        pushes.claim = breaks_off  # type: ignore[method-assign]
+        monkeypatch.setattr(pushes, "claim", breaks_off)
         for task in await asyncio.gather(*(here.send(str(number)) for number in range(9))):
             await here.until(task.id, PushState.DONE)
         assert sorted(here.receivers.taken(HOOK)) == sorted([1, 2, 3] * 9)

@@ -48,7 +48,7 @@ class Enlisting:
         self._reserved: frozenset[str] = frozenset()
         self._gone: dict[str, StatusChange] = {}
         """Agents that were discharged, and how tasks end that are left of them."""
-        self._left: dict[str, StatusChange] = {}
+        self._left: set[str] = set()
         """Those of them of whose tasks some may still wait: the store did not answer."""
         self._ending: set[asyncio.Task[None]] = set()
         dispatch.unserved = self._unserved
@@ -78,7 +78,7 @@ class Enlisting:
         spec = agent.spec
         new = spec.id not in self._agents
         self._gone.pop(spec.id, None)
-        self._left.pop(spec.id, None)
+        self._left.discard(spec.id)
         self._agents[spec.id] = agent
         self._specs[spec.id] = spec
         self._declared[spec.id] = spec.retention
@@ -94,7 +94,8 @@ class Enlisting:
         for hidden in self._hidden:
             hidden(agent)
         self._declared.pop(agent, None)
-        why = self._gone[agent] = self._left[agent] = self._why(agent)
+        why = self._gone[agent] = self._why(agent)
+        self._left.add(agent)
         self._dispatch.places.remove(agent)  # before the look: of what is written after that `unserved` is told
         self._agents.pop(agent, None)
         self._dispatch.changed()
@@ -117,7 +118,8 @@ class Enlisting:
 
     async def give_up(self) -> int:
         """Ends as FAILED what waits for agents that stayed away for too long, or are gone. Gives how many tasks."""
-        whys = {agent: self._why(agent) for agent in self._dispatch.places.given_up} | self._left
+        whys = {agent: self._why(agent) for agent in self._dispatch.places.given_up}
+        whys.update((agent, self._gone[agent]) for agent in self._left)
         return sum([await self._end_waiting(agent, why) for agent, why in whys.items()])
 
     async def close(self) -> None:
@@ -151,7 +153,7 @@ class Enlisting:
                 break
         if found:
             log.warning("tasks that nobody came to take, ended as FAILED: %d", found, extra={"agent": agent})
-        self._left.pop(agent, None)
+        self._left.discard(agent)
         return found
 
     async def _end(self, head: Head, why: StatusChange) -> bool:
