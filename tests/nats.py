@@ -65,9 +65,11 @@ class NatsServer:
         return self._process.pid
 
     def send(self, number: signal.Signals) -> None:
-        """Such as SIGSTOP."""
+        """Such as SIGSTOP, which takes a while to reach every thread: returns when all of them stand still."""
         assert self._process is not None
         os.kill(self._process.pid, number)
+        if number == signal.SIGSTOP:
+            os.waitpid(self._process.pid, os.WUNTRACED)
 
     def stop(self) -> None:
         """Kills it."""
