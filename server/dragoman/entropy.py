@@ -33,7 +33,7 @@ class Entropy:
                 return self._kept.popleft()
             except IndexError:
                 block = self._source(SIZE * AT_ONCE)
-                self._kept.extend(block[at : at + SIZE] for at in range(0, len(block), SIZE))
+                self._kept.extend([block[at : at + SIZE] for at in range(0, len(block), SIZE)])
 
     def uuid(self) -> str:
         """A random UUID as text (RFC 9562 §5.4)."""

@@ -51,7 +51,7 @@ class Access:
         task that serves it, where `is_traced` holds."""
         tracer = self._tally.tracer
         if tracer is not None:
-            parent = read(parent)
+            parent = parent and read(parent)
             context = tracer.begin(parent)
             CURRENT.set(context)
             if is_recorded(context):

@@ -49,4 +49,8 @@ def can_transition_to(state: int, following: int, *, strict: bool = False) -> bo
 
 def name(state: int) -> str:
     """The state as the protocol spells it, for messages to people: `TASK_STATE_WORKING`."""
-    return pb.TaskState.Name(state) if state in pb.TaskState.values() else f"TASK_STATE_{state}"
+    return _NAMES.get(state) or f"TASK_STATE_{state}"
+
+
+_NAMES: Final[dict[int, str]] = {number: name for name, number in pb.TaskState.items()}
+"""The library looks through all of them, twice, for each one."""

@@ -49,7 +49,7 @@ class Traced:
                 ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state"),
                 (head.agent, head.id, head.attempt, states.name(state).removeprefix("TASK_STATE_")),
                 "the task failed" if state == states.FAILED else "",
-                "" if trace.id_of(link) == trace.id_of(parent) else link,
+                link if link and trace.id_of(link) != trace.id_of(parent) else "",
             )  # fmt: skip
 
     async def _read(self, task: TaskRef, message: int) -> str:

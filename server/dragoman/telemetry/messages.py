@@ -25,9 +25,6 @@ _TIMES: Final = struct.Struct("<BQBQ").pack
 _ALONE: Final = frozenset(("dragoman.task", "dragoman.request", "dragoman.event"))
 """Attributes whose values are hardly ever met again."""
 
-_SHORT: Final = 80
-"""Characters of a value: with the names we use, all lengths around it fit one byte of a varint."""
-
 
 def span(
     name: str,
@@ -76,10 +73,16 @@ def _told(name: str, value: Attribute) -> bytes:
     """One of a span's attributes; nothing for an empty text."""
     if value == "":
         return b""
-    if isinstance(value, str) and len(value) < _SHORT and value.isascii():  # the same in a quarter of the time
-        own, named = len(value), len(name)
-        return f"J{chr(own + named + 6)}\n{chr(named)}{name}\x12{chr(own + 2)}\n{chr(own)}{value}".encode()
-    return frames.frame(9, _attribute(name, value))
+    if isinstance(value, int):
+        return frames.frame(9, _attribute(name, value))
+    text = value.encode(errors="replace")
+    return _before(name, len(text)) + text
+
+
+@lru_cache(4096)
+def _before(name: str, length: int) -> bytes:
+    """What an attribute says before its text of so many bytes."""
+    return frames.frame(9, _attribute(name, "-" * length))[:-length]
 
 
 def _attribute(name: str, value: Attribute) -> bytes:

@@ -38,8 +38,9 @@ class Recorder:
 
     def begin(self, parent: str) -> str:
         if not parent:
-            text = ENTROPY.take().hex()
-            recorded = int(text[16:], 16) < self._below
+            ids = ENTROPY.take()
+            text = ids.hex()
+            recorded = int.from_bytes(ids[8:]) < self._below
             return trace.written(text, text[:16], recorded=recorded)  # each other span of the trace has its own id
         if not trace.is_recorded(parent):
             return parent
