@@ -17,7 +17,7 @@ import pytest
 from opentelemetry import trace as otel
 from opentelemetry.proto.trace.v1 import trace_pb2 as tr
 from tests.telemetry.collector import Collector, collecting, of
-from tests.test_letters import hooked
+from tests.test_letters import Hook, hooked
 
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
@@ -91,23 +91,38 @@ def accepting(collector: Collector) -> list[tr.Span]:
     return [span for _, span in collector.spans if span.kind == tr.Span.SPAN_KIND_SERVER]
 
 
+async def through_worker_to_webhook(folder: Path, collector: Collector, hook: Hook, parent: str) -> str:
+    """A task of an agent elsewhere, whose caller wants pushes. Gives its id."""
+    async with (
+        serving(folder, otlp=collector.http, otlp_headers="X-Key=secret") as app,
+        open_tracing(collector.grpc, {}, 1.0, role="dragoman-worker") as tracing,
+    ):
+        worker = Worker([remote], str(app.grpc), tracer=tracing.tracer)
+        working = asyncio.create_task(worker.run())
+        await worker.welcomed.wait()
+        asked = sending("hello", taskPushNotificationConfig={"url": hook.url})
+        answer = await post(app, "/remote/message:send", asked, traceparent=parent)
+        assert answer["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        await hook.until(1)
+        await worker.drain(5)
+        await working
+    return str(answer["task"]["id"])
+
+
 async def test_one_trace_reaches_from_the_caller_through_the_worker_to_the_webhook(tmp_path: Path) -> None:
     async with collecting() as collector, hooked() as hook:
-        async with (
-            serving(tmp_path, otlp=collector.http, otlp_headers="X-Key=secret") as app,
-            open_tracing(collector.grpc, {}, 1.0, role="dragoman-worker") as tracing,
-        ):
-            worker = Worker([remote], str(app.grpc), tracer=tracing.tracer)
-            working = asyncio.create_task(worker.run())
-            await worker.welcomed.wait()
-            asked = sending("hello", taskPushNotificationConfig={"url": hook.url})
-            answer = await post(app, "/remote/message:send", asked, traceparent=PARENT)
-            assert answer["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-            await hook.until(1)
-            await worker.drain(5)
-            await working
-        assert_one_trace(collector, answer["task"]["id"], [headers["traceparent"] for headers, _ in hook.got])
+        task = await through_worker_to_webhook(tmp_path, collector, hook, PARENT)
+        assert_one_trace(collector, task, [headers["traceparent"] for headers, _ in hook.got])
         assert {headers.get("X-Key") for headers in collector.headers} == {"secret", None}
+
+
+async def test_of_a_trace_that_is_not_recorded_everybody_hears_and_nobody_records(tmp_path: Path) -> None:
+    parent = PARENT[:-2] + "00"
+    async with collecting() as collector, hooked() as hook:
+        await through_worker_to_webhook(tmp_path, collector, hook, parent)
+        assert collector.spans == []
+        assert {headers["traceparent"] for headers, _ in hook.got} == {seen["remote"]} == {parent}
+        assert seen["library"] == "0" * 16
 
 
 def assert_one_trace(collector: Collector, task: str, letters: list[str]) -> None:

@@ -12,7 +12,7 @@ Kind = Literal["server", "client", "consumer", "internal"]
 
 
 class Tracer(Protocol):
-    """Records spans, as far as their traces are recorded. Costs the recording only; sends are elsewhere."""
+    """Records spans. Costs the recording only; sends are elsewhere."""
 
     def begin(self, parent: str) -> str:
         """The trace context of a span that begins now, under the one of a trace context; without one it begins a trace.
@@ -21,7 +21,7 @@ class Tracer(Protocol):
 
     def enter(self, context: str) -> None:
         """What the present asyncio task does from now on belongs to the span, also for libraries that know of traces by
-        themselves."""
+        themselves. Only for a trace that is recorded; of others `dragoman.core.trace.CURRENT` is all that knows."""
         ...
 
     def record(
@@ -36,7 +36,7 @@ class Tracer(Protocol):
         error: str = "",
         link: str = "",
     ) -> None:
-        """A span is over. Nothing of a trace that is not recorded. May be called from any thread.
+        """A span of a trace that is recorded is over. May be called from any thread.
 
         `began`: in nanoseconds since the epoch. `attributes`: their names; a value that is an empty text is left out.
         `error`: why it failed, in a few words without content of the caller's; empty when it did not. `link`: the trace

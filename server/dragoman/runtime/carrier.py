@@ -21,7 +21,7 @@ from dragoman.core.counting import Histogram
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.log import Cut, Event
 from dragoman.core.push import Attempt, Patience, Push, PushState, Settled, Verdict, asked_to_wait, reason
-from dragoman.core.trace import HEADER
+from dragoman.core.trace import HEADER, is_recorded
 from dragoman.ports import Forbidden, Letters, NobodyThere, Outbound, Reply, Store, Unreachable
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.follow import Followers, Subscriber
@@ -200,13 +200,14 @@ class Carrier:
         context, began = tracer.begin(self._parent), time.time_ns()
         reply, error = await self._answer(event, {HEADER: context})
         status = reply.status if reply else 0
-        tracer.record(
-            "push", "client", context, self._parent, began,
-            ("server.address", "dragoman.agent", "dragoman.task", "dragoman.event", "dragoman.attempt",
-             "http.response.status"),
-            (push.config.host, push.agent, push.task_id, event.sequence, push.tries + 1, status),
-            "" if 200 <= status < 300 else error or f"answered with {status}",
-        )  # fmt: skip
+        if is_recorded(context):
+            tracer.record(
+                "push", "client", context, self._parent, began,
+                ("server.address", "dragoman.agent", "dragoman.task", "dragoman.event", "dragoman.attempt",
+                 "http.response.status"),
+                (push.config.host, push.agent, push.task_id, event.sequence, push.tries + 1, status),
+                "" if 200 <= status < 300 else error or f"answered with {status}",
+            )  # fmt: skip
         return reply, error
 
     async def _answer(self, event: Event, more: Mapping[str, str] | None = None) -> tuple[Reply | None, str]:

@@ -33,12 +33,12 @@ class Traced:
             parent = trace.of(run.stored_envelope)
         else:
             parent = await self._read(head.ref, 1)
-        if parent and not trace.is_recorded(parent):
-            trace.CURRENT.set(parent)
-            return await run.drive()
-        link = await self._read(head.ref, head.inbox) if head.inbox > 1 else ""
         tracer, began = self._tracer, time.time_ns()
         context = tracer.begin(parent)
+        if not trace.is_recorded(context):
+            trace.CURRENT.set(context)
+            return await run.drive()
+        link = await self._read(head.ref, head.inbox) if head.inbox > 1 else ""
         tracer.enter(context)
         try:
             await run.drive()

@@ -48,8 +48,7 @@ class Recorder:
 
     def enter(self, context: str) -> None:
         trace.CURRENT.set(context)
-        if trace.is_recorded(context):
-            libraries.attach(context)
+        libraries.attach(context)
 
     def record(
         self,
@@ -63,8 +62,6 @@ class Recorder:
         error: str = "",
         link: str = "",
     ) -> None:
-        if not trace.is_recorded(context):
-            return
         waiting = len(self._queue)
         if waiting >= QUEUE:
             self.dropped += 1

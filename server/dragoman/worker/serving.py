@@ -236,6 +236,9 @@ class Worker:
             return await self._run(agent, desk)
         parent, began = trace.read(desk.traceparent), time.time_ns()
         context = self._tracer.begin(parent)
+        if not trace.is_recorded(context):
+            trace.CURRENT.set(context)
+            return await self._run(agent, desk)
         self._tracer.enter(context)
         ending = None
         try:
