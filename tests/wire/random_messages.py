@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import inf
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from google.protobuf import (
     timestamp_pb2,
     wrappers_pb2,
 )
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
@@ -164,6 +165,29 @@ def fill_value(message: Any, data: object) -> None:
             fill_value(message.list_value.values.add(), item)
 
 
+NANOS: Final = st.sampled_from([0, 5_000_000, 7_000, 1, 999_999_999])
+SIGN: Final = st.sampled_from([1, -1])
+SECONDS: Final = st.integers(-62135596800, 253402300799)
+DURATIONS: Final = st.integers(0, 315576000000)
+PATHS: Final = st.lists(st.from_regex(r"[a-z]{1,3}(_[a-z]{1,2})?", fullmatch=True), max_size=2)
+OBJECTS: Final = st.dictionaries(st.text(max_size=3), JSON, max_size=2)
+LISTS: Final = st.lists(JSON, max_size=2)
+ANYTHING: Final = st.sampled_from(["sink.Sink", *INSIDE])
+FEW: Final = st.integers(0, 2)
+"""Made once: to make a strategy, and to look into it for the first time, takes longer than to draw from it."""
+
+
+@cache
+def names_of(descriptor: Descriptor) -> st.SearchStrategy[set[str]]:
+    return st.sets(st.sampled_from([*descriptor.fields_by_name, ""]), max_size=12)
+
+
+@cache
+def lists_of(field: FieldDescriptor) -> st.SearchStrategy[list[Any]]:
+    return st.lists(scalars(field), max_size=2)
+
+
+@cache
 def scalars(field: FieldDescriptor) -> st.SearchStrategy[Any]:
     if field.type in INTEGERS:
         return INTEGERS[field.type]
@@ -186,38 +210,38 @@ def fill(draw: st.DrawFn, message: Any, depth: int) -> None:
     descriptor = message.DESCRIPTOR
     match descriptor.full_name:
         case "google.protobuf.Timestamp":
-            message.seconds = draw(st.integers(-62135596800, 253402300799))
-            message.nanos = draw(st.sampled_from([0, 5_000_000, 7_000, 1, 999_999_999]))
+            message.seconds = draw(SECONDS)
+            message.nanos = draw(NANOS)
         case "google.protobuf.Value":
             fill_value(message, draw(JSON))
         case "google.protobuf.Struct":
             message.SetInParent()
-            for key, item in draw(st.dictionaries(st.text(max_size=3), JSON, max_size=2)).items():
+            for key, item in draw(OBJECTS).items():
                 fill_value(message.fields[key], item)
         case "google.protobuf.ListValue":
-            for item in draw(st.lists(JSON, max_size=2)):
+            for item in draw(LISTS):
                 fill_value(message.values.add(), item)
         case "google.protobuf.Duration":
-            sign = draw(st.sampled_from([1, -1]))
-            message.seconds = sign * draw(st.integers(0, 315576000000))
-            message.nanos = sign * draw(st.sampled_from([0, 5_000_000, 7_000, 1, 999_999_999]))
+            sign = draw(SIGN)
+            message.seconds = sign * draw(DURATIONS)
+            message.nanos = sign * draw(NANOS)
         case "google.protobuf.FieldMask":
-            message.paths.extend(draw(st.lists(st.from_regex(r"[a-z]{1,3}(_[a-z]{1,2})?", fullmatch=True), max_size=2)))
+            message.paths.extend(draw(PATHS))
         case "google.protobuf.Any":
             if depth:
                 pool = descriptor.file.pool
-                inner = pool.FindMessageTypeByName(draw(st.sampled_from(["sink.Sink", *INSIDE])))
+                inner = pool.FindMessageTypeByName(draw(ANYTHING))
                 message.Pack(draw(messages(GetMessageClass(inner), depth=depth - 1)))
         case name if name.rpartition(".")[2] in WRAPPERS:
             message.value = draw(scalars(descriptor.fields_by_name["value"]))
         case _:
-            names = draw(st.sets(st.sampled_from([*descriptor.fields_by_name, ""]), max_size=12))
+            names = draw(names_of(descriptor))
             for name in sorted(names - {""}):
                 fill_field(draw, message, descriptor.fields_by_name[name], depth)
 
 
 def fill_field(draw: st.DrawFn, message: Any, field: FieldDescriptor, depth: int) -> None:
-    count = draw(st.integers(0, 2)) if field.is_repeated else 1
+    count = draw(FEW) if field.is_repeated else 1
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         container = getattr(message, field.name)
         value = field.message_type.fields_by_name["value"]
@@ -237,7 +261,7 @@ def fill_field(draw: st.DrawFn, message: Any, field: FieldDescriptor, depth: int
             inner.SetInParent()
             fill(draw, inner, depth - 1)
     elif field.is_repeated:
-        getattr(message, field.name).extend(draw(st.lists(scalars(field), max_size=2)))
+        getattr(message, field.name).extend(draw(lists_of(field)))
     else:
         setattr(message, field.name, draw(scalars(field)))
 
