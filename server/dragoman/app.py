@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -359,6 +360,7 @@ def _url(at: Bound) -> str:
     return (replace(at, host="127.0.0.1") if at.is_any else at).url
 
 
+@cache
 def openapi_files() -> dict[str, bytes]:
     """The OpenAPI 2 documents by relative path: beside the generated code in a wheel, one up in a source tree."""
     package = files("dragoman_pb")

@@ -39,6 +39,11 @@ def read_file(config: Path | None) -> tuple[Path | None, dict[str, Any]]:
     return file, {key.replace("-", "_"): value for key, value in said.items()}
 
 
+def environment_speaks() -> bool:
+    """Whether the environment says anything of any setting."""
+    return any(key.upper().startswith(PREFIX) for key in os.environ)
+
+
 def from_environment(name: str) -> str | None:
     """What the environment says of a setting; None for nothing, which an empty variable says, too."""
     wanted = PREFIX + name.upper()

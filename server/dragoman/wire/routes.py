@@ -82,7 +82,10 @@ class Routes(Generic[T]):
                 node.one = node.one or _Node()
                 node = node.one
             else:
-                node = node.literals.setdefault(_decode(segment), _Node())
+                key = _decode(segment)
+                if key not in node.literals:  # no `setdefault`: a node is dear, and most are there
+                    node.literals[key] = _Node()
+                node = node.literals[key]
         leaf = node.leaf if leaf is None else leaf
         entries = leaf.setdefault(template.verb, {}).setdefault(http_method, [])
         entries.append(_Entry(target, template.variables))

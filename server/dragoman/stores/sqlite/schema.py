@@ -6,8 +6,8 @@ import logging
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
@@ -90,7 +90,10 @@ def migrate(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('epoch', ?)", (secrets.token_hex(4),))
 
 
-def _steps() -> Iterator[tuple[int, str]]:
-    for file in _MIGRATIONS.iterdir():
-        if file.name.endswith(".sql"):
-            yield int(file.name.split("_", 1)[0]), file.read_text("utf-8")
+@cache
+def _steps() -> tuple[tuple[int, str], ...]:
+    return tuple(
+        (int(file.name.split("_", 1)[0]), file.read_text("utf-8"))
+        for file in _MIGRATIONS.iterdir()
+        if file.name.endswith(".sql")
+    )
