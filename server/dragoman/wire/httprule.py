@@ -93,12 +93,17 @@ class Rule:
     primary: bool = True
 
 
-def rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]:
+@lru_cache(16)
+def rules(service: ServiceDescriptor) -> tuple[tuple[MethodDescriptor, Rule], ...]:
     """Every binding of every method of a service, in declared order, a method's own rule before the
-    additional ones.
+    additional ones. Kept: they are the same for each server of a process.
 
     Methods without the option give nothing. Raises TemplateError.
     """
+    return tuple(_rules(service))
+
+
+def _rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]:
     for method in service.methods:
         # Options live in the default pool also when the service does not, hence this spelling of the
         # extension.
