@@ -10,13 +10,16 @@ import os
 import random
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import new_store
 from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
+
+from dragoman.stores.sqlite import store
 
 __all__ = [
     "nats",
@@ -56,14 +59,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[_UNTIL] = time.monotonic() + FUZZ_FOR
     # Thousands of tests and all modules stay to the end. Were they looked through each time that the collector looks
-    # at everything, every such look would take a quarter of a second.
+    # at everything, every such look would take a quarter of a second. A server does the same
+    # (`cli/serving.py`).
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.monotonic() > item.config.stash[_UNTIL]:
         pytest.skip("the time for fuzzing is over")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_stores() -> Iterator[None]:
+    """Stores that are opened in this process are made in a moment. Migrations have tests of their own, which call them,
+    as commands do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "migrate", new_store.migrate)
+        patch.setattr(store, "connect", new_store.connect)
+        yield
 
 
 @pytest.fixture

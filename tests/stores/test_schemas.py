@@ -69,6 +69,20 @@ def test_a_store_from_before_that_was_kept_says_it_from_now_on(tmp_path: Path) -
     assert found == (str(schemas.oldest(schema._steps())),)
 
 
+# How the disk is asked -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("synchronous", "number"), [("full", 2), ("normal", 1)])
+def test_a_commit_waits_for_the_disk_as_it_was_said(
+    tmp_path: Path, synchronous: schema.Synchronous, number: int
+) -> None:
+    """Here alone: the stores of other tests wait for no disk (`tests/new_store.py`)."""
+    connection = schema.connect(tmp_path / "tasks.db", synchronous)
+    found = connection.execute("PRAGMA synchronous").fetchone(), connection.execute("PRAGMA journal_mode").fetchone()
+    connection.close()
+    assert found == ((number,), ("wal",))
+
+
 # What migrations say -------------------------------------------------------------------------------------------------
 
 
