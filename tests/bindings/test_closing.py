@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -18,6 +19,7 @@ from dragoman.app import open_app
 from dragoman.bindings import closing
 from dragoman.bindings import grpc as bindings
 from dragoman.bindings.closing import Streams
+from dragoman.bindings.serving import Options
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
 from dragoman.core.identity import NOBODY, Identity
 from dragoman.settings import Address, Settings
@@ -165,6 +167,7 @@ async def test_a_stream_that_gRPC_will_not_let_go_of_ends_with_its_connection(
         raise grpc.aio.InternalError("GRPC_CALL_ERROR_TOO_MANY_OPERATIONS")
 
     monkeypatch.setattr(bindings, "_end", takes_none)
+    monkeypatch.setattr("dragoman.app.Options", partial(Options, grace=0.2))  # for which it goes on, as fast as it can
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", drain=0)
     async with asyncio.timeout(60), AsyncExitStack() as stack:
