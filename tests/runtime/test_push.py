@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +67,9 @@ class Scene:
         """Told whenever it was written down what came of a try, or a carrier has ended."""
         self._settle = told.store.pushes.settle
         self._over = self.courier._over
+        self._begin = self.courier._begin
+        self._beginning = asyncio.Lock()
+        self.courier._begin = self._begins
         told.store.pushes.settle = self._settles  # type: ignore[method-assign]
         self.courier._over = self._ends
 
@@ -74,6 +77,11 @@ class Scene:
         after = await self._settle(said)
         await self._tell()
         return after
+
+    async def _begins(self, found: Iterable[Push]) -> int:
+        """One at a time: the courier never looks twice at once, but `later` looks beside it, and both would claim."""
+        async with self._beginning:
+            return int(await self._begin(found))
 
     def _ends(self, push: Push, done: asyncio.Task[None]) -> None:
         self._over(push, done)
