@@ -267,7 +267,7 @@ async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatc
         async with open_tracing(collector.http, {}, 1.0) as tracing:
             told = ("dragoman.event", "dragoman.agent", "dragoman.state")
             values = (3, "", "no \udcff")
-            tracing.tracer.record("one", "internal", tracing.tracer.begin(""), "", 1, told, values, "it broke \udcff")
+            tracing.tracer.record("one", "internal", tracing.tracer.begin(""), "", 1.0, told, values, "it broke \udcff")
             async with asyncio.timeout(60):
                 await collector.asked.wait()
                 collector.status = 200
@@ -321,7 +321,7 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
             pass
 
     def span(name: str) -> None:
-        recorder.record(name, "internal", recorder.begin(""), "", 1, (), ())
+        recorder.record(name, "internal", recorder.begin(""), "", 1.0, (), ())
 
     span("one")
     exporter = Exporter(recorder, Road(), {})
@@ -346,7 +346,7 @@ def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch)
 
     exporter = Exporter(recorder, Road(), {})
     for _ in range(LOT):
-        recorder.record("one of many", "internal", recorder.begin(""), "", 1, (), ())
+        recorder.record("one of many", "internal", recorder.begin(""), "", 1.0, (), ())
     assert came.wait(60)
     exporter.close()
     assert sum(sent) == exporter.sent == LOT
@@ -356,7 +356,7 @@ def test_spans_for_which_there_is_no_room_are_counted(monkeypatch: pytest.Monkey
     monkeypatch.setattr("dragoman.telemetry.spans.QUEUE", 2)
     recorder = Recorder()
     for name in ("one", "two", "three"):
-        recorder.record(name, "internal", recorder.begin(""), "", 1, (), ())
+        recorder.record(name, "internal", recorder.begin(""), "", 1.0, (), ())
     assert (recorder.recorded, recorder.dropped) == (2, 1)
     assert [span.count(b"three") for span in recorder.take(9)] == [0, 0]
 

@@ -21,7 +21,8 @@ class Access:
     """One request while it is served. Costs an attribute or two when nobody reads the log."""
 
     __slots__ = (
-        "_began", "_binding", "_request", "_span", "_tally", "agent", "dialect", "known", "method", "principal", "task"
+        "_began", "_binding", "_request", "_span", "_tally", "agent", "dialect", "is_traced", "known", "method",
+        "principal", "task",
     )  # fmt: skip
 
     def __init__(
@@ -38,13 +39,10 @@ class Access:
         self.agent = ""
         self.task = ""
         self.principal = ""
-        self._span: tuple[str, str, str, int] | None = None  # its name, trace context and parent, and when it began
-        self._began = time.perf_counter()
-
-    @property
-    def is_traced(self) -> bool:
+        self.is_traced = tally.tracer is not None
         """Whether anybody wants to know what trace it belongs to."""
-        return self._tally.tracer is not None
+        self._span: tuple[str, str, str] | None = None  # its name, trace context and parent
+        self._began = time.perf_counter()
 
     def trace(self, parent: str) -> None:
         """Goes on with the trace that its caller names by a `traceparent`, or begins one. To be called in the asyncio
@@ -55,7 +53,7 @@ class Access:
             context = tracer.begin(parent)
             CURRENT.set(context)
             if is_recorded(context):
-                self._span = self.method, context, parent, time.time_ns()
+                self._span = self.method, context, parent
 
     def about(self, caller: Caller, request: object) -> None:
         """Notes who asks, if that is known, and what about, as far as the request says."""
@@ -68,7 +66,7 @@ class Access:
         seconds = time.perf_counter() - self._began
         self._tally.count(self._binding, self.method if self.known else OTHER, self.dialect, status, seconds)
         if self._span is not None:
-            self._record(*self._span, str(status))
+            self._record(*self._span, seconds, str(status))
         if not _LOG.isEnabledFor(logging.INFO):
             return
         fields = {
@@ -83,12 +81,12 @@ class Access:
         }
         _LOG.info("request", extra={name: value for name, value in fields.items() if value != ""})
 
-    def _record(self, name: str, context: str, parent: str, began: int, status: str) -> None:
+    def _record(self, name: str, context: str, parent: str, seconds: float, status: str) -> None:
         tracer, self._span = self._tally.tracer, None
         assert tracer is not None
-        method = self.method if self.known else OTHER
+        name, method = (self.method, self.method) if self.known else (name, OTHER)
         tracer.record(
-            self.method if self.known else name, "server", context, parent, began, _TOLD,
+            name, "server", context, parent, seconds, _TOLD,
             (self._binding, method, status, self.dialect, self.agent, self.task, self._request),
             f"answered with {status}" if status in _FAULTS or (len(status) == 3 and status[0] == "5") else "",
         )  # fmt: skip

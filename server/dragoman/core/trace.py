@@ -24,6 +24,8 @@ _STAMP: Final = frames.frame(1000, b"-" * _LENGTH)[:-_LENGTH]
 """What stands before the text in an envelope: the key of a field that SendMessageRequest does not have, and never
 will, which parsers pass over."""
 
+_STAMPED: Final = len(_STAMP) + _LENGTH
+
 
 def written(trace: str, span: str, *, recorded: bool) -> str:
     """The trace context of a span. The ids are in hexadecimal: 32 digits, and 16."""
@@ -53,10 +55,9 @@ def stamped(envelope: bytes, context: str) -> bytes:
 
 def of(envelope: bytes) -> str:
     """The trace context that an envelope was stamped with, which is ours; empty for none."""
-    begin = len(envelope) - _LENGTH
-    if begin < len(_STAMP) or envelope[begin - len(_STAMP) : begin] != _STAMP:
+    if envelope[-_STAMPED:-_LENGTH] != _STAMP:
         return ""
-    return envelope[begin:].decode(errors="replace")
+    return envelope[-_LENGTH:].decode(errors="replace")
 
 
 def id_of(context: str) -> str:

@@ -30,15 +30,15 @@ class Tracer(Protocol):
         kind: Kind,
         context: str,
         parent: str,
-        began: int,
+        seconds: float,
         attributes: tuple[str, ...],
         values: tuple[str | int, ...],
         error: str = "",
         link: str = "",
     ) -> None:
-        """A span of a trace that is recorded is over. May be called from any thread.
+        """A span of a trace that is recorded is over now. May be called from any thread.
 
-        `began`: in nanoseconds since the epoch. `attributes`: their names; a value that is an empty text is left out.
+        `seconds`: how long it took. `attributes`: their names; a value that is an empty text is left out.
         `error`: why it failed, in a few words without content of the caller's; empty when it did not. `link`: the trace
         context of another span that it has to do with.
         """

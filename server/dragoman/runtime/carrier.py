@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -197,12 +196,12 @@ class Carrier:
         assert tracer is not None
         if self._parent is None:
             self._parent = await context_of(self._means.store, push.task)
-        context, began = tracer.begin(self._parent), time.time_ns()
+        context, began = tracer.begin(self._parent), self._means.clock()
         reply, error = await self._answer(event, {HEADER: context})
         status = reply.status if reply else 0
         if is_recorded(context):
             tracer.record(
-                "push", "client", context, self._parent, began,
+                "push", "client", context, self._parent, self._means.clock() - began,
                 ("server.address", "dragoman.agent", "dragoman.task", "dragoman.event", "dragoman.attempt",
                  "http.response.status"),
                 (push.config.host, push.agent, push.task_id, event.sequence, push.tries + 1, status),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
 from dragoman.core import states, trace
 from dragoman.core.log import TaskRef
@@ -33,7 +34,7 @@ class Traced:
             parent = trace.of(run.stored_envelope)
         else:
             parent = await self._read(head.ref, 1)
-        tracer, began = self._tracer, time.time_ns()
+        tracer, began = self._tracer, time.perf_counter()
         context = tracer.begin(parent)
         if not trace.is_recorded(context):
             trace.CURRENT.set(context)
@@ -45,9 +46,9 @@ class Traced:
         finally:
             state = run.head.state
             tracer.record(
-                f"run {head.agent}", "consumer", context, parent, began,
+                f"run {head.agent}", "consumer", context, parent, time.perf_counter() - began,
                 ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state"),
-                (head.agent, head.id, head.attempt, states.name(state).removeprefix("TASK_STATE_")),
+                (head.agent, head.id, head.attempt, _STATES[state]),
                 "the task failed" if state == states.FAILED else "",
                 link if link and trace.id_of(link) != trace.id_of(parent) else "",
             )  # fmt: skip
@@ -59,6 +60,9 @@ class Traced:
         except Exception as error:
             log.warning("the trace of a run could not be read: %s", error, extra={"task": id_of(task.key)})
             return ""
+
+
+_STATES: Final = {state: states.name(state).removeprefix("TASK_STATE_") for state in states.STORED}
 
 
 async def context_of(store: Store, task: TaskRef) -> str:

@@ -31,19 +31,20 @@ def span(
     kind: str,
     context: str,
     parent: str,
-    began: int,
+    seconds: float,
     ended: int,
     attributes: tuple[str, ...],
     values: tuple[Attribute, ...],
     error: str,
     link: str,
 ) -> bytes:
-    """A Span. `context`, `parent` and `link` are trace contexts, the latter two empty for none; times are nanoseconds
-    since the epoch. `attributes` are names; a value that is an empty text is left out."""
+    """A Span that took `seconds`, and `ended` so many nanoseconds after the epoch. `context`, `parent` and `link` are
+    trace contexts, the latter two empty for none. `attributes` are names; a value that is an empty text is left out."""
     alone, shared = _places(attributes)
     # trace_id, span_id and parent_span_id, each after its key and its length
     ids = f"0a10{context[3:35]}1208{context[36:52]}{'2208' if parent else ''}{parent[36:52]}"
-    written = bytes.fromhex(ids) + _TIMES(0x39, began, 0x41, ended) + _common(name, kind, attributes, shared(values))
+    times = _TIMES(0x39, ended - int(seconds * 1e9), 0x41, ended)
+    written = bytes.fromhex(ids) + times + _common(name, kind, attributes, shared(values))
     for place in alone:
         written += _told(attributes[place], values[place])
     if link:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Final
 
 from dragoman.core import trace
@@ -23,6 +24,9 @@ QUEUE: Final = 16_384
 LOT: Final = 512
 """Spans that are enough to be sent."""
 
+_SPAN: Final = 2**64 - 1
+"""The largest id of a span."""
+
 
 class Recorder:
     """Implements `dragoman.ports.tracing.Tracer`. `take` gives what was recorded."""
@@ -31,20 +35,23 @@ class Recorder:
         """`share`: of the traces that begin here, from 0 to 1."""
         self._below = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
+        self._ids = count(int.from_bytes(ENTROPY.take()))
+        """Of spans, where another process begins elsewhere: random ones would be asked for twice in each request."""
         self.enough: Callable[[], None] = lambda: None
         """Called when LOT of them wait."""
         self.recorded = 0
         self.dropped = 0
 
     def begin(self, parent: str) -> str:
+        # As `trace.written` and `trace.is_recorded` have it: what is done twice in each request does without calls.
         if not parent:
             ids = ENTROPY.take()
             text = ids.hex()
             recorded = int.from_bytes(ids[8:]) < self._below
-            return trace.written(text, text[:16], recorded=recorded)  # each other span of the trace has its own id
-        if not trace.is_recorded(parent):
+            return f"00-{text}-{text[:16]}-{'01' if recorded else '00'}"
+        if parent[-1] != "1":
             return parent
-        return trace.written(parent[3:35], ENTROPY.take().hex()[:16], recorded=True)
+        return f"{parent[:36]}{next(self._ids) & _SPAN:016x}-01"
 
     def enter(self, context: str) -> None:
         trace.CURRENT.set(context)
@@ -56,7 +63,7 @@ class Recorder:
         kind: Kind,
         context: str,
         parent: str,
-        began: int,
+        seconds: float,
         attributes: tuple[str, ...],
         values: tuple[str | int, ...],
         error: str = "",
@@ -67,7 +74,7 @@ class Recorder:
             self.dropped += 1
             return
         # A tuple of texts and numbers: after a first look the collection of garbage passes over those.
-        self._queue.append((name, kind, context, parent, began, time.time_ns(), attributes, values, error, link))
+        self._queue.append((name, kind, context, parent, seconds, time.time_ns(), attributes, values, error, link))
         self.recorded += 1
         if waiting + 1 == LOT:
             self.enough()

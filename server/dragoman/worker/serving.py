@@ -234,7 +234,7 @@ class Worker:
         if self._tracer is None:
             trace.CURRENT.set(desk.traceparent)
             return await self._run(agent, desk)
-        parent, began = trace.read(desk.traceparent), time.time_ns()
+        parent, began = trace.read(desk.traceparent), time.perf_counter()
         context = self._tracer.begin(parent)
         if not trace.is_recorded(context):
             trace.CURRENT.set(context)
@@ -246,7 +246,7 @@ class Worker:
         finally:
             failed = ending is not None and ending.status.state == states.FAILED
             self._tracer.record(
-                f"turn {desk.agent}", "consumer", context, parent, began,
+                f"turn {desk.agent}", "consumer", context, parent, time.perf_counter() - began,
                 ("dragoman.agent", "dragoman.task", "dragoman.attempt"), (desk.agent, desk.task_id, desk.attempt),
                 "the turn failed" if failed else "",
             )  # fmt: skip
