@@ -70,10 +70,11 @@ def _pieces() -> dict[str, float]:
 
     def run() -> None:
         parent = trace.of(stamped)
-        context, began = recorder.begin(parent), time.time_ns()
+        context, began = recorder.begin(parent), time.perf_counter()
         recorder.enter(context)
         about = ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state")
-        recorder.record("run echo", "consumer", context, parent, began, about, ("echo", TASK, 1, "COMPLETED"))
+        took = time.perf_counter() - began
+        recorder.record("run echo", "consumer", context, parent, took, about, ("echo", TASK, 1, "COMPLETED"))
 
     def emptied(piece: Callable[[], object]) -> Callable[[], None]:
         def both() -> None:
