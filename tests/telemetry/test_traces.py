@@ -377,4 +377,13 @@ def test_an_envelope_keeps_what_it_was_and_says_its_trace() -> None:
     read = pb.SendMessageRequest.FromString(kept)
     assert read.configuration == envelope.configuration
     assert trace.of(read.SerializeToString()) == trace.of(kept) == PARENT
-    assert trace.of(envelope.SerializeToString()) == trace.of(b"") == ""
+    assert trace.of(envelope.SerializeToString()) == trace.of(b"") == trace.of(kept[:-1]) == trace.of(kept + b"0") == ""
+
+
+@pytest.mark.parametrize(
+    "forged", ["x" * 54 + "1", PARENT[:-1] + "2", PARENT[:-1] + "\n", f"00-{'0' * 32}-{CALLER}-01", f"ff{PARENT[2:]}"]
+)
+def test_a_stamp_that_is_no_trace_context_of_ours_is_none(forged: str) -> None:
+    """A caller can write one, and a server that traces nothing keeps it."""
+    assert len(forged) == len(PARENT)
+    assert trace.of(trace.stamped(b"\x12\x00", forged)) == ""

@@ -48,7 +48,7 @@ class Traced:
             tracer.record(
                 f"run {head.agent}", "consumer", context, parent, time.perf_counter() - began,
                 ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state"),
-                (head.agent, head.id, head.attempt, _STATES[state]),
+                (head.agent, head.id, head.attempt, _STATES.get(state, "")),
                 "the task failed" if state == states.FAILED else "",
                 link if link and trace.id_of(link) != trace.id_of(parent) else "",
             )  # fmt: skip

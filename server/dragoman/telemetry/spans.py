@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 from typing import Any, Final
 
 from dragoman.core import trace
@@ -24,9 +23,6 @@ QUEUE: Final = 16_384
 LOT: Final = 512
 """Spans that are enough to be sent."""
 
-_SPAN: Final = 2**64 - 1
-"""The largest id of a span."""
-
 
 class Recorder:
     """Implements `dragoman.ports.tracing.Tracer`. `take` gives what was recorded."""
@@ -35,8 +31,6 @@ class Recorder:
         """`share`: of the traces that begin here, from 0 to 1."""
         self._below = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
-        self._ids = count(int.from_bytes(ENTROPY.take()))
-        """Of spans, where another process begins elsewhere: random ones would be asked for twice in each request."""
         self.enough: Callable[[], None] = lambda: None
         """Called when LOT of them wait."""
         self.recorded = 0
@@ -51,7 +45,7 @@ class Recorder:
             return f"00-{text}-{text[:16]}-{'01' if recorded else '00'}"
         if parent[-1] != "1":
             return parent
-        return f"{parent[:36]}{next(self._ids) & _SPAN:016x}-01"
+        return f"{parent[:36]}{ENTROPY.take().hex()[:16]}-01"
 
     def enter(self, context: str) -> None:
         trace.CURRENT.set(context)
