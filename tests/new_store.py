@@ -25,7 +25,8 @@ def made() -> sqlite3.Connection:
 def migrate(connection: sqlite3.Connection) -> None:
     """As `schema.migrate` does, but an empty database becomes a copy of one that it made."""
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if schema._steps is OURS and not objects:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if schema._steps is OURS and version == objects == 0:
         made().backup(connection)
     schema.migrate(connection)
 

@@ -361,7 +361,7 @@ def _url(at: Bound) -> str:
 
 
 @cache
-def openapi_files() -> dict[str, bytes]:
+def openapi_files() -> Mapping[str, bytes]:
     """The OpenAPI 2 documents by relative path: beside the generated code in a wheel, one up in a source tree."""
     package = files("dragoman_pb")
     for place in (package / "openapi", package / ".." / "openapi"):

@@ -93,26 +93,28 @@ class Rule:
     primary: bool = True
 
 
-@lru_cache(16)
-def rules(service: ServiceDescriptor) -> tuple[tuple[MethodDescriptor, Rule], ...]:
+def rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]:
     """Every binding of every method of a service, in declared order, a method's own rule before the
-    additional ones. Kept: they are the same for each server of a process.
+    additional ones.
 
     Methods without the option give nothing. Raises TemplateError.
     """
-    return tuple(_rules(service))
+    return iter(_rules(service))
 
 
-def _rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]:
+@lru_cache(16)
+def _rules(service: ServiceDescriptor) -> list[tuple[MethodDescriptor, Rule]]:
+    """Kept: they are the same for each server of a process."""
+    found = []
     for method in service.methods:
         # Options live in the default pool also when the service does not, hence this spelling of the
         # extension.
         extensions = method.GetOptions().Extensions
         if annotations_pb2.http in extensions:
             option = extensions[annotations_pb2.http]
-            yield method, _rule(option, primary=True)
-            for additional in option.additional_bindings:
-                yield method, _rule(additional, primary=False)
+            found.append((method, _rule(option, primary=True)))
+            found.extend((method, _rule(additional, primary=False)) for additional in option.additional_bindings)
+    return found
 
 
 def _rule(option: http_pb2.HttpRule, *, primary: bool) -> Rule:
