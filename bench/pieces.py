@@ -71,6 +71,8 @@ def _pieces() -> dict[str, float]:
     def run() -> None:
         parent = trace.of(stamped)
         context, began = recorder.begin(parent), time.perf_counter()
+        if not trace.is_recorded(context):
+            return
         recorder.enter(context)
         about = ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state")
         took = time.perf_counter() - began

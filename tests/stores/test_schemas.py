@@ -10,7 +10,7 @@ import pytest
 from tests.stores import ahead
 
 from dragoman.core import schemas
-from dragoman.stores.sqlite import SchemaTooNew, open_store, schema
+from dragoman.stores.sqlite import SchemaTooNew, open_store, schema, store
 
 ROOT = Path(__file__).parents[2] / "server" / "dragoman" / "stores"
 
@@ -81,6 +81,23 @@ def test_a_commit_waits_for_the_disk_as_it_was_said(
     found = connection.execute("PRAGMA synchronous").fetchone(), connection.execute("PRAGMA journal_mode").fetchone()
     connection.close()
     assert found == ((number,), ("wal",))
+
+
+@pytest.mark.parametrize("synchronous", ["full", "normal"])
+async def test_a_store_asks_the_disk_as_it_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronous: schema.Synchronous
+) -> None:
+    asked = list[int]()
+
+    def migrate(connection: sqlite3.Connection) -> None:
+        asked.extend(connection.execute("PRAGMA synchronous").fetchone())
+        schema.migrate(connection)
+
+    monkeypatch.setattr(store, "connect", schema.connect)
+    monkeypatch.setattr(store, "migrate", migrate)
+    opened = open_store(tmp_path / "tasks.db", synchronous=synchronous)
+    await opened.close()
+    assert asked == [2 if synchronous == "full" else 1]
 
 
 # What migrations say -------------------------------------------------------------------------------------------------
