@@ -54,24 +54,24 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 # leaves them to `make long`, to stay well under three minutes.
 LONG = \
 	tests/bus/test_nats.py \
-	tests/cli/test_encrypted.py \
-	tests/cli/test_keys.py \
-	tests/cli/test_postgres.py \
-	tests/cli/test_push.py \
-	tests/cli/test_replicas.py \
-	tests/cli/test_rolling.py \
-	tests/cli/test_serve.py \
-	tests/cli/test_signing.py \
+	tests/cli/serve/test_encrypted.py \
+	tests/cli/admin/test_keys.py \
+	tests/cli/serve/test_postgres.py \
+	tests/cli/admin/test_push.py \
+	tests/cli/serve/test_replicas.py \
+	tests/cli/serve/test_rolling.py \
+	tests/cli/serve/test_serve.py \
+	tests/cli/admin/test_signing.py \
 	tests/cli/test_tasks.py \
 	tests/client/test_sync_processes.py \
 	tests/dialects/test_pairs.py \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/runtime/test_postgres_outage.py \
-	tests/stores/test_postgres.py \
-	tests/stores/test_postgres_opening.py \
-	tests/stores/test_postgres_shared.py \
-	tests/stores/test_ahead.py \
+	tests/stores/postgres/test_store.py \
+	tests/stores/postgres/test_open_store.py \
+	tests/stores/postgres/test_concurrency.py \
+	tests/stores/sqlite/test_next_schema.py \
 	tests/strangers \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
@@ -82,9 +82,9 @@ LONG = \
 LONGEST = \
 	tests/abuse \
 	tests/cli/test_completion.py \
-	tests/cli/test_nats.py \
-	tests/cli/test_upgrade.py \
-	tests/cli/test_upkeep.py \
+	tests/cli/serve/test_nats.py \
+	tests/cli/serve/test_upgrade.py \
+	tests/cli/admin/test_maintenance.py \
 	tests/cli/test_worker.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
@@ -92,16 +92,16 @@ LONGEST = \
 	tests/one_port \
 	tests/overload \
 	tests/patience \
-	tests/stores/test_postgres_ahead.py \
-	tests/stores/test_postgres_machine.py \
-	tests/stores/test_postgres_pooler.py \
+	tests/stores/postgres/test_next_schema.py \
+	tests/stores/postgres/test_state_machine.py \
+	tests/stores/postgres/test_pooler.py \
 	tests/stubs \
 	tests/supply/test_installed.py \
 	tests/test_make_cluster.py \
 	tests/testing/test_contracts.py \
-	tests/upstream/test_lost.py \
-	tests/workers/test_lost.py \
-	tests/workers/test_storm.py
+	tests/agents/upstream/test_crash.py \
+	tests/agents/workers/test_crash.py \
+	tests/agents/workers/test_churn.py
 
 test: $(ENV) ## our tests, but for the long ones and the browser's (ARGS="-k name" for some)
 	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console --ignore=tests/docs/test_sessions.py $(ARGS)
@@ -120,7 +120,7 @@ longest: $(ENV) ## those that CI leaves out: abuse, overload, upgrades, executor
 	@python -m pytest -n 2 $(LONGEST) $(ARGS)
 
 upgrade: $(ENV) ## from an older commit to this one, to one that is to come and back, under load, on both stores
-	@python -m pytest tests/cli/test_upgrade.py $(ARGS)
+	@python -m pytest tests/cli/serve/test_upgrade.py $(ARGS)
 
 coverage: $(ENV) chromium ## all our tests, and which lines they reach; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term

@@ -13,10 +13,20 @@ from pathlib import Path
 from typing import Final
 
 from bench.answers import TEXT
-from dragoman.core import frames, states
-from dragoman.core.identity import NOBODY
-from dragoman.core.log import Append, Appended, ArtifactChange, Inbound, New, NewTask, Runner, StatusChange, TaskRef
-from dragoman.core.names import Owner, id_of, new_key
+from dragoman.core.access.identity import ANONYMOUS
+from dragoman.core.names import Owner, make_task_key, task_id_of
+from dragoman.core.task import frames, states
+from dragoman.core.task.log import (
+    Append,
+    Appended,
+    ArtifactChange,
+    ClaimHeld,
+    IncomingMessage,
+    New,
+    NewTask,
+    StatusChange,
+    TaskRef,
+)
 from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -31,7 +41,7 @@ ROOT: Final = "echo"
 
 AT_ONCE: Final = 4096
 SESSION: Final = 1
-OWNER: Final = Owner("default", NOBODY.principal)
+OWNER: Final = Owner("default", ANONYMOUS.principal)
 MESSAGE: Final = pb.Message(message_id="m", role="ROLE_USER", parts=[pb.Part(text=TEXT)]).SerializeToString()
 PART: Final = frames.frame(4, pb.Part(text=TEXT).SerializeToString())
 ARTIFACT: Final = ArtifactChange("output", frames.text(1, "output"), PART)
@@ -40,12 +50,12 @@ ARTIFACT: Final = ArtifactChange("output", frames.text(1, "output"), PART)
 def lives(completed: int) -> Iterator[tuple[Append, Append]]:
     """For each task: how it begins, claimed, and how it ends."""
     for number in range(completed + completed // FAILED):
-        ref = TaskRef(OWNER, new_key((BEGIN + number) * 1_000_000, number.to_bytes(8)))
-        new = NewTask(ROOT, id_of(ref.key), f"context-{number % 997}", dialect="1.0")
-        begun = Append(task=ref, guard=New(), create=new, message=Inbound(MESSAGE), claim=SESSION)
+        ref = TaskRef(OWNER, make_task_key((BEGIN + number) * 1_000_000, number.to_bytes(8)))
+        new = NewTask(ROOT, task_id_of(ref.key), f"context-{number % 997}", dialect="1.0")
+        begun = Append(task=ref, guard=New(), create=new, message=IncomingMessage(MESSAGE), claim_session=SESSION)
         state = states.FAILED if number % (FAILED + 1) == FAILED else states.COMPLETED
         events = (ARTIFACT, StatusChange(state))
-        yield begun, Append(task=ref, guard=Runner(SESSION, 1), events=events, taken=1, release=True)
+        yield begun, Append(task=ref, guard=ClaimHeld(SESSION, 1), events=events, last_delivered=1, release=True)
 
 
 async def fill(file: Path, completed: int) -> None:

@@ -22,7 +22,7 @@ from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client, message
 from dragoman.settings import Address, Settings
-from dragoman.wire import sse
+from dragoman.wire.http import sse
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 PADDING = "x" * 8000
@@ -59,7 +59,7 @@ async def follow(
     app: App, session: aiohttp.ClientSession, task: str, here: asyncio.Semaphore, after: str = "", stop: int = -1
 ) -> Read:
     """The chunks of a task with the delay of each, and the last id. Ends after chunk `stop`, with its response open."""
-    seen, parser, last = {}, sse.Parser(), after
+    seen, parser, last = {}, sse.SseParser(), after
     headers = {"Last-Event-ID": after} if after else {}
     response = await session.get(f"{app.public_url}/tasks/{task}:subscribe", headers=headers)
     async for data in response.content.iter_any():
@@ -78,7 +78,7 @@ async def follow(
 
 
 async def run(folder: Path, seconds: float, readers: int, *, pausing: bool) -> Run:
-    """One task of `seconds`, read by so many and one more."""
+    """One task of `format_seconds`, read by so many and one more."""
     anywhere, count = Address("127.0.0.1", 0), int(seconds / EVERY)
     settings = Settings(store=f"sqlite:///{folder}/{pausing}.db", http=anywhere, grpc=anywhere)
     here = asyncio.Semaphore(0)

@@ -18,8 +18,8 @@ from bench.servers import OURS
 from dragoman.bindings.access import Access
 from dragoman.bindings.tally import GRPC, Tally
 from dragoman.core import trace
-from dragoman.core.counting import Histogram
-from dragoman.telemetry.spans import Recorder
+from dragoman.core.counters import Histogram
+from dragoman.telemetry.spans import SpanRecorder
 
 GOES: Final = 60
 CALLS: Final = 2000
@@ -52,7 +52,7 @@ def pieces() -> dict[str, float]:
 
 
 def _pieces() -> dict[str, float]:
-    tally, spread, recorder = Tally(), Histogram(), Recorder()
+    tally, spread, recorder = Tally(), Histogram(), SpanRecorder()
 
     def counted() -> None:
         Access(tally, GRPC, METHOD, "1.0").done("OK")
@@ -61,7 +61,7 @@ def _pieces() -> dict[str, float]:
         access = Access(traced, GRPC, METHOD, "1.0")
         access.trace("")
         access.done("OK")
-        return trace.CURRENT.get()
+        return trace.CURRENT_TRACE.get()
 
     def declined() -> None:
         access = Access(none, GRPC, METHOD, "1.0")
@@ -69,14 +69,14 @@ def _pieces() -> dict[str, float]:
         access.done("OK")
 
     def run() -> None:
-        parent = trace.of(stamped)
-        context, began = recorder.begin(parent), time.perf_counter()
+        parent = trace.trace_of(stamped)
+        context, began = recorder.start_span(parent), time.perf_counter()
         if not trace.is_recorded(context):
             return
-        recorder.enter(context)
+        recorder.activate(context)
         about = ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state")
         took = time.perf_counter() - began
-        recorder.record("run echo", "consumer", context, parent, took, about, ("echo", TASK, 1, "COMPLETED"))
+        recorder.record_span("run echo", "consumer", context, parent, took, about, ("echo", TASK, 1, "COMPLETED"))
 
     def emptied(piece: Callable[[], object]) -> Callable[[], None]:
         def both() -> None:
@@ -85,8 +85,8 @@ def _pieces() -> dict[str, float]:
 
         return both
 
-    traced, none = Tally(recorder), Tally(Recorder(0.0))
-    stamped = trace.stamped(ENVELOPE, server())
+    traced, none = Tally(recorder), Tally(SpanRecorder(0.0))
+    stamped = trace.add_trace(ENVELOPE, server())
     recorder.take(1)
     return {
         "a request, counted and not traced": least(counted),

@@ -25,11 +25,11 @@ from bench.rows import Key
 from bench.run import FEW, Run
 from bench.sections import SIZE
 from bench.servers import KEPT, OURS, SERVER_CORE, pin
-from dragoman.core import states
-from dragoman.core.log import Appended
+from dragoman.core.task import states
+from dragoman.core.task.log import Appended
 from dragoman.ports import Store
-from dragoman.stores.sqlite import Sizes, open_store
-from dragoman.testing.changes import by_runner, chunk, follow_up, running, status
+from dragoman.stores.sqlite import StorageOptions, open_store
+from dragoman.testing.fixtures import by_runner, chunk, follow_up, running, status
 from tools.environments import ROOT
 
 EVENT: Final = "0123456789" * 5
@@ -57,7 +57,7 @@ async def grown(store: Store, events: int) -> Appended:
 async def talked(store: Store, messages: int) -> Appended:
     """A running task of so many messages."""
     claimed = await running(store)
-    await _all(store.append(follow_up(claimed.head.ref, str(number))) for number in range(messages - 1))
+    await _all(store.append(follow_up(claimed.record.ref, str(number))) for number in range(messages - 1))
     return claimed
 
 
@@ -92,7 +92,7 @@ async def reading(store: Store, large: int, times: int) -> dict[int, float]:
     few, many = await talked(store, SMALL), await talked(store, large)
     return await beside(
         times,
-        {SMALL: lambda: store.read(few.head.ref, history=1), large: lambda: store.read(many.head.ref, history=1)},
+        {SMALL: lambda: store.read(few.record.ref, history=1), large: lambda: store.read(many.record.ref, history=1)},
     )
 
 
@@ -101,14 +101,19 @@ async def resuming(store: Store, large: int, times: int) -> dict[int, float]:
     few, many = await grown(store, SMALL), await grown(store, large)
     return await beside(
         times,
-        {SMALL: lambda: store.events(few.head.ref, SMALL - 1), large: lambda: store.events(many.head.ref, large - 1)},
+        {
+            SMALL: lambda: store.events(few.record.ref, SMALL - 1),
+            large: lambda: store.events(many.record.ref, large - 1),
+        },
     )
 
 
 async def folding(folder: Path, events: int) -> dict[str, float]:
     """A finished task of many chunks, before and after it is folded and cut: rows, bytes on disk, time of GetTask."""
     now = time.time_ns() // 1_000_000
-    store = open_store(folder / "folding.db", clock=lambda: now, synchronous="normal", sizes=Sizes(cut_after=1))
+    store = open_store(
+        folder / "folding.db", clock=lambda: now, synchronous="normal", sizes=StorageOptions(cut_after=1)
+    )
     claimed = await grown(store, events)
     await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
     found: dict[str, float] = {}
@@ -116,11 +121,11 @@ async def folding(folder: Path, events: int) -> dict[str, float]:
     async def look(name: str) -> None:
         found[f"rows, {name}"] = await store._read(_rows)
         found[f"bytes, {name}"] = await store._read(_bytes)
-        found[f"us, {name}"] = (await beside(5, {0: lambda: store.read(claimed.head.ref)}))[0]
+        found[f"us, {name}"] = (await beside(5, {0: lambda: store.read(claimed.record.ref)}))[0]
 
     await look("before")
     now += 10_000
-    await store.tidy()
+    await store.compact()
     await look("after")
     await store.close()
     return found

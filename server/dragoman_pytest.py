@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from dragoman.testing.blocking import BlockingAgent, LiveServer
+    from dragoman.testing.kit.blocking import BlockingAgent, LiveServer
 
 pytest.register_assert_rewrite("dragoman.testing")  # so that contract suites say what differs
 
@@ -23,10 +23,10 @@ def agent_under_test() -> Iterator[Callable[..., BlockingAgent]]:
 
     Arguments are those of `dragoman.testing.AgentUnderTest`, which async tests use by itself.
     """
-    from dragoman.testing.blocking import BlockingAgent, Loop
-    from dragoman.testing.in_memory import AgentUnderTest
+    from dragoman.testing.kit.agent_under_test import AgentUnderTest
+    from dragoman.testing.kit.blocking import BlockingAgent, LoopThread
 
-    loop = Loop()
+    loop = LoopThread()
     try:
         yield lambda *agents, **options: BlockingAgent(loop, AgentUnderTest(*agents, **options))
     finally:
@@ -37,9 +37,9 @@ def agent_under_test() -> Iterator[Callable[..., BlockingAgent]]:
 def dragoman_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LiveServer]]:
     """`dragoman_server(echo)` serves agents on free ports of this machine, until the test has ended: `server.url` and
     `server.grpc`. Keyword arguments are settings of `dragoman serve`, such as `token="..."`."""
-    from dragoman.testing.blocking import Loop, serving
+    from dragoman.testing.kit.blocking import LoopThread, serving
 
-    loop, folder = Loop(), tmp_path_factory.mktemp
+    loop, folder = LoopThread(), tmp_path_factory.mktemp
 
     def serve(*agents: Any, **settings: Any) -> LiveServer:
         place: Path = folder("dragoman")

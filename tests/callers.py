@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from dragoman.core.access.identity import Identity
 from dragoman.core.errors import Unauthenticated
-from dragoman.core.identity import Identity
 
 PRINCIPAL: Final = "x-principal"
 GRANTS: Final = "x-grants"
@@ -23,7 +23,7 @@ class ByHeader:
             raise Unauthenticated
         return Identity(principal, frozenset(said.get(GRANTS, "").split())) if principal else None
 
-    async def check(self, identity: Identity) -> None:
+    async def recheck(self, identity: Identity) -> None:
         """Nobody is ever withdrawn."""
 
 

@@ -60,7 +60,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[_UNTIL] = time.monotonic() + FUZZ_FOR
     # Thousands of tests and all modules stay to the end. Were they looked through each time that the collector looks
     # at everything, every such look would take a quarter of a second. A server does the same
-    # (`cli/serving.py`).
+    # (`cli/serve/command.py`).
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
@@ -84,13 +84,13 @@ def quick_stores() -> Iterator[None]:
 @pytest.fixture
 def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a direct agent answers stays a Message, also on a machine that stands still for longer than it may think."""
-    monkeypatch.setattr("dragoman.runtime.run.HELD_FOR", 60.0)
+    monkeypatch.setattr("dragoman.runtime.turn.runner.HELD_FOR", 60.0)
 
 
 @pytest.fixture
 def time_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who cancels is told that the task was canceled, also where its agent takes longer to stop than is waited for."""
-    monkeypatch.setattr("dragoman.runtime.canceling.CANCEL_WAIT", 60.0)
+    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_WAIT", 60.0)
 
 
 @pytest.hookimpl(wrapper=True)

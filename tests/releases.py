@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from tests.stores import ahead
+from tests.stores import next_schema
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -32,7 +32,7 @@ class Release(NamedTuple):
         """What it makes of a store: `sqlite` or `postgres`."""
         return max(number for number, _ in self.steps(kind))
 
-    def steps(self, kind: str) -> ahead.Steps:
+    def steps(self, kind: str) -> next_schema.Migrations:
         """Its migrations."""
         found = (self.folder / "server" / "dragoman" / "stores" / kind / "migrations").glob("*.sql")
         return sorted((int(path.name.split("_")[0]), path.read_text()) for path in found)
@@ -61,7 +61,7 @@ def to_come(folder: Path) -> Release:
     for kind in ("sqlite", "postgres"):
         steps = release.steps(kind)
         tables = [table for _, script in steps for table in re.findall(r"CREATE TABLE (\w+) \(", script)]
-        number, script = ahead.with_more(steps, tables)[-1]
+        number, script = next_schema.with_next_migration(steps, tables)[-1]
         (folder / "server" / "dragoman" / "stores" / kind / "migrations" / f"{number:04}_to_come.sql").write_text(
             script
         )

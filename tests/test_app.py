@@ -17,12 +17,12 @@ import pytest
 from dragoman import Turn, agent
 from dragoman.app import App, open_app, openapi_files
 from dragoman.client import Client, ClientError, message
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman.foundation import StartError
 from dragoman.loading import LoadError
 from dragoman.lock import hold
 from dragoman.outward import guard
-from dragoman.ports import Forbidden
+from dragoman.ports import OutboundForbidden
 from dragoman.settings import Settings, SettingsError
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
@@ -236,10 +236,10 @@ async def test_this_machine_is_called_only_while_others_cannot_call_us(given: di
     outbound = guard(Settings(**given))
     for url in ("http://127.0.0.1:8000/", "http://localhost:8000/", "http://[::1]:8000/"):
         if loopback:
-            outbound.check(url)
+            outbound.check_url(url)
         else:
-            with pytest.raises(Forbidden, match="only by a server bound to loopback"):
-                outbound.check(url)
+            with pytest.raises(OutboundForbidden, match="only by a server bound to loopback"):
+                outbound.check_url(url)
     await outbound.close()
 
 
@@ -247,10 +247,10 @@ async def test_the_settings_say_what_may_be_called() -> None:
     settings = {"outbound_allow": "10.0.0.0/8, hooks.internal:8443", "outbound_ports": "443", "outbound_https_only": 1}
     outbound = guard(Settings(**settings))  # type: ignore[arg-type]
     for url in ("https://hooks.example/", "https://10.1.2.3/", "https://hooks.internal:8443/"):
-        outbound.check(url)
+        outbound.check_url(url)
     for url in ("http://hooks.example/", "https://192.168.0.1/", "https://hooks.example:8443/"):
-        with pytest.raises(Forbidden):
-            outbound.check(url)
+        with pytest.raises(OutboundForbidden):
+            outbound.check_url(url)
     await outbound.close()
 
 

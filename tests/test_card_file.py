@@ -16,7 +16,7 @@ from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.card_file import CardFile
 from dragoman.settings import Settings, SettingsError
-from dragoman.wire.canonical import canonical
+from dragoman.wire.cards.card_security import canonical_json
 
 HOME = "https://agents.example"
 
@@ -54,7 +54,7 @@ async def test_a_new_file_is_shown_and_signed_and_a_bad_one_changes_nothing(
         assert (after["name"], after["description"]) == ("Second", "Ünïcode")
         assert newer != etag
         _, keys = await fetched(app, "/.well-known/jwks.json")
-        text = canonical({key: value for key, value in after.items() if key != "signatures"})
+        text = canonical_json({key: value for key, value in after.items() if key != "signatures"})
         key = jwt.PyJWKSet.from_dict(keys).keys[0]
         good = 0
         for one in after["signatures"]:

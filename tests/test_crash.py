@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.server import serving
 
 from dragoman.client import Client, message
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 AT_ONCE = pb.SendMessageConfiguration(return_immediately=True)

@@ -203,7 +203,7 @@ def test_every_floor_has_its_rooms() -> None:
 @pytest.mark.parametrize(
     ("file", "text", "rule"),
     [
-        ("core/states.py", "from dragoman.wire import sse", "floor 1 may not use floor 2"),
+        ("core/task/states.py", "from dragoman.wire import sse", "floor 1 may not use floor 2"),
         ("core/names.py", "def f():\n    import asyncio", "core does without"),
         ("core/names.py", "import os.path", "core does without"),
         ("wire/v1.py", "from grpc import aio", "wire does without"),
@@ -214,14 +214,18 @@ def test_every_floor_has_its_rooms() -> None:
         ("stores/sqlite/store.py", "from dragoman.stores.postgres import store", "adapters do not know each other"),
         ("bus/nats.py", "import dragoman.bus.local", "adapters do not know each other"),
         (
-            "runtime/run.py",
+            "runtime/turn/runner.py",
             "from dragoman.stores.sqlite import open_store",
             "runtime uses only core, entropy, ports, runtime",
         ),
-        ("runtime/run.py", "import sqlite3", "runtime does without"),
-        ("bindings/grpc.py", "import dragoman.agents.declare", "only the composition root and the public face"),
+        ("runtime/turn/runner.py", "import sqlite3", "runtime does without"),
+        (
+            "bindings/grpc.py",
+            "import dragoman.agents.functions.declaration",
+            "only the composition root and the public face",
+        ),
         ("bindings/grpc.py", "from dragoman.cli import main", "floor 5 may not use floor 6"),
-        ("cli/serve.py", "from dragoman.stores.sqlite import open_store", "cli uses only app, "),
+        ("cli/serve/command.py", "from dragoman.stores.sqlite import open_store", "cli uses only app, "),
         ("client/calls.py", "from dragoman.runtime import Runtime", "client uses only client, core, wire"),
         ("utils.py", "", "the name does not say"),
         ("core/helpers/text.py", "", "the name does not say"),
@@ -245,10 +249,10 @@ def test_a_slip_is_caught(tmp_path: Path, file: str, text: str, rule: str) -> No
     [
         ("app.py", "from dragoman.stores.sqlite import open_store\nfrom dragoman.bus.local import LocalBus"),
         (
-            "runtime/run.py",
+            "runtime/turn/runner.py",
             "from dragoman.ports import Store\nimport asyncio\nfrom dragoman_pb.lf.a2a.v1 import a2a_pb2",
         ),
-        ("stores/sqlite/store.py", "from dragoman.stores.sqlite.writer import Writer\nimport sqlite3"),
+        ("stores/sqlite/store.py", "from dragoman.stores.sqlite.hot.writer import Writer\nimport sqlite3"),
         ("playground.py", "from dragoman import Skill, Turn, agent"),
     ],
 )

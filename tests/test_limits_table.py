@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 import pytest
 from pydantic import ByteSize
 
-from dragoman.core import limits
-from dragoman.core.quotas import BY_AGENT, DEFAULTS
+from dragoman.core.limits import message_limits
+from dragoman.core.limits.quotas import AGENT_LIMITS, DEFAULT_LIMITS
 from dragoman.settings import Settings
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "limits.md"
@@ -45,7 +45,7 @@ def value_of(where: str) -> Any:
     """What the code says there: the default of an option, or a constant."""
     if where.startswith("--"):
         name = where.removeprefix("--").replace("-", "_")
-        return DEFAULTS[name] if name in DEFAULTS else Settings.model_fields[name].default
+        return DEFAULT_LIMITS[name] if name in DEFAULT_LIMITS else Settings.model_fields[name].default
     module, _, name = where.rpartition(".")
     value = getattr(importlib.import_module(f"dragoman.{module}"), name)
     return int(re.findall(r"\d+", value.pattern)[-1]) if isinstance(value, re.Pattern) else value
@@ -71,17 +71,17 @@ def test_every_setting_that_is_a_number_is_on_the_page() -> None:
     kept = {name for name in Settings.model_fields if name.startswith("retain_")}  # operations.md has those
     named = {name for name, field in Settings.model_fields.items() if numbers(field.annotation)} - kept
     assert {row.where.removeprefix("--").replace("-", "_") for row in TABLE if row.where.startswith("--")} == named
-    assert set(DEFAULTS) <= named
+    assert set(DEFAULT_LIMITS) <= named
 
 
 def test_every_limit_of_requests_is_on_the_page() -> None:
-    values = {name for name, value in vars(limits).items() if name.isupper() and isinstance(value, int)}
+    values = {name for name, value in vars(message_limits).items() if name.isupper() and isinstance(value, int)}
     said = {row.where.rpartition(".")[2] for row in TABLE if row.where.startswith("core.limits.")}
     assert values == said | {"MESSAGE_BYTES"}  # which is the default of a setting
-    assert Settings.model_fields["message_bytes"].default == limits.MESSAGE_BYTES
+    assert Settings.model_fields["message_bytes"].default == message_limits.MAX_MESSAGE_BYTES
 
 
 def test_what_may_be_said_of_one_agent_is_on_the_page() -> None:
     text = PAGE.read_text("utf-8")
-    for name in BY_AGENT:
+    for name in AGENT_LIMITS:
         assert f"`--agent-limits ID.{name.replace('_', '-')}=N`" in text

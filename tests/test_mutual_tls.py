@@ -22,9 +22,9 @@ from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman.settings import Settings, SettingsError
-from dragoman.worker.serving import Worker
+from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 BINDINGS: Final = ["grpc", "rest", "jsonrpc", "ws"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.agents.desk import RecordingDesk, said, state_of, take
+from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
 
 from dragoman import types
-from dragoman.agents.declare import agents_in
-from dragoman.agents.plain import read
-from dragoman.core.log import ArtifactChange
+from dragoman.agents.functions.declaration import agents_in
+from dragoman.agents.values import value_to_json
+from dragoman.core.task.log import ArtifactChange
 from dragoman.playground import playground
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -46,19 +46,19 @@ def test_the_example_is_the_installed_playground() -> None:
     ],
 )
 async def test_text_comes_back_as_one_artifact(message: str, answer: str) -> None:
-    task, ending = await take(playground, message)
+    task, ending = await run_turn(playground, message)
     assert (state_of(task), texts(task)) == ("COMPLETED", [answer])
     assert ending.reply is None
 
 
 async def test_a_message_without_text_comes_back_part_by_part() -> None:
     parts = [types.data({"n": 1}), types.file(b"x", name="x.bin")]
-    task, _ = await take(playground, *parts)
+    task, _ = await run_turn(playground, *parts)
     assert list(task.artifacts[0].parts) == parts
 
 
 async def test_stream_appends_chunks_to_one_artifact() -> None:
-    desk = RecordingDesk("stream 3")
+    desk = RecordingTurnContext("stream 3")
     task = desk.task(await playground.take_turn(desk))
     assert (state_of(task), texts(task)) == ("COMPLETED", ["chunk-1 chunk-2 chunk-3 "])
     changes = [change for change in desk.changes if isinstance(change, ArtifactChange)]
@@ -76,7 +76,7 @@ async def test_stream_takes_its_time_between_chunks(monkeypatch: pytest.MonkeyPa
         pauses.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    task, _ = await take(playground, "stream 3 250")
+    task, _ = await run_turn(playground, "stream 3 250")
     assert texts(task) == ["chunk-1 chunk-2 chunk-3 "]
     assert pauses == [0.25, 0.25]
 
@@ -104,15 +104,15 @@ async def test_stream_takes_its_time_between_chunks(monkeypatch: pytest.MonkeyPa
     ],
 )
 async def test_bad_numbers_are_rejected_with_what_is_expected(message: str) -> None:
-    task, _ = await take(playground, message)
+    task, _ = await run_turn(playground, message)
     assert state_of(task) == "REJECTED"
-    assert "N" in said(task) or "S is a number of seconds from 0 to 3600" in said(task)
-    assert len(said(task)) < 200
+    assert "N" in status_text(task) or "S is a number of seconds from 0 to 3600" in status_text(task)
+    assert len(status_text(task)) < 200
     assert not task.artifacts
 
 
 async def test_sleep_is_working_and_then_completed_without_an_artifact() -> None:
-    desk = RecordingDesk("sleep 0")
+    desk = RecordingTurnContext("sleep 0")
     ending = await playground.take_turn(desk)
     states = [event.status_update.status.state for event in desk.events(ending)[1:]]
     assert states == [pb.TASK_STATE_WORKING, pb.TASK_STATE_COMPLETED]
@@ -120,9 +120,9 @@ async def test_sleep_is_working_and_then_completed_without_an_artifact() -> None
 
 
 async def test_sleep_can_be_canceled() -> None:
-    desk = RecordingDesk("sleep 3600")
+    desk = RecordingTurnContext("sleep 3600")
     run = asyncio.create_task(playground.take_turn(desk))
-    await desk.put_something.wait()
+    await desk.event_put.wait()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
@@ -130,40 +130,42 @@ async def test_sleep_can_be_canceled() -> None:
 
 @pytest.mark.parametrize(("command", "state"), [("ask", "INPUT_REQUIRED"), ("auth", "AUTH_REQUIRED")])
 async def test_a_question_waits_and_its_answer_completes(command: str, state: str) -> None:
-    task, _ = await take(playground, command)
+    task, _ = await run_turn(playground, command)
     assert state_of(task) == state
-    assert said(task)
+    assert status_text(task)
     assert not task.artifacts
 
-    desk = RecordingDesk("fail", asked=task.status.message)  # an answer is an answer, even when it looks like a command
+    desk = RecordingTurnContext(
+        "fail", question=task.status.message
+    )  # an answer is an answer, even when it looks like a command
     task = desk.task(await playground.take_turn(desk))
     assert (state_of(task), texts(task)) == ("COMPLETED", ["you said: fail"])
 
 
 @pytest.mark.parametrize(("command", "state"), [("fail", "FAILED"), ("reject", "REJECTED")])
 async def test_it_fails_and_rejects_as_asked(command: str, state: str) -> None:
-    task, _ = await take(playground, command)
+    task, _ = await run_turn(playground, command)
     assert state_of(task) == state
-    assert "as asked" in said(task)
+    assert "as asked" in status_text(task)
 
 
 async def test_reply_is_a_message() -> None:
-    _, ending = await take(playground, "reply hello there")
+    _, ending = await run_turn(playground, "reply hello there")
     assert ending.reply is not None
     assert [part.text for part in ending.reply.parts] == ["hello there"]
     assert ending.reply.task_id == ""
 
 
 async def test_file_is_a_small_text_file() -> None:
-    task, _ = await take(playground, "file")
+    task, _ = await run_turn(playground, "file")
     [part] = task.artifacts[0].parts
     assert part.raw.startswith(b"hello")
     assert (part.filename, part.media_type) == ("hello.txt", "text/plain")
 
 
 async def test_data_is_an_object() -> None:
-    task, _ = await take(playground, "data")
+    task, _ = await run_turn(playground, "data")
     [part] = task.artifacts[0].parts
     assert part.WhichOneof("content") == "data"
-    assert isinstance(read(part.data), dict)
-    assert read(part.data)
+    assert isinstance(value_to_json(part.data), dict)
+    assert value_to_json(part.data)

@@ -6,13 +6,13 @@ import io
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.customers import Customer
+from tests.chaos.clients import RandomClient
 from tests.chaos.followers import Stage
-from tests.chaos.history import Recorder, Told
-from tests.chaos.letters import judge_pushes
+from tests.chaos.history import Delivered, Recorder
 from tests.chaos.receivers import CHARACTERS, Receivers
-from tests.chaos.run import PATIENCE, pushed
-from tests.chaos.victim import running
+from tests.chaos.run import RETRY_OPTIONS, pushed
+from tests.chaos.server import running
+from tests.chaos_checker.push_checker import judge_pushes
 
 ENOUGH = 60.0
 EACH = 3
@@ -20,7 +20,7 @@ EACH = 3
 
 async def send_to_all(stage: Stage) -> list[str]:
     """Three tasks for a receiver of every character."""
-    customer = Customer(stage, 1, keys=False)
+    customer = RandomClient(stage, 1, keys=False)
     customer._hook = stage.number  # type: ignore[method-assign]  # every one of them has a receiver
     tasks = []
     for _ in range(EACH * len(CHARACTERS)):
@@ -32,7 +32,7 @@ async def send_to_all(stage: Stage) -> list[str]:
 
 async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: Path) -> None:
     recorder = Recorder(io.StringIO())
-    async with running(tmp_path, *PATIENCE) as victim:
+    async with running(tmp_path, *RETRY_OPTIONS) as victim:
         stage = Stage(victim, recorder, 7)
         receivers = Receivers(stage)
         async with receivers.open():
@@ -49,7 +49,7 @@ async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: P
         kept = await victim.kept(stage.began)
     assert set(kept) == set(tasks)
     assert list(judge_pushes(recorder.entries, kept)) == []
-    letters = [entry for entry in recorder.entries if isinstance(entry, Told)]
+    letters = [entry for entry in recorder.entries if isinstance(entry, Delivered)]
     answers = Counter(letter.status for letter in letters)
     assert answers[503] > 0  # down, and flapping
     assert answers[500] + answers[0] + answers[302] > 0  # lying

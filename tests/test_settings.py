@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dragoman.core import states
-from dragoman.core.quotas import DEFAULTS, Quota
+from dragoman.core.limits.quotas import DEFAULT_LIMITS, Quota
+from dragoman.core.task import states
 from dragoman.settings import Address, Settings, SettingsError, load
 
 
@@ -293,23 +293,27 @@ def test_a_wrong_age_in_the_file_is_named_with_the_file() -> None:
 
 
 def test_policies_are_one_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load({}).isolation.of("echo") == "owner"
+    assert load({}).isolation.policy_of("echo") == "owner"
     Path("dragoman.toml").write_text('[isolation]\ndefault = "context"\necho = "owner"\n')
     isolation = load({}).isolation
-    assert (isolation.of("echo"), isolation.of("other")) == ("owner", "context")
+    assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "context")
     monkeypatch.setenv("DRAGOMAN_ISOLATION", "owner,other=scope")
     isolation = load({}).isolation
-    assert (isolation.of("echo"), isolation.of("other")) == ("owner", "scope")
+    assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "scope")
     with pytest.raises(SettingsError, match=r'^--isolation \(command line\): default: "none" is no policy; use owner,'):
         load({"isolation": "none"})
 
 
 def test_limits_hold_for_callers_who_are_known_and_for_all_where_others_reach_us() -> None:
     home = load({}).quotas
-    assert home.quota("echo", known=False) == Quota()
-    assert home.quota("echo", known=True).live_tasks == DEFAULTS["live_tasks"]
+    assert home.quota("echo", authenticated=False) == Quota()
+    assert home.quota("echo", authenticated=True).live_tasks == DEFAULT_LIMITS["live_tasks"]
     wide = load({"http": "0.0.0.0:8080", "insecure": True}).quotas
-    assert wide.quota("echo", known=False) == wide.quota("echo", known=True) == home.quota("echo", known=True)
+    assert (
+        wide.quota("echo", authenticated=False)
+        == wide.quota("echo", authenticated=True)
+        == home.quota("echo", authenticated=True)
+    )
 
 
 def test_limits_are_numbers_with_tables_of_agents() -> None:
@@ -317,10 +321,10 @@ def test_limits_are_numbers_with_tables_of_agents() -> None:
         'live-tasks = 7\nqueued-bytes = "1MiB"\nopen_streams = 0\n[agent-limits.echo]\nlive-tasks = 2\n'
     )
     settings = load({"starts_per_minute": "60", "live_tasks": "8"})
-    echo, other = (settings.quotas.quota(agent, known=False) for agent in ("echo", "other"))
+    echo, other = (settings.quotas.quota(agent, authenticated=False) for agent in ("echo", "other"))
     assert echo == Quota(8, 2, 1024 * 1024, 60)
     assert other == Quota(8, 0, 1024 * 1024, 60)
-    assert settings.quotas.value("open_streams", known=True) == 0
+    assert settings.quotas.limit_for("open_streams", authenticated=True) == 0
 
 
 @pytest.mark.parametrize(
@@ -340,6 +344,6 @@ def test_a_wrong_limit_is_named_with_its_rule(arguments: dict[str, str], said: s
 
 def test_ages_that_nobody_says_are_what_the_manual_says() -> None:
     settings = load({})
-    assert settings.push_patience.give_up == 24 * 3600.0
+    assert settings.push_patience.give_up_after == 24 * 3600.0
     assert settings.retain_audit == 365 * 24 * 3600 * 1000
     assert load({"retain_audit": "0"}).retain_audit == 0

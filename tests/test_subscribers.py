@@ -15,7 +15,7 @@ from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client, message
 from dragoman.settings import Address, Settings
-from dragoman.wire import sse
+from dragoman.wire.http import sse
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
 
@@ -38,7 +38,7 @@ def number_of(text: str) -> int:
 
 
 async def over_sse(app: App, session: aiohttp.ClientSession, task: str, here: asyncio.Semaphore) -> list[int]:
-    parser, seen = sse.Parser(), []
+    parser, seen = sse.SseParser(), []
     async with session.get(f"{app.public_url}/tasks/{task}:subscribe") as response:
         async for data in response.content.iter_any():
             for event in parser.feed(data):
@@ -75,7 +75,7 @@ def all_of(lazy: socket.socket) -> list[int]:
     body = lazy.makefile("rb")
     while body.readline().strip():  # the head
         pass
-    parser = sse.Parser()
+    parser = sse.SseParser()
     seen: list[Any] = []
     while size := int(body.readline(), 16):  # chunk by chunk (RFC 9112 §7.1)
         seen += [orjson.loads(event.data).get("artifactUpdate") for event in parser.feed(body.read(size))]

@@ -20,9 +20,10 @@ from tests.certificates import Authority, encrypted, write
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.bindings.door import Door
-from dragoman.client import Client, ClientError, message, trust
-from dragoman.core import states
-from dragoman.security.certificates import CertificateFiles
+from dragoman.calling import tls
+from dragoman.client import Client, ClientError, message
+from dragoman.core.task import states
+from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings import Settings, SettingsError
 
 gate = asyncio.Event()
@@ -111,7 +112,7 @@ async def test_who_does_not_trust_the_authority_is_told_what_to_do(
                 with pytest.raises(ClientError) as caught:
                     await client.get("t1")
                 assert caught.value.unreachable
-                assert "--ca" in trust.advice(caught.value.message)
+                assert "--ca" in tls.tls_advice(caught.value.message)
 
 
 async def test_an_address_without_a_scheme_is_encrypted_when_an_authority_is_named(
@@ -134,7 +135,7 @@ async def test_who_speaks_plain_grpc_is_told_by_our_client(tmp_path: Path, autho
     async with opened(tmp_path, authority) as app, Client(str(app.grpc)) as client:
         with pytest.raises(ClientError) as caught:
             await client.get("t1")
-        assert "try grpcs://" in trust.advice(caught.value.message)
+        assert "try grpcs://" in tls.tls_advice(caught.value.message)
 
 
 @pytest.mark.parametrize("which", ["http", "grpc"])
@@ -252,7 +253,7 @@ class Greeter(asyncio.Protocol):
 
 @asynccontextmanager
 async def door(folder: Path, authority: Authority, **options: Any) -> AsyncIterator[int]:
-    context = CertificateFiles(*write(folder, authority.issue())).context
+    context = CertificateFiles(*write(folder, authority.issue())).ssl_context
     opened = Door(Greeter, context, **options)
     _, port = await opened.open("127.0.0.1", 0)
     try:
@@ -289,6 +290,6 @@ async def test_of_too_many_handshakes_the_oldest_goes(
 
 async def test_an_address_that_is_taken_is_told(tmp_path: Path, authority: Authority) -> None:
     async with door(tmp_path, authority) as port:
-        context = CertificateFiles(*write(tmp_path, authority.issue())).context
+        context = CertificateFiles(*write(tmp_path, authority.issue())).ssl_context
         with pytest.raises(OSError, match="in use"):
             await Door(Greeter, context).open("127.0.0.1", port)

@@ -28,7 +28,7 @@ from tests.postgres import Server as Postgres
 from tests.postgres import binaries
 
 from dragoman.client import Client, ClientError, message
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 PAUSE: Final = 0.2
@@ -118,7 +118,7 @@ class Load:
         """Asks until cancelled."""
         async with AsyncExitStack() as stack:
             for server in self._servers:
-                self._clients.append(await stack.enter_async_context(Client(server.grpc, patience=2.0)))
+                self._clients.append(await stack.enter_async_context(Client(server.grpc, retry_timeout=2.0)))
             async with asyncio.TaskGroup() as group:
                 for number in range(callers):
                     group.create_task(self._sends(number))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from dragoman.cli.options import OPTIONS, Option
+from dragoman.cli.serve.options import SERVE_OPTIONS, ServeOption
 from dragoman.setting_sources import PREFIX
 from tools.pages import ROOT
 
@@ -37,7 +37,7 @@ the playground.
 """
 
 
-def rows(options: tuple[Option, ...]) -> Iterator[str]:
+def rows(options: tuple[ServeOption, ...]) -> Iterator[str]:
     yield "| option | what it is | without it |"
     yield "|---|---|---|"
     for option in options:
@@ -54,7 +54,7 @@ def rows(options: tuple[Option, ...]) -> Iterator[str]:
 def page() -> str:
     """The page as it should be."""
     said = [HEAD]
-    for heading, options in OPTIONS.items():
+    for heading, options in SERVE_OPTIONS.items():
         said += [f"\n## {heading or 'What is served, and where'}\n\n", "\n".join(rows(options)), "\n"]
     return "".join(said)
 

@@ -9,15 +9,15 @@ from aiohttp import hdrs, web
 from google.rpc import code_pb2, status_pb2
 
 from dragoman.transcoding import (
-    Found,
     InvalidParams,
+    MatchedBinding,
+    NoMatch,
     ParseError,
-    Refused,
-    Surface,
+    ServiceRoutes,
     error_body,
     frame,
     http_status,
-    invalid,
+    invalid_argument,
     loads,
 )
 
@@ -28,7 +28,7 @@ class Gateway:
     def __init__(self, channel: grpc.aio.Channel, *services: Any) -> None:
         """`services` are descriptors. Raises TemplateError and TypeError for rules that do not hold together."""
         self._channel = channel
-        self._surface = Surface(*services)
+        self._surface = ServiceRoutes(*services)
 
     def app(self) -> web.Application:
         """Serve it with `handler_cancellation=True`: a client that goes away then cancels its call."""
@@ -39,7 +39,7 @@ class Gateway:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:
             found = self._surface.find(request.method, request.rel_url.raw_path)
-            if isinstance(found, Refused):
+            if isinstance(found, NoMatch):
                 return _refused(request, found)
             body = await request.read()
             message = found.request(request.query.items(), loads(body) if body else None)
@@ -48,13 +48,13 @@ class Gateway:
             answer = await self._call(self._channel.unary_unary, request, found, message)
             return web.Response(body=found.answer(answer), content_type="application/json")
         except (InvalidParams, ParseError) as error:
-            return _failed(invalid(error))
+            return _failed(invalid_argument(error))
         except grpc.aio.AioRpcError as error:
             return _failed(_status(error))
         except web.HTTPRequestEntityTooLarge as error:
             return _failed(status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=error.text), http=error.status)
 
-    def _call(self, kind: Any, request: web.Request, found: Found, message: Any) -> Any:
+    def _call(self, kind: Any, request: web.Request, found: MatchedBinding, message: Any) -> Any:
         method = kind(
             found.binding.rpc,
             request_serializer=type(message).SerializeToString,
@@ -68,7 +68,7 @@ class Gateway:
             timeout=_seconds(timeout) if timeout else None,
         )
 
-    async def _stream(self, request: web.Request, found: Found, message: Any) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, found: MatchedBinding, message: Any) -> web.StreamResponse:
         """Server-sent events for those who accept them, else one JSON array. Fails with a status before the first
         element, and with a last element after it."""
         events = "text/event-stream" in request.headers.get(hdrs.ACCEPT, "")
@@ -121,7 +121,7 @@ def _failed(status: Any, *, http: int = 0) -> web.Response:
     )
 
 
-def _refused(request: web.Request, refused: Refused) -> web.Response:
+def _refused(request: web.Request, refused: NoMatch) -> web.Response:
     if not refused.allow:
         return _failed(status_pb2.Status(code=code_pb2.NOT_FOUND, message=f"nothing is served at {request.path}"))
     message = f"{request.method} is not served at {request.path}; use {' or '.join(refused.allow)}"

@@ -10,10 +10,10 @@ async def echo(turn: Turn) -> str:
 from __future__ import annotations
 
 from dragoman import types
-from dragoman.agents.declare import agent
-from dragoman.agents.describe import retry
-from dragoman.agents.turn import Turn, TurnEnded
-from dragoman.core.card import Extension, Provider, Skill
+from dragoman.agents.functions.declaration import agent
+from dragoman.agents.functions.spec import retry
+from dragoman.agents.functions.turn import Turn, TurnEnded
+from dragoman.core.cards.agent_spec import Extension, Provider, Skill
 
 __all__ = ["agent", "retry", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types", "__version__"]
 

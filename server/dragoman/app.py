@@ -15,8 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from dragoman.agents.dialled.switchboard import Switchboard
-from dragoman.agents.upstream.directory import Directory
+from dragoman.agents.upstream.registry import LocalUpstreamRegistry
+from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings import grpc, health, http, metrics
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.letters import PushLetters
@@ -26,25 +26,23 @@ from dragoman.bindings.serving import Bound, HttpOptions, Options
 from dragoman.bindings.tally import Tally
 from dragoman.card_file import CardFile, open_card_file
 from dragoman.cast import open_cast
-from dragoman.core.card import AgentSpec
-from dragoman.core.enforced import enforced
+from dragoman.core.access.identity import AccessPolicy
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.cards.security_schemes import server_security
 from dragoman.core.errors import Unavailable
-from dragoman.core.identity import Doorway
 from dragoman.foundation import StartError, check_role, open_bus, open_store, open_tls, trouble
 from dragoman.loading import load_agents
 from dragoman.observing import Numbers, begin_tracing
 from dragoman.outward import guard
-from dragoman.ports import Agent, Authenticator, Outbound
-from dragoman.runtime import Auditing, Coalesce, Limits, Pushing, Runtime, open_runtime
-from dragoman.runtime.keyring import Keyring
-from dragoman.security.card_signing import CardSigner
-from dragoman.security.certificates import CertificateFiles
-from dragoman.security.opening import open_security
-from dragoman.security.signing import LetterSigner
-from dragoman.security.signing_keys import SigningKeys
-from dragoman.security.vault import BadKeys, open_vault
+from dragoman.ports import Agent, Authenticator, OutboundHttp
+from dragoman.runtime import AuditOptions, Coalesce, Limits, PushOptions, Runtime, open_runtime
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.security.authenticators.composite import open_security
+from dragoman.security.secret_box import InvalidSecretKeys, open_secret_box
+from dragoman.security.signing import JwsCardSigner, StoredSigningKeys, WebhookSigner
+from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings import Address, Settings, SettingsError
-from dragoman.stores.sqlite.store import milliseconds
+from dragoman.stores.sqlite.store import now_ms
 
 LAST_WORDS: Final = 0.2
 """Seconds for the end of a turn to reach those who follow it, before their streams are closed."""
@@ -63,9 +61,9 @@ class App:
     """Where tasks are kept, without what is secret."""
     runtime: Runtime
     draining: asyncio.Event
-    switchboard: Switchboard
+    switchboard: LocalWorkerHub
     """Where workers dial in."""
-    directory: Directory
+    directory: LocalUpstreamRegistry
     """The agents upstream."""
     certificates: CertificateFiles | None = None
     """Set when both ports are encrypted."""
@@ -98,20 +96,21 @@ class App:
     @property
     def running(self) -> int:
         """Turns that are running now."""
-        return self.runtime.dispatch.running
+        return self.runtime.scheduler.running
 
     async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
         """Begins no more turns, and gives those that run `limit` seconds to end; the others end as FAILED.
 
         Meanwhile everything else is served; new messages are refused with Unavailable, and `/readyz` and gRPC health
-        say that we are leaving. `report` is told once a second how many turns are left. At last, calls that wait for
+        say that we are leaving. `checked_usage_report` is told once a second how many turns are left. At last, calls
+        that wait for
         turns of other processes are answered with their tasks as they are.
         """
         self.draining.set()
-        await self.runtime.dispatch.drain(limit, report)
-        self.runtime.service.waits.end()
+        await self.runtime.scheduler.drain(limit, report)
+        self.runtime.service.pending_waits.release_all()
         if self.running:
-            await self.runtime.dispatch.stop()
+            await self.runtime.scheduler.stop()
             await asyncio.sleep(LAST_WORDS)
 
 
@@ -121,7 +120,7 @@ async def open_app(
     agents: Sequence[Agent] | None = None,
     authenticator: Authenticator | None = None,
     *,
-    outbound: Outbound | None = None,
+    outbound: OutboundHttp | None = None,
     shared: bool = False,
 ) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.app`, for as long as the block runs.
@@ -140,8 +139,8 @@ async def open_app(
         tracing = await begin_tracing(stack, settings)
         tracer = tracing.tracer if tracing else None
         try:
-            vault = open_vault(settings.secrets_keys)
-        except BadKeys as error:
+            vault = open_secret_box(settings.secrets_keys)
+        except InvalidSecretKeys as error:
             raise SettingsError(f"--secrets-keys: {error}") from error
         cast = await open_cast(stack, store, settings, vault, agents)
         bus = await open_bus(stack, settings, store.epoch)
@@ -149,13 +148,13 @@ async def open_app(
         if outbound is None:
             outbound = guard(settings)
             stack.push_async_callback(outbound.close)
-        doorway = Doorway(settings.asks, frozenset(settings.public_agents), settings.private_pages)
-        if absent := doorway.public - cast.ids - {"*"}:
+        doorway = AccessPolicy(settings.asks, frozenset(settings.public_agents), settings.private_pages)
+        if absent := doorway.public_agents - cast.ids - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         home, listening = "", asyncio.Event()
-        signing = SigningKeys(store.papers, store.secret("letters"), vault, clock=milliseconds)
-        letters = PushLetters(LetterSigner(signing, lambda: home), vault)
-        pushing = Pushing(outbound, letters, settings.push_patience, ready=listening) if settings.pushes else None
+        signing = StoredSigningKeys(store.key_values, store.secret("letters"), vault, clock=now_ms)
+        letters = PushLetters(WebhookSigner(signing, lambda: home), vault)
+        pushing = PushOptions(outbound, letters, settings.push_patience, ready=listening) if settings.pushes else None
         try:
             runtime = await stack.enter_async_context(
                 open_runtime(
@@ -163,8 +162,8 @@ async def open_app(
                     bus,
                     cast.agents,
                     root=cast.root,
-                    alone=lock is not None,
-                    vacant=cast.is_empty,
+                    exclusive=lock is not None,
+                    allow_no_agents=cast.is_empty,
                     limits=Limits(
                         message_bytes=settings.message_bytes,
                         blocking_wait=settings.blocking_wait,
@@ -176,11 +175,11 @@ async def open_app(
                     isolation=settings.isolation,
                     quotas=settings.quotas,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
-                    doorway=doorway,
-                    pushing=pushing,
+                    access_policy=doorway,
+                    push_options=pushing,
                     worker_wait=settings.worker_wait,
-                    runs=settings.role != "server",
-                    audit=Auditing(milliseconds, settings.audit, settings.retain_audit or 0),
+                    runs_agents=settings.role != "server",
+                    audit=AuditOptions(now_ms, settings.audit, settings.retain_audit or 0),
                     tracer=tracer,
                     budgets=settings.budgets,
                 )
@@ -191,7 +190,7 @@ async def open_app(
             raise trouble(settings.store_name, error.__cause__ or error) from error
         auditor = runtime.auditor
         draining, tally = asyncio.Event(), Tally(tracer)
-        refusals = Refusals(audit=auditor.refused if auditor else None)
+        refusals = Refusals(audit=auditor.note_denied if auditor else None)
         numbers = Numbers(settings, runtime, tally, draining, tracing)
         at_metrics = None
         if settings.metrics is not None:
@@ -205,9 +204,9 @@ async def open_app(
                 connections=settings.connections,
                 shared=shared,
                 draining=draining,
-                trouble=lambda: bus.trouble,
+                trouble=lambda: bus.problem,
             )
-            await cast.serve(stack, runtime.enlisting, bus, alone=False)
+            await cast.serve(stack, runtime.registry, bus, alone=False)
             at = await _listen(stack, "--http", settings.http, health.serve(vitals))
             yield App(
                 at,
@@ -228,19 +227,19 @@ async def open_app(
                 api_keys=store.api_keys if settings.api_keys else None,
                 issuers=settings.issuers,
                 outbound=outbound,
-                clock=milliseconds,
-                holders=holders,
+                clock=now_ms,
+                certificates=holders,
             )
         )
         authenticator = authenticator or security.authenticator
-        keyring = Keyring(store.api_keys, clock=milliseconds, changed=security.forget)
+        keyring = ApiKeyService(store.api_keys, clock=now_ms, on_change=security.forget)
         cards = Cards(
             runtime.service.agents,
             runtime.service.root,
             public_url=settings.public_url,
             public_grpc=settings.public_grpc,
             trusted_proxies=settings.trusted_proxies,
-            enforced=enforced(
+            enforced=server_security(
                 token=bool(settings.token.get_secret_value()),
                 keys=settings.api_keys,
                 issuers=settings.issuers,
@@ -248,14 +247,14 @@ async def open_app(
             ),
             doorway=doorway,
             push=settings.push,
-            signer=CardSigner(signing) if settings.sign_cards else None,
+            signer=JwsCardSigner(signing) if settings.sign_cards else None,
         )
         if settings.sign_cards:
             await _keep_signed(stack, signing, cards)
         card_file = open_card_file(stack, settings.card_file, cards.lay_over)
-        runtime.enlisting.show(cards.show, cards.hide)
-        await cast.serve(stack, runtime.enlisting, bus, alone=lock is not None)
-        store.blobs.served_at(lambda: home or cards.url(None))
+        runtime.registry.add_listener(cards.show, cards.hide)
+        await cast.serve(stack, runtime.registry, bus, alone=lock is not None)
+        store.blobs.set_base_url(lambda: home or cards.url(None))
         over_grpc = Options(
             host=settings.grpc.host,
             port=settings.grpc.port,
@@ -296,7 +295,7 @@ async def open_app(
             openapi=openapi_files(),
             blobs=store.blobs,
             keys=signing.public if settings.push or settings.sign_cards else None,
-            trouble=lambda: bus.trouble,
+            trouble=lambda: bus.problem,
             metrics=numbers.read,
         )
         at_grpc = await _listen(
@@ -308,7 +307,7 @@ async def open_app(
                 cards,
                 over_grpc,
                 runtime.explainer,
-                runtime.upkeep,
+                runtime.maintenance,
                 keyring,
                 runtime.redelivery,
                 cast.switchboard,
@@ -316,7 +315,7 @@ async def open_app(
                 cast.directory,
             ),
         )
-        operated = Operated(runtime.explainer, runtime.upkeep, runtime.redelivery, cast.switchboard)
+        operated = Operated(runtime.explainer, runtime.maintenance, runtime.redelivery, cast.switchboard)
         at_http = await _listen(stack, "--http", settings.http, http.serve(runtime.service, cards, over_http, operated))
         home = cards.url(None)  # also in the last words, when nothing listens any more
         listening.set()
@@ -338,10 +337,10 @@ async def open_app(
         )
 
 
-async def _keep_signed(stack: AsyncExitStack, signing: SigningKeys, cards: Cards) -> None:
+async def _keep_signed(stack: AsyncExitStack, signing: StoredSigningKeys, cards: Cards) -> None:
     """Has cards signed anew when another key signs, until the stack is left."""
     await signing.current()
-    signing.changed.append(cards.forget)
+    signing.change_listeners.append(cards.forget)
     watching = asyncio.create_task(signing.watch(), name="signing keys")
     stack.callback(watching.cancel)
 

@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Never
 
-from dragoman.core import overlay
-from dragoman.core.overlay import Overlay
+from dragoman.core.cards import agent_spec
+from dragoman.core.cards.agent_spec import CardOverride
 from dragoman.settings import SettingsError
 
 LOOKS: Final = 5.0
@@ -31,7 +31,7 @@ class Unreadable(Exception):
 class CardFile:
     """What one file says of agents."""
 
-    def __init__(self, path: Path, show: Callable[[Mapping[str, Overlay]], None]) -> None:
+    def __init__(self, path: Path, show: Callable[[Mapping[str, CardOverride]], None]) -> None:
         """`show` is told what the file says, at once and whenever that changes. Raises Unreadable."""
         self._path = path
         self._show = show
@@ -71,9 +71,9 @@ class CardFile:
             return 0, 0, 0
         return status.st_mtime_ns, status.st_ino, status.st_size
 
-    def _read(self) -> dict[str, Overlay]:
+    def _read(self) -> dict[str, CardOverride]:
         try:
-            return overlay.parse(tomllib.loads(self._path.read_text("utf-8")))
+            return agent_spec.parse_card_overrides(tomllib.loads(self._path.read_text("utf-8")))
         except OSError as error:
             raise Unreadable(f"{self._path}: {error.strerror}") from error
         except ValueError as error:  # tomllib's and UnicodeDecodeError, too
@@ -81,7 +81,7 @@ class CardFile:
 
 
 def open_card_file(
-    stack: AsyncExitStack, path: Path | None, show: Callable[[Mapping[str, Overlay]], None]
+    stack: AsyncExitStack, path: Path | None, show: Callable[[Mapping[str, CardOverride]], None]
 ) -> CardFile | None:
     """The card file, if there is one, watched until the stack is left. Raises SettingsError."""
     if path is None:

@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 import aiohttp
 from cryptography import x509
 
-from dragoman.core import states
-from dragoman.core.erasing import Selection
-from dragoman.core.identity import OPERATOR
-from dragoman.core.log import Cut, Head
+from dragoman.core.access.identity import OPERATOR_GRANT
+from dragoman.core.task import states
+from dragoman.core.task.log import LogTruncated, TaskRecord
+from dragoman.core.task.maintenance import TaskSelection
 from dragoman.foundation import StartError, open_bus, open_store
 from dragoman.loading import LoadError, load_agents
 from dragoman.lock import StoreInUseError, hold
@@ -185,12 +185,12 @@ async def store(settings: Settings) -> list[Finding]:
         except StartError as error:
             return [*found, Finding("fail", "store", str(error), "see docs/operations.md")]
         stack.push_async_callback(opened.close)
-        census = await opened.census()
+        census = await opened.stats()
         count = sum(census.tasks.values())
         found.append(
-            Finding("ok", "store", f"{settings.store_name}: {count} tasks, {len(census.waiting)} agents with a queue")
+            Finding("ok", "store", f"{settings.store_name}: {count} tasks, {len(census.backlog)} agents with a queue")
         )
-        found.append(_clock(census.at))
+        found.append(_clock(census.counted_at))
         found += await _keys(settings, opened)
         found += await _tasks(opened)
         found += await _bus(settings, stack, opened.epoch)
@@ -244,12 +244,12 @@ async def _keys(settings: Settings, opened: Store) -> list[Finding]:
     if not settings.api_keys:
         return []
     now = time.time() * 1000
-    good = [key for key in await opened.api_keys.list() if not key.trouble(round(now))]
+    good = [key for key in await opened.api_keys.list() if not key.problem(round(now))]
     where = "--store postgresql://..." if settings.is_shared else f"--store {settings.store}"
     if not good:
         do = f"dragoman keys create NAME --grant operator {where}"
         return [Finding("fail", "keys", "--api-keys asks for them, and there is none", do)]
-    if not any(OPERATOR in key.grants for key in good):
+    if not any(OPERATOR_GRANT in key.grants for key in good):
         do = f"dragoman keys create NAME --grant operator {where}"
         return [Finding("warn", "keys", f"{len(good)} keys, and no operator among them", do)]
     if ending := [key for key in good if key.expires and key.expires < now + SOON * 1000]:
@@ -262,8 +262,8 @@ async def _tasks(opened: Store) -> list[Finding]:
     """Reads every task with its events."""
     bad: list[str] = []
     looked = 0
-    for state in sorted(states.STORED):
-        async with aclosing(opened.select(Selection(older=1, state=state))) as lots:
+    for state in sorted(states.STORED_STATES):
+        async with aclosing(opened.select(TaskSelection(older_than=1, state=state))) as lots:
             async for heads in lots:
                 looked += len(heads)
                 bad += [f"{head.id} ({why})" for head in heads if (why := await _unreadable(opened, head))]
@@ -274,7 +274,7 @@ async def _tasks(opened: Store) -> list[Finding]:
     return [Finding("ok", "tasks", f"{looked} can be read")]
 
 
-async def _unreadable(opened: Store, head: Head) -> str:
+async def _unreadable(opened: Store, head: TaskRecord) -> str:
     """Why a task cannot be read; empty if it can."""
     try:
         snapshot = await opened.read(head.ref)
@@ -282,14 +282,14 @@ async def _unreadable(opened: Store, head: Head) -> str:
             return "" if await opened.find(head.ref.owner, head.agent, head.id) is None else "it is gone"
         pb.Task.FromString(snapshot.task)
         after = 0
-        while after < head.last:
+        while after < head.last_sequence:
             try:
                 events = await opened.events(head.ref, after)
-            except Cut as cut:
-                after = cut.oldest - 1
+            except LogTruncated as cut:
+                after = cut.oldest_sequence - 1
                 continue
             if not events:
-                return f"its log ends at {after} of {head.last}"
+                return f"its log ends at {after} of {head.last_sequence}"
             for event in events:
                 pb.StreamResponse.FromString(event.data)
             after = events[-1].sequence
@@ -314,10 +314,10 @@ async def _bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> list[Fi
     except (SettingsError, StartError) as error:
         return [Finding("fail", "bus", str(error), "see docs/operations.md")]
     for _ in range(round(PATIENCE / 0.1)):
-        if not bus.trouble:
+        if not bus.problem:
             return [Finding("ok", "bus", "it answers")]
         await asyncio.sleep(0.1)
-    return [Finding("warn", "bus", bus.trouble, "everything works without it, up to 2 s later; look at NATS and --bus")]
+    return [Finding("warn", "bus", bus.problem, "everything works without it, up to 2 s later; look at NATS and --bus")]
 
 
 async def collector(settings: Settings) -> list[Finding]:

@@ -11,26 +11,25 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from dragoman.bus.local import LocalBus
-from dragoman.core.holders import Holders
+from dragoman.core.access.caller_credentials import CertificatePrincipals
 from dragoman.lock import StoreInUseError, StoreLock, hold
 from dragoman.ports import Bus, Store
-from dragoman.security.certificates import CertificateFiles, Unfit
-from dragoman.security.mutual import open_certificates
+from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate, open_certificates
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores import sqlite
-from dragoman.stores.sqlite import SchemaTooNew, Sizes
-from dragoman.stores.sqlite.backup import Damaged
-from dragoman.stores.sqlite.trouble import explain
+from dragoman.stores.sqlite import SqliteSchemaTooNew, StorageOptions
+from dragoman.stores.sqlite.errors import explain
+from dragoman.stores.sqlite.maintenance.backup import DatabaseDamaged
 
 if TYPE_CHECKING:
-    from dragoman.security.client_certificates import CertificateCheck
+    from dragoman.security.tls.client_certificates import CertificateAuthenticator
 
 
 class StartError(Exception):
     """The server could not start: the store is held or unreadable, or an address is taken. The text says which."""
 
 
-TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, Damaged)
+TROUBLE: Final = (OSError, sqlite3.Error, SqliteSchemaTooNew, DatabaseDamaged)
 
 
 def trouble(store: str, error: BaseException) -> StartError:
@@ -45,7 +44,7 @@ async def open_store(stack: AsyncExitStack, settings: Settings, *, make: bool = 
     path = settings.store_path
     try:
         lock = stack.enter_context(hold(path))
-        sizes = Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes)
+        sizes = StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes)
         return lock, sqlite.open_store(path, synchronous=settings.sqlite_synchronous, sizes=sizes)
     except FileNotFoundError as error:
         raise StartError(f"--store: there is no folder {path.parent}") from error
@@ -65,11 +64,11 @@ async def _open_postgres(settings: Settings, make: bool) -> Store:
         return await postgres.open_store(
             settings.store,
             make=make,
-            sizes=Sizes(settings.fold_rows, settings.cut_after, settings.inline_bytes),
+            sizes=StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes),
             connections=settings.postgres_connections,
             pooled=settings.postgres_pooler,
         )
-    except postgres.Unusable as error:
+    except postgres.InvalidDatabase as error:
         raise trouble(settings.store_name, error) from None  # what caused it may hold a password
 
 
@@ -101,13 +100,15 @@ async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus
     except ImportError as error:
         raise StartError("--bus: NATS needs one more package: pip install 'dragoman[nats]'") from error
     try:
-        address = nats.Address.parse(url, settings.bus_credentials, settings.bus_ca)
-    except nats.BadAddress as error:
+        address = nats.NatsAddress.parse(url, settings.bus_credentials, settings.bus_ca)
+    except nats.InvalidNatsAddress as error:
         raise SettingsError(f"--bus: {error}") from None
-    return await stack.enter_async_context(nats.open_bus(here, address, prefix=settings.bus_prefix, epoch=epoch))
+    return await stack.enter_async_context(nats.open_nats_bus(here, address, prefix=settings.bus_prefix, epoch=epoch))
 
 
-def open_tls(stack: AsyncExitStack, settings: Settings) -> tuple[CertificateFiles | None, CertificateCheck | None]:
+def open_tls(
+    stack: AsyncExitStack, settings: Settings
+) -> tuple[CertificateFiles | None, CertificateAuthenticator | None]:
     """The servers' certificate, watched until the stack is left, and who knows callers by theirs.
 
     Raises SettingsError.
@@ -125,11 +126,11 @@ def open_tls(stack: AsyncExitStack, settings: Settings) -> tuple[CertificateFile
         certificates, holders = open_certificates(
             settings.tls_cert,
             settings.tls_key,
-            clients=settings.tls_client_ca,
+            client_ca=settings.tls_client_ca,
             revoked=settings.tls_client_revoked,
-            holders=Holders(settings.tls_client_principal, settings.tls_client_grants),
+            principals=CertificatePrincipals(settings.tls_client_principal, settings.tls_client_grants),
         )
-    except Unfit as error:
+    except InvalidCertificate as error:
         names = "--tls-cert, --tls-key" + (", --tls-client-ca, --tls-client-revoked" if settings.tls_client_ca else "")
         raise SettingsError(f"{names}: {error}") from error
     watching = asyncio.create_task(certificates.watch(), name="certificates")

@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from dragoman.agents.hosted import Host, NoExecutor
-from dragoman.core.executors import TURNS, Executor
-from dragoman.core.limits import MESSAGE_BYTES
+from dragoman.agents.executors import ExecutorStartFailed, ExecutorSupervisor
+from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
+from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.loading import LoadError
 from dragoman.ports import Agent
-from dragoman.stores.sqlite.store import milliseconds
+from dragoman.stores.sqlite.store import now_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
     """Which executors, and how they are run."""
 
-    executors: Sequence[Executor] = ()
+    executors: Sequence[ExecutorSpec] = ()
     python: str = ""
     """The interpreter of their environment; empty: our own."""
-    turns: int = TURNS
+    turns: int = DEFAULT_EXECUTOR_TURNS
     """Turns of each at the same time."""
     retries: int = 0
     """How often a turn is begun again whose process was lost."""
@@ -31,18 +31,18 @@ class Hosting:
 class Hosted:
     """The agents of executors whose processes run."""
 
-    def __init__(self, hosts: Sequence[Host], agents: Sequence[Agent]) -> None:
+    def __init__(self, hosts: Sequence[ExecutorSupervisor], agents: Sequence[Agent]) -> None:
         self.agents = agents
         self._hosts = hosts
 
     def tell(self, changed: Callable[[], None]) -> None:
         """Has `changed` called when one of them takes more turns than before."""
         for host in self._hosts:
-            host.changed = changed
+            host.on_capacity_change = changed
 
 
 @asynccontextmanager
-async def open_executors(hosting: Hosting, frame_bytes: int = MESSAGE_BYTES) -> AsyncIterator[Hosted]:
+async def open_executors(hosting: Hosting, frame_bytes: int = MAX_MESSAGE_BYTES) -> AsyncIterator[Hosted]:
     """Starts them one after the other, and ends them when the block is left. `frame_bytes`: of one event.
 
     Raises LoadError for the first that is none, when all before it have been ended.
@@ -50,10 +50,10 @@ async def open_executors(hosting: Hosting, frame_bytes: int = MESSAGE_BYTES) -> 
     async with AsyncExitStack() as stack:
         hosts, agents = [], []
         for executor in hosting.executors:
-            host = Host(
+            host = ExecutorSupervisor(
                 executor,
                 hosting.python or sys.executable,
-                clock=milliseconds,
+                clock=now_ms,
                 turns=hosting.turns,
                 retries=hosting.retries,
                 frame_bytes=frame_bytes,
@@ -61,7 +61,7 @@ async def open_executors(hosting: Hosting, frame_bytes: int = MESSAGE_BYTES) -> 
             stack.push_async_callback(host.close)
             try:
                 agents.append(await host.open())
-            except NoExecutor as error:
+            except ExecutorStartFailed as error:
                 raise LoadError(f"--executor {executor.target}: {error}") from error
             hosts.append(host)
         yield Hosted(hosts, agents)

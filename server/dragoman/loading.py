@@ -18,7 +18,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Final
 
-from dragoman.agents.declare import DeclaredAgent, agents_in
+from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
 from dragoman.ports import Agent
 
 HOW_TO_DECLARE: Final = """\

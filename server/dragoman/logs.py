@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from dragoman.core.trace import CURRENT, id_of
+from dragoman.core.trace import CURRENT_TRACE, trace_id_of
 
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest came with `extra=`."""
@@ -59,8 +59,8 @@ def configure(form: Literal["text", "json"]) -> None:
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:
     found = {name: value for name, value in vars(record).items() if name not in _PLAIN}
-    if context := CURRENT.get():  # of whoever writes the line, which is formatted at once
-        found.setdefault("trace", id_of(context))
+    if context := CURRENT_TRACE.get():  # of whoever writes the line, which is formatted at once
+        found.setdefault("trace", trace_id_of(context))
     return found
 
 

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from dragoman.bindings.tally import Tally
-from dragoman.core.counting import Family, Sample, gauge
+from dragoman.core.counters import MetricFamily, MetricSample, gauge
 from dragoman.release import version
 from dragoman.runtime import Runtime
 from dragoman.setting_types import headers_of
@@ -39,18 +39,18 @@ class Numbers:
     ) -> None:
         about = (version(), "postgresql" if settings.is_shared else "sqlite")
         help = "The version of this server, and the kind of its store."
-        self._about = Family("build_info", "gauge", help, ("version", "store"), (Sample(about, 1),))
+        self._about = MetricFamily("build_info", "gauge", help, ("version", "store"), (MetricSample(about, 1),))
         self._runtime = runtime
         self._tally = tally
         self._draining = draining
         self._tracing = tracing
         self._exposition: Exposition | None = None
 
-    async def families(self) -> list[Family]:
+    async def families(self) -> list[MetricFamily]:
         """Everything that is counted, as it is now."""
         draining = gauge("draining", "Whether the server is about to stop.", self._draining.is_set())
         traces = self._tracing.families() if self._tracing else ()
-        return [self._about, draining, *traces, *self._tally.families(), *await self._runtime.vitals.families()]
+        return [self._about, draining, *traces, *self._tally.families(), *await self._runtime.metrics.families()]
 
     async def read(self, accept: str = "") -> tuple[bytes, str]:
         """The text for an `Accept` header, and its media type."""

@@ -12,17 +12,17 @@ from dragoman.bindings.ops_audit import Acting
 from dragoman.bindings.ops_keys import Keykeeping
 from dragoman.bindings.ops_upkeep import Upkeeping
 from dragoman.bus.local import LocalBus
-from dragoman.core.identity import Identity
+from dragoman.core.access.identity import Identity
 from dragoman.foundation import TROUBLE, StartError, open_store, trouble
 from dragoman.lock import StoreInUseError, hold
-from dragoman.ports import Copied
-from dragoman.runtime.auditing import Auditor
-from dragoman.runtime.follow import Followers
-from dragoman.runtime.keyring import Keyring
-from dragoman.runtime.upkeep import Upkeep
+from dragoman.ports import BackupProgress
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.feeds import TaskFeeds
+from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.observe.audit import Auditor
 from dragoman.settings import Settings
-from dragoman.stores.sqlite.backup import Restored, backup, restore
-from dragoman.stores.sqlite.store import milliseconds
+from dragoman.stores.sqlite.maintenance.backup import RestoreResult, backup, restore
+from dragoman.stores.sqlite.store import now_ms
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
@@ -38,7 +38,7 @@ def _here(auditor: Auditor) -> Acting:
 class _Upkeeping(Upkeeping):
     """The verbs, told to the audit log as a server tells it."""
 
-    def __init__(self, upkeep: Upkeep, who: Acting) -> None:
+    def __init__(self, upkeep: Maintenance, who: Acting) -> None:
         super().__init__(upkeep)
         self._who = who
 
@@ -63,7 +63,7 @@ class _Upkeeping(Upkeeping):
 class _Keykeeping(Keykeeping):
     """The verb that works without a server, told to the audit log."""
 
-    def __init__(self, keyring: Keyring, who: Acting) -> None:
+    def __init__(self, keyring: ApiKeyService, who: Acting) -> None:
         super().__init__(keyring)
         self._who = who
 
@@ -81,8 +81,8 @@ async def open_operations(settings: Settings) -> AsyncIterator[Upkeeping]:
             _check_is_there(settings)
         _, store = await open_store(stack, settings, make=False)
         stack.push_async_callback(store.close)
-        bus, auditor = LocalBus(), Auditor(store.audit, milliseconds)
-        yield _Upkeeping(Upkeep(store, bus, Followers(store, bus), auditor), _here(auditor))
+        bus, auditor = LocalBus(), Auditor(store.audit, now_ms)
+        yield _Upkeeping(Maintenance(store, bus, TaskFeeds(store, bus), auditor), _here(auditor))
 
 
 @asynccontextmanager
@@ -94,22 +94,22 @@ async def open_keys(settings: Settings) -> AsyncIterator[Keykeeping]:
     async with AsyncExitStack() as stack:
         _, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
-        yield _Keykeeping(Keyring(store.api_keys, clock=milliseconds), _here(Auditor(store.audit, milliseconds)))
+        yield _Keykeeping(ApiKeyService(store.api_keys, clock=now_ms), _here(Auditor(store.audit, now_ms)))
 
 
-async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Copied, None]:
+async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[BackupProgress, None]:
     """Copies a store to a folder, whether or not a server holds it. Raises StartError, InvalidParams."""
     _check_is_a_file(settings)
     _check_is_there(settings)
     try:
-        async with aclosing(backup(settings.store_path, destination, milliseconds)) as steps:
+        async with aclosing(backup(settings.store_path, destination, now_ms)) as steps:
             async for step in steps:
                 yield step
     except TROUBLE as error:
         raise trouble(settings.store_name, error) from error
 
 
-def restore_store(settings: Settings, source: Path) -> Restored:
+def restore_store(settings: Settings, source: Path) -> RestoreResult:
     """Makes a store of a copy. Raises StartError, InvalidParams."""
     _check_is_a_file(settings)
     path = settings.store_path

@@ -65,7 +65,7 @@ Answer = str | dict[str, object] | types.Artifact | list[types.Part] | None
 )
 async def playground(turn: Turn) -> Answer:
     """Does what the first word of the message says."""
-    if turn.asked is not None:
+    if turn.question is not None:
         return f"you said: {turn.text}"
     command, _, rest = turn.text.partition(" ")
     match command:

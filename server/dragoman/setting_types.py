@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 from pydantic_settings import NoDecode
 
-from dragoman.core import executors, holders, isolation, issuers, quotas, upstreams, usage
-from dragoman.core.addresses import Allowed, parse_allowed
-from dragoman.core.ages import parse_age
-from dragoman.core.executors import Executor
-from dragoman.core.isolation import Isolation
-from dragoman.core.issuers import Issuer
-from dragoman.core.retention import Rules, parse_ages
-from dragoman.core.targets import parse_port
-from dragoman.core.upstreams import Upstream
-from dragoman.core.usage import Budgets
+from dragoman.core import agent_sources
+from dragoman.core.access import caller_credentials, identity, jwt_claims
+from dragoman.core.access.identity import Isolation
+from dragoman.core.access.jwt_claims import Issuer
+from dragoman.core.agent_sources import ExecutorSpec, UpstreamSpec
+from dragoman.core.limits import quotas
+from dragoman.core.limits.quotas import TaskBudgets
+from dragoman.core.net.addresses import AllowEntry, parse_allow_entry
+from dragoman.core.net.targets import parse_port
+from dragoman.core.task.maintenance import RetentionPolicy, parse_age, parse_retention_ages
 
 STORE_FORM: Final = "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"
 
@@ -89,7 +89,7 @@ def _allowed(value: object) -> object:
     value = _parts(value)
     if not isinstance(value, Sequence):
         return value
-    return tuple(parse_allowed(item) if isinstance(item, str) else item for item in value)
+    return tuple(parse_allow_entry(item) if isinstance(item, str) else item for item in value)
 
 
 def _ports(value: object) -> object:
@@ -120,19 +120,23 @@ def _rules(value: object) -> object:
         value = table
     if not isinstance(value, Mapping):
         return value
-    agents = {name: parse_ages(said) for name, said in value.items() if isinstance(said, Mapping)}
-    return Rules(parse_ages({name: said for name, said in value.items() if name not in agents}), particular=agents)
+    agents = {name: parse_retention_ages(said) for name, said in value.items() if isinstance(said, Mapping)}
+    return RetentionPolicy(
+        parse_retention_ages({name: said for name, said in value.items() if name not in agents}), overrides=agents
+    )
 
 
 def _isolation(value: object) -> object:
-    return isolation.parse(value) if isinstance(value, str | Mapping) else value
+    return identity.parse_isolation(value) if isinstance(value, str | Mapping) else value
 
 
 def _agent_limits(value: object) -> object:
-    return quotas.parse(value) if isinstance(value, str | Mapping) else value
+    return quotas.parse_agent_limits(value) if isinstance(value, str | Mapping) else value
 
 
-ClientGrants = Annotated[Mapping[str, frozenset[str]], NoDecode, BeforeValidator(holders.parse_grants)]
+ClientGrants = Annotated[
+    Mapping[str, frozenset[str]], NoDecode, BeforeValidator(caller_credentials.parse_certificate_grants)
+]
 
 
 def _store(url: str) -> str:
@@ -192,24 +196,24 @@ def _headers(value: SecretStr) -> SecretStr:
 
 
 def _budgets(value: object) -> object:
-    return usage.parse(value) if isinstance(value, str | Mapping) else value
+    return quotas.parse_budgets(value) if isinstance(value, str | Mapping) else value
 
 
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_agent_limits)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_isolation)]
-Upstreams = Annotated[tuple[Upstream, ...], NoDecode, BeforeValidator(upstreams.entries)]
-Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(issuers.read)]
-Executors = Annotated[tuple[Executor, ...], NoDecode, BeforeValidator(executors.read)]
+Upstreams = Annotated[tuple[UpstreamSpec, ...], NoDecode, BeforeValidator(agent_sources.parse_upstreams)]
+Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(jwt_claims.parse_issuers)]
+Executors = Annotated[tuple[ExecutorSpec, ...], NoDecode, BeforeValidator(agent_sources.parse_executors)]
 Age = Annotated[int | None, NoDecode, BeforeValidator(_age)]
-Retention = Annotated[Rules, NoDecode, BeforeValidator(_rules)]
+Retention = Annotated[RetentionPolicy, NoDecode, BeforeValidator(_rules)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
-AllowList = Annotated[tuple[Allowed, ...], NoDecode, BeforeValidator(_allowed)]
+AllowList = Annotated[tuple[AllowEntry, ...], NoDecode, BeforeValidator(_allowed)]
 Ports = Annotated[frozenset[int], NoDecode, BeforeValidator(_ports)]
 Bind = Annotated[Address, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
 BindOrNot = Annotated[Address | None, NoDecode, BeforeValidator(_address), PlainSerializer(str)]
 Collector = Annotated[str, AfterValidator(collector)]
 Headers = Annotated[SecretStr, AfterValidator(_headers)]
-BudgetsSaid = Annotated[Budgets, NoDecode, BeforeValidator(_budgets)]
+BudgetsSaid = Annotated[TaskBudgets, NoDecode, BeforeValidator(_budgets)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

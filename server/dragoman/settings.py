@@ -28,18 +28,17 @@ from pydantic_settings import (
 )
 
 from dragoman.bindings.serving import CONNECTIONS
-from dragoman.core import apikeys
-from dragoman.core.audit import Level
-from dragoman.core.executors import TURNS
-from dragoman.core.holders import Part
-from dragoman.core.isolation import Isolation
-from dragoman.core.limits import MESSAGE_BYTES
+from dragoman.core.access import caller_credentials
+from dragoman.core.access.caller_credentials import CertificateName
+from dragoman.core.access.identity import Isolation
+from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS
+from dragoman.core.audit import AuditLevel
+from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
+from dragoman.core.limits.quotas import DEFAULT_LIMITS, NO_BUDGETS, Quotas
 from dragoman.core.names import AGENT_ID
-from dragoman.core.push import Patience
-from dragoman.core.quotas import DEFAULTS, Quotas
-from dragoman.core.retention import NAMES, Rules
-from dragoman.core.usage import ANY
-from dragoman.runtime.dispatch import SLOTS, WORKER_WAIT
+from dragoman.core.push.delivery import PushRetryPolicy
+from dragoman.core.task.maintenance import RETENTION_STATES, RetentionPolicy
+from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
 from dragoman.setting_sources import PREFIX, SettingsError, environment_speaks, explain, from_environment, read_file
 from dragoman.setting_types import (
     SHARED,
@@ -121,7 +120,7 @@ class Settings(BaseSettings):
     """Executors of a2a-sdk and workers of fasta2a that are run beside the server, each in a process of its own."""
     executor_python: str = ""
     """The interpreter of the environment that has them; empty: the server's own."""
-    executor_turns: int = Field(default=TURNS, ge=1, le=10_000)
+    executor_turns: int = Field(default=DEFAULT_EXECUTOR_TURNS, ge=1, le=10_000)
     """Turns of each of them at the same time; more wait."""
     executor_retries: int = Field(default=0, ge=0, le=100)
     """How often a turn is begun again whose process was lost; 0 ends its task as FAILED."""
@@ -130,7 +129,7 @@ class Settings(BaseSettings):
     insecure: bool = False
     """Allows addresses that other machines reach although nobody is asked who they are."""
     token: SecretStr = SecretStr("")
-    """Callers who show it as bearer token are the principal `token`, and operators; empty: nobody."""
+    """Callers who show it as bearer token are the principal `page_token`, and operators; empty: nobody."""
     api_keys: bool = False
     """Callers are known by the API keys that `dragoman keys` made."""
     issuers: Issuers = ()
@@ -139,7 +138,7 @@ class Settings(BaseSettings):
     """Certificates (PEM) of authorities: who shows one of theirs is known by it. Read again when it changes."""
     tls_client_revoked: Path | None = None
     """A CRL, or serial numbers, of certificates that count no more. Read again when it changes."""
-    tls_client_principal: Part = "cn"
+    tls_client_principal: CertificateName = "cn"
     """What of a certificate is its holder's name."""
     tls_client_grants: ClientGrants = {}
     """Grants of holders, by principal: a table, or `alice=operator,box1=worker`."""
@@ -205,11 +204,11 @@ class Settings(BaseSettings):
     """What it is shown: NAME=VALUE, several with commas."""
     trace_share: float = Field(default=1.0, ge=0, le=1)
     """Of the traces that begin here: 0.1 is every tenth. Who names a trace says itself whether it is recorded."""
-    message_bytes: ByteSize = Field(default=ByteSize(MESSAGE_BYTES), ge=1024)
+    message_bytes: ByteSize = Field(default=ByteSize(MAX_MESSAGE_BYTES), ge=1024)
     """Decoded size of the largest message accepted."""
-    slots: int = Field(default=SLOTS, ge=1)
+    slots: int = Field(default=DEFAULT_SLOTS, ge=1)
     """Turns that run at the same time; more wait."""
-    worker_wait: float = Field(default=WORKER_WAIT, ge=0, allow_inf_nan=False)
+    worker_wait: float = Field(default=WORKER_WAIT_SECONDS, ge=0, allow_inf_nan=False)
     """Seconds for which tasks wait for an agent of workers while none of them is there."""
     coalesce_ms: float = Field(default=0.0, ge=0, le=10_000, allow_inf_nan=False)
     """Milliseconds that a text chunk may wait for the next ones, to be one event with them; 0: none waits."""
@@ -240,7 +239,7 @@ class Settings(BaseSettings):
     """Streams, waiting sends and WebSocket connections of one principal."""
     agent_limits: AgentLimits = {}
     """`live_tasks` and `starts_per_minute` of some agents, as tables by id; or `desk.live-tasks=5`."""
-    budgets: BudgetsSaid = ANY
+    budgets: BudgetsSaid = NO_BUDGETS
     """What one task may use: `tokens=100000,cost=5`, of some agents `desk.cost=0.5`, or a table."""
     retain_completed: Age = None
     """How long tasks are kept after they have ended in this state: `30d`, `12h`, `90m`; 0 for ever."""
@@ -250,9 +249,9 @@ class Settings(BaseSettings):
     retain_input_required: Age = None
     """How long tasks wait for their caller before they end as FAILED (EXPIRED)."""
     retain_auth_required: Age = None
-    retention: Retention = Rules()
+    retention: Retention = RetentionPolicy()
     """The same as a table by state, and tables by agent in it."""
-    audit: Level = "all"
+    audit: AuditLevel = "all"
     """What the audit log is told: everything that changes something; who was refused, operators' verbs, keys and
     erasures (`security`); nothing (`off`)."""
     retain_audit: Age = Field(default=31_536_000_000, validate_default=False)
@@ -302,7 +301,7 @@ class Settings(BaseSettings):
         text = value.get_secret_value()
         if text != text.strip() or not text.isascii() or not text.isprintable():
             raise ValueError("must be printable ASCII without blanks around it, to fit into a header")
-        if text.startswith(apikeys.PREFIX):
+        if text.startswith(caller_credentials.API_KEY_PREFIX):
             raise ValueError("is an API key, with which a client says who it is; a server's own is made up by you")
         return value
 
@@ -383,22 +382,22 @@ class Settings(BaseSettings):
         return self.http.is_loopback and self.grpc.is_loopback
 
     @property
-    def push_patience(self) -> Patience:
+    def push_patience(self) -> PushRetryPolicy:
         """How long pushes are tried."""
         assert self.push_give_up is not None
-        return Patience(self.push_first_wait, self.push_longest_wait, self.push_give_up / 1000)
+        return PushRetryPolicy(self.push_first_wait, self.push_longest_wait, self.push_give_up / 1000)
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> RetentionPolicy:
         """How long tasks are kept: of what is said of a state, `retain_STATE` counts more than the table."""
-        said = {state: getattr(self, f"retain_{name.replace('-', '_')}") for name, state in NAMES.items()}
+        said = {state: getattr(self, f"retain_{name.replace('-', '_')}") for name, state in RETENTION_STATES.items()}
         simple = {state: age for state, age in said.items() if age is not None}
-        return replace(self.retention, general={**self.retention.general, **simple})
+        return replace(self.retention, default={**self.retention.default, **simple})
 
     @property
     def quotas(self) -> Quotas:
         """What callers may take up."""
-        said = {limit: int(value) for limit in DEFAULTS if (value := getattr(self, limit)) is not None}
+        said = {limit: int(value) for limit in DEFAULT_LIMITS if (value := getattr(self, limit)) is not None}
         public = not (self.http.is_loopback and self.grpc.is_loopback)
         return Quotas(said, self.agent_limits, public)
 

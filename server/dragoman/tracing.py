@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from dragoman.core.counting import Family, counter, gauge
-from dragoman.telemetry.otlp import Exporter, resource, road
-from dragoman.telemetry.spans import Recorder
+from dragoman.core.counters import MetricFamily, counter, gauge
+from dragoman.telemetry.otlp import SpanExporter, otlp_transport, resource_attributes
+from dragoman.telemetry.spans import SpanRecorder
 
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
     """Spans are recorded, and on their way."""
 
-    tracer: Recorder
-    exporter: Exporter
+    tracer: SpanRecorder
+    exporter: SpanExporter
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
         """How that goes, in numbers."""
         yield counter("spans", "Spans recorded.", self.tracer.recorded)
         yield counter("spans_sent", "Spans that the collector took.", self.exporter.sent)
@@ -35,8 +35,8 @@ async def open_tracing(
     url: str, headers: Mapping[str, str], share: float, *, role: str = "dragoman"
 ) -> AsyncIterator[Tracing]:
     """Records and sends spans for as long as the block runs. `role` is this process's `service.name`."""
-    recorder = Recorder(share)
-    exporter = Exporter(recorder, road(url, headers), resource(role))
+    recorder = SpanRecorder(share)
+    exporter = SpanExporter(recorder, otlp_transport(url, headers), resource_attributes(role))
     try:
         yield Tracing(recorder, exporter)
     finally:

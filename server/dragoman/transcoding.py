@@ -13,10 +13,10 @@ it, and nothing is generated for HTTP.
 
 | names | what for | specification |
 |---|---|---|
-| `Surface`, `Found`, `Binding`, `Refused` | all rules of services, ready to answer | google/api/http.proto |
+| `ServiceRoutes`, `Found`, `Binding`, `Refused` | all rules of services, ready to answer | google/api/http.proto |
 | `rules`, `parse`, `Rule`, `Template`, `Variable`, `Wildcard`, `TemplateError` | the rules themselves | its grammar |
 | `Routes`, `Match`, `Candidate` | from method and path to whatever serves them | "Path template syntax" |
-| `Transcoder`, `Answers`, `WHOLE` | path, query and body to a request; an answer to a body | "HTTP Transcoding" |
+| `Transcoder`, `ResponseEncoder`, `WHOLE` | path, query and body to a request; an answer to a body | "HTTP Transcoding" |
 | `JsonDialect`, `Codec`, `codec` | messages in JSON, and other spellings that clients have | ProtoJSON format guide |
 | `loads` | the JSON of a body, refused where two readers could understand it differently | RFC 8259 §4, §6; RFC 7493 |
 | `http_status`, `error_body`, `invalid` | `google.rpc.Status` as HTTP status and body | AIP-193 |
@@ -31,24 +31,20 @@ may be cut anew.
 from __future__ import annotations
 
 from dragoman.core.errors import InvalidParams, ParseError, PayloadTooLarge, Violation
-from dragoman.wire.httprule import Rule, Template, TemplateError, Variable, Wildcard, parse, rules
-from dragoman.wire.jsonscan import loads
-from dragoman.wire.protojson import Codec, JsonDialect
-from dragoman.wire.protojson import compile as codec
-from dragoman.wire.routes import Candidate, Match, Refused, Routes
-from dragoman.wire.sse import KEEP_ALIVE, Event, comment, frame
-from dragoman.wire.sse import Parser as EventParser
-from dragoman.wire.status import document as error_body
-from dragoman.wire.status import http_status
-from dragoman.wire.status import of_invalid as invalid
-from dragoman.wire.surface import Binding, Found, Surface
-from dragoman.wire.transcode import WHOLE, Answers, Transcoder
+from dragoman.wire.body_scan import loads
+from dragoman.wire.http.httprule import Rule, Template, TemplateError, Variable, Wildcard, parse, rules
+from dragoman.wire.http.routes import Binding, Candidate, Match, MatchedBinding, NoMatch, Routes, ServiceRoutes
+from dragoman.wire.http.sse import KEEP_ALIVE, SseEvent, SseParser, comment, frame
+from dragoman.wire.http.status import error_body, http_status, invalid_argument
+from dragoman.wire.http.transcode import WHOLE_REQUEST, ResponseEncoder, Transcoder
+from dragoman.wire.json.protojson import Codec, JsonDialect
+from dragoman.wire.json.protojson import compile as codec
 
 __all__ = [
-    "Surface",
-    "Found",
+    "ServiceRoutes",
+    "MatchedBinding",
     "Binding",
-    "Refused",
+    "NoMatch",
     "rules",
     "parse",
     "Rule",
@@ -60,20 +56,20 @@ __all__ = [
     "Match",
     "Candidate",
     "Transcoder",
-    "Answers",
-    "WHOLE",
+    "ResponseEncoder",
+    "WHOLE_REQUEST",
     "JsonDialect",
     "Codec",
     "codec",
     "loads",
     "http_status",
     "error_body",
-    "invalid",
+    "invalid_argument",
     "frame",
     "comment",
     "KEEP_ALIVE",
-    "Event",
-    "EventParser",
+    "SseEvent",
+    "SseParser",
     "InvalidParams",
     "Violation",
     "ParseError",

@@ -1,6 +1,7 @@
 """The protocol's values for agents: Part, Artifact, Message (A2A 1.0 §4.1), and short ways to make them.
 
-Wherever a constructor takes `values`, each may be whatever an agent may return: text, data, bytes, a Path, a Part.
+Wherever a constructor takes `record_values`, each may be whatever an agent may return: text, data, bytes, a Path, a
+Part.
 All of them raise InvalidAgentResponse for what the protocol has no place for.
 """
 
@@ -9,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dragoman.agents.incoming import File, Incoming
-from dragoman.agents.plain import checked_text
-from dragoman.agents.values import data_part, file_part, parts_of, set_metadata
+from dragoman.agents.functions.turn import File, Incoming
+from dragoman.agents.values import checked_text, data_part, file_part, parts_of, set_metadata
 from dragoman.core.errors import InvalidAgentResponse
-from dragoman.core.states import AUTH_REQUIRED, WORKING
+from dragoman.core.task.states import AUTH_REQUIRED, WORKING
 from dragoman_pb.lf.a2a.v1.a2a_pb2 import ROLE_AGENT, Artifact, Message, Part
 
 __all__ = [

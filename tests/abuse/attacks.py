@@ -17,7 +17,7 @@ from typing import Any, Final
 import grpc
 from tests.abuse import h2
 
-from dragoman.core import frames
+from dragoman.core.task import frames
 
 Attack = Callable[[str, str, float], Awaitable[int]]
 """HTTP's address, gRPC's address, seconds."""
@@ -40,7 +40,9 @@ async def _swallow(reader: asyncio.StreamReader) -> None:
 
 
 async def _over_h2(address: str, seconds: float, made: Callable[[int], bytes], *, sink: bool = True) -> int:
-    """Sends what `made` makes of a number, again and again, on a new connection whenever the server breaks one."""
+    """Sends what `create_executor` makes of a number, again and again, on a new connection whenever the server breaks
+    one.
+    """
     until, count = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         taking, writer = None, None

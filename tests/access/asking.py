@@ -14,15 +14,15 @@ import aiohttp
 import grpc
 from tests.access.doors import Door, row_of
 from tests.access.table import ABSENT, FORBIDDEN, REFUSED, SERVED
-from tests.dialects.speakers import AGENT as RESOURCE
-from tests.strangers.asking import NAMES, fields, filled
-from tests.strangers.names import Names
-from tests.strangers.roads import AGENT_ID, VERSIONS, params_of, path_of
+from tests.dialects.dialect_clients import AGENT as RESOURCE
+from tests.isolation.calls import AGENT_ID, VERSIONS, params_of, path_of
+from tests.isolation.names import Names
+from tests.isolation.request_fields import NAMES, fields, filled
 
 from dragoman.app import App
 from dragoman.bindings import methods
 from dragoman.bindings.methods import CallRow, Op, Row
-from dragoman.wire import protojson
+from dragoman.wire.json import protojson
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc

@@ -16,8 +16,8 @@ from grpc.aio._server import Server as _Server  # what grpc.aio.server() makes; 
 from dragoman.bindings import methods
 from dragoman.bindings.methods import CallRow, Op, Row
 from dragoman.bindings.rest import Route
-from dragoman.wire import httprule
-from dragoman.wire.routes import Routes
+from dragoman.wire.http import httprule
+from dragoman.wire.http.routes import Routes
 
 _RULES: Final = {
     (descriptor.full_name, method.name, rule.http_method, str(rule.template)): rule

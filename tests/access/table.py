@@ -124,7 +124,7 @@ every method of JSON-RPC and every RPC, by four callers. A door without an answe
 - Where nobody is asked who they are, everybody is owner and operator; with `--insecure`, workers and those verbs of
   operators that touch the store are for this machine only.
 - RESOURCE is `projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*`.
-- `HEAD` is answered wherever `GET` is, but for streams. Other paths are not there, for anybody.
+- `SELECT_RECORD` is answered wherever `GET` is, but for streams. Other paths are not there, for anybody.
 """
 
 _RESOURCE: Final = "projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import types
-from dragoman.agents.plain import read, read_object
+from dragoman.agents.values import struct_to_json, value_to_json
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -19,7 +19,7 @@ def test_parts_have_what_was_said_and_nothing_else() -> None:
         url="https://x.example/a", filename="a", media_type="image/png"
     )
     data = types.data([1], media_type="application/vnd.x+json", metadata={"k": {"n": 1}})
-    assert (read(data.data), data.media_type, read_object(data.metadata)) == (
+    assert (value_to_json(data.data), data.media_type, struct_to_json(data.metadata)) == (
         [1],
         "application/vnd.x+json",
         {"k": {"n": 1}},
@@ -56,7 +56,7 @@ def test_artifacts_and_messages_take_any_values() -> None:
     message = types.message("a", id="m", extensions=["urn:x"], references=["t"], metadata={"k": None})
     assert (message.message_id, message.role) == ("m", pb.ROLE_AGENT)
     assert (list(message.extensions), list(message.reference_task_ids)) == (["urn:x"], ["t"])
-    assert read_object(message.metadata) == {"k": None}
+    assert struct_to_json(message.metadata) == {"k": None}
 
 
 @pytest.mark.parametrize(

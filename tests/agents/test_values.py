@@ -13,11 +13,10 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agents.desk import said, state_of, take
+from tests.agents.turn_context import run_turn, state_of, status_text
 
 from dragoman import Turn, agent, types
-from dragoman.agents.plain import WHOLE, read
-from dragoman.agents.values import parts_of
+from dragoman.agents.values import MAX_EXACT_INTEGER, parts_of, value_to_json
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -60,7 +59,7 @@ async def returned(value: object) -> pb.Task:
     async def it(turn: Turn) -> object:
         return value
 
-    return (await take(it, "go"))[0]
+    return (await run_turn(it, "go"))[0]
 
 
 async def yielded(*values: object) -> pb.Task:
@@ -69,7 +68,7 @@ async def yielded(*values: object) -> pb.Task:
         for value in values:
             yield value
 
-    return (await take(it, "go"))[0]
+    return (await run_turn(it, "go"))[0]
 
 
 TEXT = pb.Part(text="hi")
@@ -98,8 +97,8 @@ async def test_data_becomes_one_data_part_returned_or_yielded(value: object, jso
         [artifact] = task.artifacts
         [part] = artifact.parts
         assert part.WhichOneof("content") == "data"
-        assert read(part.data) == json
-        assert type(read(part.data)) is type(json)
+        assert value_to_json(part.data) == json
+        assert type(value_to_json(part.data)) is type(json)
 
 
 async def test_a_returned_text_is_an_artifact_with_one_text_part() -> None:
@@ -153,8 +152,8 @@ async def test_a_path_is_a_file_with_its_name_and_type(tmp_path: Path) -> None:
 async def test_a_path_that_is_not_there_fails_with_its_name(tmp_path: Path) -> None:
     task = await returned(tmp_path / "nowhere.txt")
     assert state_of(task) == "FAILED"
-    assert "nowhere.txt: cannot be read: No such file or directory" in said(task)
-    assert str(tmp_path) not in said(task)
+    assert "nowhere.txt: cannot be read: No such file or directory" in status_text(task)
+    assert str(tmp_path) not in status_text(task)
 
 
 async def test_a_list_of_parts_is_one_artifact() -> None:
@@ -185,7 +184,7 @@ async def test_a_message_is_the_status_message_of_working_or_completed() -> None
 
     task = await yielded(message)
     assert state_of(task) == "COMPLETED"
-    assert said(task) == ""
+    assert status_text(task) == ""
     assert task.history[-1].parts == message.parts
 
 
@@ -201,8 +200,8 @@ async def test_the_callers_own_message_given_back_becomes_a_message_of_the_agent
     async def parrot(turn: Turn) -> types.Message:
         return turn.message
 
-    task, _ = await take(parrot, "hi")
-    assert said(task) == "hi"
+    task, _ = await run_turn(parrot, "hi")
+    assert status_text(task) == "hi"
     assert task.status.message.role == pb.ROLE_AGENT
     assert task.status.message.message_id != task.history[0].message_id
     assert task.history[0].role == pb.ROLE_USER
@@ -221,9 +220,9 @@ async def test_a_yielded_none_fails_and_names_agent_file_and_line() -> None:
         yield None  # <- here
 
     line = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.endswith("# <- here"))
-    task, _ = await take(slip, "go")
+    task, _ = await run_turn(slip, "go")
     assert state_of(task) == "FAILED"
-    assert said(task).startswith(f"InvalidAgentResponse: agent slip, test_values.py line {line}: yielded None")
+    assert status_text(task).startswith(f"InvalidAgentResponse: agent slip, test_values.py line {line}: yielded None")
     assert task.artifacts[0].parts[0].text == "fine"
 
 
@@ -312,8 +311,8 @@ async def test_a_value_that_breaks_the_protocol_fails_the_task_and_says_why(
     for ask in (returned, yielded):
         task = await ask(make())
         assert state_of(task) == "FAILED"
-        assert said(task).startswith("InvalidAgentResponse: agent it, test_values.py line ")
-        assert why in said(task)
+        assert status_text(task).startswith("InvalidAgentResponse: agent it, test_values.py line ")
+        assert why in status_text(task)
         assert not task.artifacts
 
 
@@ -324,7 +323,7 @@ async def test_data_of_24_levels_is_accepted() -> None:
 JSON = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-WHOLE, WHOLE)
+    | st.integers(-MAX_EXACT_INTEGER, MAX_EXACT_INTEGER)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
@@ -334,9 +333,9 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_json_comes_back_from_its_data_part_as_it_was(value: object) -> None:
-    assert read(types.data(value).data) == value
+    assert value_to_json(types.data(value).data) == value
     wire = types.data(value).SerializeToString()
-    assert read(pb.Part.FromString(wire).data) == value
+    assert value_to_json(pb.Part.FromString(wire).data) == value
 
 
 @given(st.text())

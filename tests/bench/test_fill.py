@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bench.fill import OWNER, ROOT, fill
 
-from dragoman.core import states
-from dragoman.core.pages import Query
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskQuery
 from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -16,8 +16,8 @@ async def test_a_filled_store_has_so_many_completed_tasks_and_a_tenth_as_many_fa
     await fill(tmp_path / "tasks.db", 30)
     store = open_store(tmp_path / "tasks.db")
     try:
-        everything = await store.page(Query(OWNER, ROOT, size=100))
-        completed = await store.page(Query(OWNER, ROOT, size=10, state=states.COMPLETED))
+        everything = await store.page(TaskQuery(OWNER, ROOT, page_size=100))
+        completed = await store.page(TaskQuery(OWNER, ROOT, page_size=10, state=states.COMPLETED))
     finally:
         await store.close()
     assert everything.total == 33

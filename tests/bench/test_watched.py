@@ -14,7 +14,7 @@ from dragoman.tracing import open_tracing
 async def test_the_collector_takes_what_a_server_sends() -> None:
     async with watched.collector() as (url, came):
         async with open_tracing(url, {}, 1.0) as tracing:
-            tracing.tracer.record("one", "internal", tracing.tracer.begin(""), "", 1.0, (), ())
+            tracing.tracer.record_span("one", "internal", tracing.tracer.start_span(""), "", 1.0, (), ())
         assert len(came) == 1
         assert came[0] > 0
         assert (tracing.exporter.sent, tracing.exporter.failed) == (1, 0)

@@ -16,15 +16,13 @@ from dragoman.bindings import grpc as grpc_binding
 from dragoman.bindings import http as http_binding
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.serving import Bound, HttpOptions, Options
-from dragoman.core import frames, states
-from dragoman.core.card import AgentSpec
-from dragoman.core.identity import Caller
-from dragoman.core.isolation import Isolation
-from dragoman.core.log import Event
-from dragoman.runtime.admission import Admission
-from dragoman.runtime.call import Call
-from dragoman.runtime.flow import Flow, Lots
-from dragoman.runtime.service import TaskService
+from dragoman.core.access.identity import Caller, Isolation
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.task import frames, states
+from dragoman.core.task.log import Event
+from dragoman.runtime.feeds import EventBatches, EventStream
+from dragoman.runtime.operations.call import Admission, Call
+from dragoman.runtime.operations.service import TaskService
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/echo"
@@ -64,7 +62,7 @@ class FakeService(TaskService):
     An asyncio.Event among the events is waited for before the stream goes on.
     """
 
-    push = False
+    push_enabled = False
 
     def __init__(self, answer: Any = None, events: Sequence[Any] = ()) -> None:
         self.answer = answer
@@ -79,7 +77,7 @@ class FakeService(TaskService):
         self.left = asyncio.Event()
         """A call was cancelled, or a stream was left before its end."""
 
-    async def made_in(self, caller: Caller, task_id: str) -> str:
+    async def dialect_of(self, caller: Caller, task_id: str) -> str:
         return ""
 
     async def _unary(self, name: str, call: Call, request: Any) -> bytes:
@@ -95,7 +93,7 @@ class FakeService(TaskService):
             raise self.answer
         return self.answer.SerializeToString() if self.answer is not None else b""
 
-    async def _stream(self, name: str, call: Call, request: Any) -> Lots:
+    async def _stream(self, name: str, call: Call, request: Any) -> EventBatches:
         self.asked.append((name, call, request))
         try:
             for together, lot in groupby(self.events, lambda one: isinstance(one, Event)):
@@ -123,11 +121,11 @@ class FakeService(TaskService):
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         return await self._unary("cancel_task", call, request)
 
-    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> Flow:
-        return Flow(self._stream("send_streaming_message", call, request))
+    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
+        return EventStream(self._stream("send_streaming_message", call, request))
 
-    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> Flow:
-        return Flow(self._stream("subscribe_to_task", call, request))
+    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
+        return EventStream(self._stream("subscribe_to_task", call, request))
 
 
 def make_cards(**settings: Any) -> Cards:

@@ -13,8 +13,8 @@ from google.rpc import error_details_pb2, status_pb2
 from tests.bindings.fake import RESOURCE, TASK, FakeService, over_grpc, over_http, task_event
 from tests.callers import ByHeader, named
 
-from dragoman.core.quotas import Quotas
-from dragoman.runtime.admission import Admission
+from dragoman.core.limits.quotas import Quotas
+from dragoman.runtime.operations.call import Admission
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
-from dragoman.core.extensions import SERVER
+from dragoman.core.cards.agent_spec import SERVER_EXTENSIONS
 from dragoman.settings import Address, Settings
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
@@ -216,7 +216,7 @@ REQUIREMENTS = [
     {"schemes": {"bearer": {"list": []}}},
     {"schemes": {"oauth": {"list": ["read"]}, "tls": {"list": []}}},
 ]
-OURS = [{"uri": extension.uri, "description": extension.description} for extension in SERVER]
+OURS = [{"uri": extension.uri, "description": extension.description} for extension in SERVER_EXTENSIONS]
 PROVIDER = {"organization": "Acme", "url": "https://acme.example"}
 
 

@@ -20,14 +20,14 @@ from dragoman.bindings import closing
 from dragoman.bindings import grpc as bindings
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.serving import Options
+from dragoman.core.access.identity import ANONYMOUS, Identity
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
-from dragoman.core.identity import NOBODY, Identity
 from dragoman.settings import Address, Settings
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
-ALICE = Identity("alice", key="a")
-BOB = Identity("bob", key="b")
+ALICE = Identity("alice", credential_id="a")
+BOB = Identity("bob", credential_id="b")
 
 
 class Withdrawing:
@@ -41,11 +41,11 @@ class Withdrawing:
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
         raise AssertionError
 
-    async def check(self, identity: Identity) -> None:
-        self.asked.append(identity.key)
+    async def recheck(self, identity: Identity) -> None:
+        self.asked.append(identity.credential_id)
         if self.trouble:
             raise Unavailable
-        if identity.key in self.gone:
+        if identity.credential_id in self.gone:
             raise Unauthenticated("revoked")
 
 
@@ -78,7 +78,7 @@ async def readers(streams: Streams, *identities: Identity) -> list[Reader]:
 
 async def test_the_streams_of_a_key_that_is_gone_end_and_no_others() -> None:
     streams = Streams()
-    first, second, bob, nobody = await readers(streams, ALICE, ALICE, BOB, NOBODY)
+    first, second, bob, nobody = await readers(streams, ALICE, ALICE, BOB, ANONYMOUS)
     authenticator = Withdrawing("a")
     await streams.look_again(authenticator)
     await asyncio.wait((first.task, second.task))
@@ -124,9 +124,9 @@ class Known(ByHeader):
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
         identity = await super().authenticate(headers)
-        return replace(identity, key="key-1") if identity else None
+        return replace(identity, credential_id="key-1") if identity else None
 
-    async def check(self, identity: Identity) -> None:
+    async def recheck(self, identity: Identity) -> None:
         if self.withdrawn:
             raise Unauthenticated("the key was revoked")
 

@@ -18,7 +18,7 @@ from tests.bindings.fake import FakeService, chunk_event, make_cards, over_grpc,
 from dragoman.bindings import connections, grpc_port, http
 from dragoman.bindings.connections import Connections
 from dragoman.bindings.serving import Bound, HttpOptions, Patience
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
 

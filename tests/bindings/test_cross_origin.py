@@ -17,8 +17,8 @@ from tests.certificates import Authority, write
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import serve
 from dragoman.bindings.serving import HttpOptions
-from dragoman.core import states
-from dragoman.security.certificates import CertificateFiles
+from dragoman.core.task import states
+from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 EVIL: Final = "https://evil.example"

@@ -25,8 +25,8 @@ from tests.bindings.fake import (
 
 from dragoman.bindings.grpc import serve
 from dragoman.bindings.serving import Options
-from dragoman.core import states
 from dragoman.core.errors import InvalidParams, TaskNotCancelable, TaskNotFound
+from dragoman.core.task import states
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

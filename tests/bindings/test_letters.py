@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from tests.runtime.receiver import Stamp
+from tests.runtime.push.receivers import Stamp
 
 from dragoman.bindings.letters import PushLetters
-from dragoman.core.log import Event, TaskRef
 from dragoman.core.names import Owner
-from dragoman.core.push import Push
-from dragoman.core.webhook import PushConfig
-from dragoman.security.vault import Vault
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import PushRecord
+from dragoman.core.task.log import Event, TaskRef
+from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -28,11 +28,11 @@ TASK = pb.Task(
 UPDATE = pb.TaskStatusUpdateEvent(
     task_id="t-1", context_id="c-1", status=pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
 )
-letters = PushLetters(Stamp(), Vault())
+letters = PushLetters(Stamp(), AesGcmSecretBox())
 
 
-def push(config: PushConfig) -> Push:
-    return Push(task=TaskRef(Owner("p", "s"), b"t"), config=config, created=0, delivered=1, task_id="t-1")
+def push(config: PushConfig) -> PushRecord:
+    return PushRecord(task=TaskRef(Owner("p", "s"), b"t"), config=config, created=0, last_delivered=1, task_id="t-1")
 
 
 def event(**payload: Any) -> Event:
@@ -41,14 +41,18 @@ def event(**payload: Any) -> Event:
 
 async def body(dialect: Dialect, **payload: Any) -> Any:
     config = PushConfig(id="c", url="https://x", dialect=dialect.value)
-    return json.loads((await letters.write(push(config), event(**payload))).body)
+    return json.loads((await letters.encode(push(config), event(**payload))).body)
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 async def test_every_dialect_has_a_form(dialect: Dialect) -> None:
-    told = await body(dialect, task=TASK) if letters.whole(dialect.value) else await body(dialect, status_update=UPDATE)
+    told = (
+        await body(dialect, task=TASK)
+        if letters.sends_task(dialect.value)
+        else await body(dialect, status_update=UPDATE)
+    )
     assert told
-    assert letters.whole(dialect.value) == (dialect in (Dialect.V03, Dialect.V01, Dialect.GOOGLE))
+    assert letters.sends_task(dialect.value) == (dialect in (Dialect.V03, Dialect.V01, Dialect.GOOGLE))
 
 
 async def test_1_0_is_told_what_a_stream_would_show() -> None:
@@ -97,11 +101,11 @@ async def test_0_1_is_told_the_task_with_session_and_index() -> None:
 
 async def headers(dialect: Dialect = Dialect.V1, **config: str) -> dict[str, str]:
     made = PushConfig(id="c", url="https://x", dialect=dialect.value, **config)
-    return dict((await letters.write(push(made), event(task=TASK))).headers)
+    return dict((await letters.encode(push(made), event(task=TASK))).headers)
 
 
 async def test_a_letter_says_which_event_it_is_that_it_is_json_and_that_it_is_ours() -> None:
-    size = len((await letters.write(push(PushConfig(id="c", url="https://x", dialect="1.0")), event(task=TASK))).body)
+    size = len((await letters.encode(push(PushConfig(id="c", url="https://x", dialect="1.0")), event(task=TASK))).body)
     assert await headers() == {
         "Content-Type": "application/json",
         "Dragoman-Event": CURSOR,
@@ -134,7 +138,7 @@ async def test_half_of_what_authorization_needs_proves_nothing() -> None:
 
 async def test_two_receivers_of_one_dialect_share_the_bytes() -> None:
     one = event(task=TASK)
-    first = await letters.write(push(PushConfig(id="a", url="https://x", dialect="1.0", token="a")), one)
-    second = await letters.write(push(PushConfig(id="b", url="https://y", dialect="1.0")), one)
+    first = await letters.encode(push(PushConfig(id="a", url="https://x", dialect="1.0", token="a")), one)
+    second = await letters.encode(push(PushConfig(id="b", url="https://y", dialect="1.0")), one)
     assert first.body is second.body
     assert first.headers != second.headers

@@ -7,9 +7,9 @@ from tests.bindings.fake import status_event, task_event
 
 from dragoman.bindings import methods
 from dragoman.bindings.methods import CALLS, ROWS, Row
-from dragoman.core import states
 from dragoman.core.errors import InvalidParams
-from dragoman.wire import httprule
+from dragoman.core.task import states
+from dragoman.wire.http import httprule
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -15,10 +15,11 @@ from tests.bindings.fake import FakeService, over_http
 
 from dragoman.bindings import methods, openapi
 from dragoman.bindings.comments import comments, read
-from dragoman.core import enforced as secured
-from dragoman.core.identity import Doorway
-from dragoman.wire import errors, httprule
+from dragoman.core.access.identity import AccessPolicy
+from dragoman.core.cards import security_schemes as secured
+from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
+from dragoman.wire.http import httprule
 
 
 def served() -> Iterator[openapi.Served]:
@@ -30,7 +31,7 @@ def served() -> Iterator[openapi.Served]:
 
 
 @cache
-def document(table: errors.Table = "1.0.1", *, push: bool = True) -> Any:
+def document(table: errors.ErrorTable = "1.0.1", *, push: bool = True) -> Any:
     return json.loads(json.dumps(openapi.document(served(), root="echo", table=table, push=push)))
 
 
@@ -166,7 +167,7 @@ def test_a_server_without_push_promises_no_answer() -> None:
 
 
 def test_errors_have_the_statuses_of_the_table_and_the_dialect() -> None:
-    def statuses(path: str, table: errors.Table = "1.0.1") -> list[str]:
+    def statuses(path: str, table: errors.ErrorTable = "1.0.1") -> list[str]:
         return list(document(table)["paths"][path]["post"]["responses"])
 
     assert statuses("/tasks/{task}:cancel") == ["200", "400", "404", "413", "429", "500"]
@@ -202,8 +203,8 @@ async def test_what_the_server_answers_is_what_the_description_says(path: str) -
 
 def asking(public: frozenset[str] = frozenset()) -> Any:
     """The description of a server that asks callers who they are."""
-    enforced = secured.enforced(token=True, keys=True, issuers=())
-    doorway = Doorway(required=True, public=public)
+    enforced = secured.server_security(token=True, keys=True, issuers=())
+    doorway = AccessPolicy(credentials_required=True, public_agents=public)
     return json.loads(json.dumps(openapi.document(served(), root="echo", enforced=enforced, doorway=doorway)))
 
 

@@ -18,7 +18,8 @@ from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.bindings import cross_origin, ops_rest
 from dragoman.settings import Address, Settings
-from dragoman.wire import a2a_json, protojson
+from dragoman.wire.dialects import json_proto
+from dragoman.wire.json import protojson
 from dragoman_pb.dragoman.ops.v1 import events_pb2, push_pb2
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
@@ -99,7 +100,9 @@ async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -
     assert [orjson.loads(event["v03Json"]) for event in events] == older["0.3"]
     for event in events:
         stored = text_format.Parse(event["text"], pb.StreamResponse())
-        assert stored == protojson.compile(pb.StreamResponse, a2a_json.V1).decode(orjson.loads(event["v1Json"]))
+        assert stored == protojson.compile(pb.StreamResponse, json_proto.PROTOJSON_V1).decode(
+            orjson.loads(event["v1Json"])
+        )
         assert ("time" in event) == bool(stored.task.id or stored.status_update.task_id)
     assert [orjson.loads(text) for event in events for text in event["v01Json"]] == older["0.1"]
     assert [said["artifact"]["index"] for said in older["0.1"] if "artifact" in said] == [0, 0, 1]

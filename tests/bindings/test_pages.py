@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.bindings.fake import TASK, FakeService, chunk_event, make_cards, over_http, status_event, task_event
 
-from dragoman.core import states
 from dragoman.core.errors import TaskNotFound
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 APP, OTHER = "https://app.example", "https://app.example.evil.example"

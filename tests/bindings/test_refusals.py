@@ -16,7 +16,7 @@ class World:
         self.refusals = Refusals(lambda: self.seconds)
 
     def refuse(self, error: Exception | None = None) -> None:
-        error = error or Unauthenticated("no", error="invalid_token", about={"key": "k"})
+        error = error or Unauthenticated("no", error="invalid_token", log_details={"key": "k"})
         self.refusals.tell(error, peer="192.0.2.1", method="GetTask")
 
 
@@ -35,7 +35,7 @@ def test_a_refusal_is_told_with_its_reason_and_who_it_was(caplog: pytest.LogCapt
 def test_who_shows_nothing_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.refuse(Unauthenticated("credentials are required"))
-    world.refuse(PermissionDenied("not yours", about={"principal": "bob"}))
+    world.refuse(PermissionDenied("not yours", log_details={"principal": "bob"}))
     world.refuse(TaskNotFound())
     assert [line.levelname for line in caplog.records] == ["INFO", "WARNING"]
 
@@ -55,7 +55,7 @@ def test_a_stranger_can_cause_so_many_lines_and_no_more(caplog: pytest.LogCaptur
 
 def test_what_a_stranger_sent_stays_on_one_line_and_is_short(caplog: pytest.LogCaptureFixture) -> None:
     about = {"kid": "x\nlevel=ERROR\x1b[31m", "issuer": "i" * 5000}
-    World().refuse(Unauthenticated("a\r\nb", error="invalid_token", about=about))
+    World().refuse(Unauthenticated("a\r\nb", error="invalid_token", log_details=about))
     (line,) = caplog.records
     assert line.getMessage() == "a caller was refused: a??b"
     assert line.__dict__["kid"] == "x?level=ERROR?[31m"

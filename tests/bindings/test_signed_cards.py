@@ -18,8 +18,9 @@ from tests.foreign.signed_agents import echo, plain
 from dragoman.app import App, open_app
 from dragoman.client.operations import Operator
 from dragoman.settings import Settings
-from dragoman.wire import a2a_json, protojson
-from dragoman.wire.canonical import canonical, cleaned
+from dragoman.wire.cards.card_security import canonical_json, without_empty
+from dragoman.wire.dialects import json_proto
+from dragoman.wire.json import protojson
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -63,25 +64,25 @@ def good(card: dict[str, Any], keys: jwt.PyJWKSet, text: bytes) -> list[dict[str
 
 def as_fetched(card: dict[str, Any]) -> bytes:
     """Any card, by who knows JSON and nothing of A2A."""
-    return canonical({key: value for key, value in card.items() if key != "signatures"})
+    return canonical_json({key: value for key, value in card.items() if key != "signatures"})
 
 
 def as_specified(card: dict[str, Any]) -> bytes:
     """1.0 §8.4.1: what is REQUIRED stays, also if it is empty; other defaults go."""
-    message = protojson.compile(pb.AgentCard, a2a_json.V1).decode(card)
+    message = protojson.compile(pb.AgentCard, json_proto.PROTOJSON_V1).decode(card)
     del message.signatures[:]
     value = MessageToDict(message)
     for scheme in value["securitySchemes"].values():
         for flow in scheme.get("oauth2SecurityScheme", {}).get("flows", {}).values():
             flow.setdefault("scopes", {})
-    return canonical(value)
+    return canonical_json(value)
 
 
 def by_sdk(card: dict[str, Any]) -> bytes:
     """a2a-sdk 1.x: nothing empty stays."""
-    message = protojson.compile(pb.AgentCard, a2a_json.V1).decode(card)
+    message = protojson.compile(pb.AgentCard, json_proto.PROTOJSON_V1).decode(card)
     del message.signatures[:]
-    return canonical(cleaned(MessageToDict(message)))
+    return canonical_json(without_empty(MessageToDict(message)))
 
 
 @pytest.mark.parametrize("read", [as_fetched, as_specified, by_sdk])

@@ -22,8 +22,8 @@ from tests.bindings.fake import (
 
 from dragoman.bindings.http import serve
 from dragoman.bindings.serving import HttpOptions
-from dragoman.core import states
 from dragoman.core.errors import TaskNotFound
+from dragoman.core.task import states
 
 SUBSCRIBE = ["/tasks/t1:subscribe", "/v1/tasks/t1:subscribe", f"/{RESOURCE}/tasks/t1:subscribe"]
 ARRAY = f"/{RESOURCE}/tasks/t1:subscribe?alt=json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.bus.local import LocalBus
-from dragoman.testing.bus_contract import BusContract
+from dragoman.testing.contracts.bus import BusContract
 
 
 class TestLocalBus(BusContract):

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.bus.credentials import with_claims
+from tests.bus.nats_credentials import with_claims
 from tests.nats import PASSWORD, PREFIX, WHO, NatsServer, granted, grants
 
 from dragoman.bus.local import LocalBus
-from dragoman.bus.nats import Address, BadAddress, NatsBus, connection, open_bus
+from dragoman.bus.nats import InvalidNatsAddress, NatsAddress, NatsBus, connection, open_nats_bus
 from dragoman.bus.nats import bus as nats_bus
-from dragoman.core.log import Event, TaskRef
-from dragoman.ports import Job, News, Signal, Stop
+from dragoman.core.task.log import Event, TaskRef
+from dragoman.ports import Job, RegistryChange, TaskSignal, Unsubscribe
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.testing.bus_contract import BusContract, event
-from dragoman.testing.changes import AGENT, new_ref
+from dragoman.testing.contracts.bus import BusContract, event
+from dragoman.testing.fixtures import AGENT, new_ref
 
 pytestmark = pytest.mark.usefixtures("patient_bus")
 
@@ -33,8 +33,8 @@ _servers = (f"server{number}" for number in count())
 
 @asynccontextmanager
 async def opened(url: str, epoch: str, prefix: str = PREFIX, authority: Path | None = None) -> AsyncIterator[NatsBus]:
-    address = Address.parse(url, authority=authority)
-    async with open_bus(LocalBus(), address, prefix=prefix, epoch=epoch, server=next(_servers)) as bus:
+    address = NatsAddress.parse(url, ca_file=authority)
+    async with open_nats_bus(LocalBus(), address, prefix=prefix, epoch=epoch, server=next(_servers)) as bus:
         yield bus
 
 
@@ -45,7 +45,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-class Apart:
+class TwoProcesses:
     """Two processes' buses as one: what is said by the one is heard by the other."""
 
     def __init__(self, says: NatsBus, hears: NatsBus) -> None:
@@ -53,36 +53,36 @@ class Apart:
         self.hears = hears
 
     @property
-    def trouble(self) -> str:
-        return self.says.trouble or self.hears.trouble
+    def problem(self) -> str:
+        return self.says.problem or self.hears.problem
 
     def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
         self.says.publish(task, events)
 
-    async def follow(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Stop:
-        return await self.hears.follow(task, deliver)
+    async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
+        return await self.hears.subscribe(task, deliver)
 
-    def offer(self, job: Job) -> None:
-        self.says.offer(job)
+    def publish_job(self, job: Job) -> None:
+        self.says.publish_job(job)
 
-    async def work(self, agents: Collection[str], take: Callable[[Job], None]) -> Stop:
-        return await self.hears.work(agents, take)
+    async def subscribe_jobs(self, agents: Collection[str], handle: Callable[[Job], None]) -> Unsubscribe:
+        return await self.hears.subscribe_jobs(agents, handle)
 
-    def signal(self, task: TaskRef, signal: Signal) -> None:
-        self.says.signal(task, signal)
+    def publish_signal(self, task: TaskRef, signal: TaskSignal) -> None:
+        self.says.publish_signal(task, signal)
 
-    async def obey(self, handle: Callable[[TaskRef, Signal], None]) -> Stop:
-        return await self.hears.obey(handle)
+    async def subscribe_signals(self, handle: Callable[[TaskRef, TaskSignal], None]) -> Unsubscribe:
+        return await self.hears.subscribe_signals(handle)
 
-    def announce(self, news: News) -> None:
-        self.says.announce(news)
+    def publish_change(self, change: RegistryChange) -> None:
+        self.says.publish_change(change)
 
-    async def attend(self, handle: Callable[[News], None]) -> Stop:
-        return await self.hears.attend(handle)
+    async def subscribe_changes(self, handle: Callable[[RegistryChange], None]) -> Unsubscribe:
+        return await self.hears.subscribe_changes(handle)
 
-    async def settled(self) -> None:
-        await self.says.settled()
-        await self.hears.settled()
+    async def flush(self) -> None:
+        await self.says.flush()
+        await self.hears.flush()
 
     async def close(self) -> None:
         await self.says.close()
@@ -91,12 +91,12 @@ class Apart:
 
 class OverNats(BusContract):
     @pytest.fixture(autouse=True)
-    def _kept(self, bus: NatsBus | Apart) -> None:
+    def _kept(self, bus: NatsBus | TwoProcesses) -> None:
         self._bus = bus
 
-    async def told(self) -> None:
-        await self._bus.settled()
-        await super().told()
+    async def wait_delivered(self) -> None:
+        await self._bus.flush()
+        await super().wait_delivered()
 
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[SqliteStore]:
@@ -114,10 +114,10 @@ class TestOneProcess(OverNats):
 
 class TestTwoProcesses(OverNats):
     @pytest.fixture
-    async def bus(self, nats: NatsServer) -> AsyncIterator[Apart]:
+    async def bus(self, nats: NatsServer) -> AsyncIterator[TwoProcesses]:
         epoch = next(_epochs)
         async with opened(nats.url(WHO), epoch) as says, opened(nats.url(WHO), epoch) as hears:
-            yield Apart(says, hears)
+            yield TwoProcesses(says, hears)
 
 
 class TestWithJetStream(TestTwoProcesses):
@@ -128,18 +128,18 @@ class TestWithJetStream(TestTwoProcesses):
         return nats_with_streams
 
 
-class Heard:
+class ReceivedEvents:
     """What a follower, a worker and whoever obeys were told, by one bus."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.jobs: list[Job] = []
-        self.signals: list[tuple[TaskRef, Signal]] = []
+        self.signals: list[tuple[TaskRef, TaskSignal]] = []
 
     async def listen(self, bus: NatsBus, task: TaskRef) -> None:
-        await bus.follow(task, self.events.extend)
-        await bus.work([AGENT], self.jobs.append)
-        await bus.obey(lambda task, signal: self.signals.append((task, signal)))
+        await bus.subscribe(task, self.events.extend)
+        await bus.subscribe_jobs([AGENT], self.jobs.append)
+        await bus.subscribe_signals(lambda task, signal: self.signals.append((task, signal)))
 
 
 # NATS that goes and comes -----------------------------------------------------------------------------------------
@@ -147,33 +147,33 @@ class Heard:
 
 async def test_a_bus_whose_nats_is_away_still_serves_its_own_process(own_nats: NatsServer) -> None:
     own_nats.stop()
-    ref, heard = new_ref(), Heard()
+    ref, heard = new_ref(), ReceivedEvents()
     async with opened(own_nats.url(WHO), next(_epochs)) as bus:
-        assert bus.trouble == "it is away"
+        assert bus.problem == "it is away"
         await heard.listen(bus, ref)
         bus.publish(ref, [event(1)])
-        bus.offer(Job(AGENT, ref))
-        bus.signal(ref, Signal.CANCEL)
+        bus.publish_job(Job(AGENT, ref))
+        bus.publish_signal(ref, TaskSignal.CANCEL)
         await asyncio.sleep(0)
-        assert (len(heard.events), len(heard.jobs), heard.signals) == (1, 1, [(ref, Signal.CANCEL)])
+        assert (len(heard.events), len(heard.jobs), heard.signals) == (1, 1, [(ref, TaskSignal.CANCEL)])
 
 
-async def test_what_was_listened_to_is_heard_again_when_nats_comes_back(
+async def test_subscriptions_resume_when_nats_comes_back(
     own_nats: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.bus")
-    ref, later, heard, epoch = new_ref(), new_ref(), Heard(), next(_epochs)
+    ref, later, heard, epoch = new_ref(), new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         await heard.listen(other, ref)
         own_nats.stop()
-        await until(lambda: one.trouble and other.trouble)
+        await until(lambda: one.problem and other.problem)
         await heard.listen(other, later)
         own_nats.start()
-        await until(lambda: not (one.trouble or other.trouble))
-        await other.settled()
+        await until(lambda: not (one.problem or other.problem))
+        await other.flush()
         for task in (ref, later):
             one.publish(task, [event(7)])
-        await one.settled()
+        await one.flush()
         await until(lambda: len(heard.events) == 2)
     said = [record.getMessage() for record in caplog.records]
     assert sorted(" ".join(line.split()[3:5]) for line in said) == [
@@ -185,7 +185,7 @@ async def test_what_was_listened_to_is_heard_again_when_nats_comes_back(
     assert PASSWORD not in caplog.text
 
 
-async def test_a_connection_that_breaks_in_the_midst_of_a_word_is_made_again(
+async def test_a_connection_that_breaks_mid_message_is_reopened(
     own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The transport is gone and takes nothing; uvloop's says so by an error, where the library expects none."""
@@ -193,19 +193,19 @@ async def test_a_connection_that_breaks_in_the_midst_of_a_word_is_made_again(
     def refuses(*_: object) -> None:
         raise RuntimeError("unable to perform operation; the handler is closed")
 
-    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         await heard.listen(other, ref)
         client: Any = other._connection._client
         monkeypatch.setattr(client._transport, "writelines", refuses)
         client._pending, client._pending_data_size = [b"PING\r\n"], 6
         own_nats.stop()
-        await until(lambda: one.trouble and other.trouble)
+        await until(lambda: one.problem and other.problem)
         own_nats.start()
-        await until(lambda: not (one.trouble or other.trouble))
-        await other.settled()
+        await until(lambda: not (one.problem or other.problem))
+        await other.flush()
         one.publish(ref, [event(7)])
-        await one.settled()
+        await one.flush()
         await until(lambda: len(heard.events) == 1)
 
 
@@ -215,15 +215,15 @@ async def test_a_transport_that_is_closed_before_its_client_knows_breaks_off_not
     async def refuses(*_: object) -> None:
         raise RuntimeError("unable to perform operation; the handler is closed")
 
-    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
         with monkeypatch.context() as patch:
             patch.setattr(other._connection._client, "settle", refuses)
-            await asyncio.gather(other.settled(), heard.listen(other, ref), other.settled())
-            await other.settled()
-        await other.settled()
+            await asyncio.gather(other.flush(), heard.listen(other, ref), other.flush())
+            await other.flush()
+        await other.flush()
         one.publish(ref, [event(7)])
-        await one.settled()
+        await one.flush()
         await until(lambda: len(heard.events) == 1)
 
 
@@ -236,97 +236,97 @@ async def test_a_connection_that_did_not_answer_is_not_held_against_the_next_one
         await later.wait()
         raise TimeoutError
 
-    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         first = one._connection._client
         monkeypatch.setattr(first, "settle", too_late)
-        asking = asyncio.create_task(one.settled())
+        asking = asyncio.create_task(one.flush())
         own_nats.stop()
-        await until(lambda: one.trouble and other.trouble)
+        await until(lambda: one.problem and other.problem)
         own_nats.start()
-        await until(lambda: not (one.trouble or other.trouble))
+        await until(lambda: not (one.problem or other.problem))
         later.set()
         await asking
-        assert one.trouble == ""
+        assert one.problem == ""
         await heard.listen(other, ref)
         one.publish(ref, [event(7)])
-        await one.settled()
+        await one.flush()
         await until(lambda: len(heard.events) == 1)
 
 
 async def test_a_signal_given_while_nats_is_away_arrives_when_it_is_back(own_nats: NatsServer) -> None:
-    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         await heard.listen(other, ref)
         own_nats.stop()
-        await until(lambda: one.trouble and other.trouble)
-        one.signal(ref, Signal.CANCEL)
+        await until(lambda: one.problem and other.problem)
+        one.publish_signal(ref, TaskSignal.CANCEL)
         own_nats.start()
         await until(lambda: heard.signals)
-        assert heard.signals[0] == (ref, Signal.CANCEL)
+        assert heard.signals[0] == (ref, TaskSignal.CANCEL)
 
 
 async def test_who_comes_late_hears_the_signals_of_those_who_are_there(nats: NatsServer) -> None:
     """It was cut off when they were given, and nobody else was."""
-    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(nats.url(WHO), epoch) as one:
-        one.signal(ref, Signal.CANCEL)
-        await one.settled()
+        one.publish_signal(ref, TaskSignal.CANCEL)
+        await one.flush()
         async with opened(nats.url(WHO), epoch) as other:
-            await other.obey(lambda task, signal: heard.signals.append((task, signal)))
-            other._connected()  # what it does when it comes back
+            await other.subscribe_signals(lambda task, signal: heard.signals.append((task, signal)))
+            other._on_connected()  # what it does when it comes back
             await until(lambda: heard.signals)
 
 
 async def test_signals_are_kept_for_a_while_only(own_nats: NatsServer) -> None:
-    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         await heard.listen(other, ref)
         now = one._clock()
         one._clock = lambda: now
         own_nats.stop()
-        await until(lambda: one.trouble and other.trouble)
-        one.signal(ref, Signal.PUSHES)  # NATS is away for too long
-        now += nats_bus.PATIENCE - 1
-        one.signal(ref, Signal.CANCEL)  # it comes back soon
+        await until(lambda: one.problem and other.problem)
+        one.publish_signal(ref, TaskSignal.PUSH_CONFIGS)  # NATS is away for too long
+        now += nats_bus.UNSENT_SIGNAL_TTL - 1
+        one.publish_signal(ref, TaskSignal.CANCEL)  # it comes back soon
         now += 2
         own_nats.start()
-        await until(lambda: not (one.trouble or other.trouble))
-        await until(lambda: Signal.CANCEL in [signal for _, signal in heard.signals])
-        await one.settled()
-        await other.settled()
-        now += nats_bus.LINGER + 1
+        await until(lambda: not (one.problem or other.problem))
+        await until(lambda: TaskSignal.CANCEL in [signal for _, signal in heard.signals])
+        await one.flush()
+        await other.flush()
+        now += nats_bus.SENT_SIGNAL_TTL + 1
         heard.signals.clear()
-        one.signal(ref, Signal.MESSAGE)
-        one._repeat()
-        await one.settled()
+        one.publish_signal(ref, TaskSignal.MESSAGE)
+        one._resend_signals()
+        await one.flush()
         await until(lambda: len(heard.signals) == 2)
-        assert heard.signals == [(ref, Signal.MESSAGE)] * 2
+        assert heard.signals == [(ref, TaskSignal.MESSAGE)] * 2
 
 
 async def test_a_nats_that_stands_still_is_away(own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     import signal as signals
 
-    monkeypatch.setattr(connection, "SETTLE", 0.05)
+    monkeypatch.setattr(connection, "NATS_FLUSH_TIMEOUT", 0.05)
     async with opened(own_nats.url(WHO), next(_epochs)) as bus:
         own_nats.send(signals.SIGSTOP)
         try:
-            await bus.follow(new_ref(), lambda events: None)
-            assert bus.trouble == "it is away"
+            await bus.subscribe(new_ref(), lambda events: None)
+            assert bus.problem == "it is away"
         finally:
             own_nats.send(signals.SIGCONT)
-        await until(lambda: not bus.trouble)
+        await until(lambda: not bus.problem)
 
 
-async def test_refused_credentials_are_told_once_and_tried_for_ever(
+async def test_rejected_credentials_are_logged_once_and_retried_forever(
     nats: NatsServer, own_nats: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(own_nats.url("dragoman:wrong-secret@"), next(_epochs)) as bus:
-        assert bus.trouble == "it is away"
+        assert bus.problem == "it is away"
         (own_nats.folder / "server.conf").write_text(granted(password="wrong-secret"))
         own_nats.stop()
         own_nats.start()
-        await until(lambda: not bus.trouble)
+        await until(lambda: not bus.problem)
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "Authorization Violation" in line
     assert "wrong-secret" not in caplog.text
@@ -334,9 +334,9 @@ async def test_refused_credentials_are_told_once_and_tried_for_ever(
 
 async def test_grants_that_are_missing_are_named(nats: NatsServer, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(nats.url(WHO), next(_epochs), prefix="elsewhere") as bus:
-        await bus.obey(lambda task, signal: None)
-        await until(lambda: bus.trouble)
-        assert bus.trouble == "it does not grant what a server needs"
+        await bus.subscribe_signals(lambda task, signal: None)
+        await until(lambda: bus.problem)
+        assert bus.problem == "it does not grant what a server needs"
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "permissions violation" in line
     assert "docs/operations.md" in line
@@ -354,16 +354,16 @@ async def test_a_server_needs_each_of_its_grants(verb: str, subject: str) -> Non
     try:
         server.start()
         async with opened(server.url(WHO), "0a") as bus:
-            await Heard().listen(bus, ref)
+            await ReceivedEvents().listen(bus, ref)
             bus.publish(ref, [event(1)])
-            bus.offer(Job(AGENT, ref))
-            bus.signal(ref, Signal.CANCEL)
-            await until(lambda: bus.trouble == "it does not grant what a server needs")
+            bus.publish_job(Job(AGENT, ref))
+            bus.publish_signal(ref, TaskSignal.CANCEL)
+            await until(lambda: bus.problem == "it does not grant what a server needs")
     finally:
         server.remove()
 
 
-async def test_a_follower_that_fails_is_told_of_and_the_next_event_comes(
+async def test_a_failing_subscriber_is_logged_and_gets_the_next_event(
     nats: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     ref, epoch, heard = new_ref(), next(_epochs), list[int]()
@@ -373,26 +373,26 @@ async def test_a_follower_that_fails_is_told_of_and_the_next_event_comes(
         raise RuntimeError("broken")
 
     async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
-        await other.follow(ref, breaks)
+        await other.subscribe(ref, breaks)
         for number in (1, 2):
             one.publish(ref, [event(number)])
         await until(lambda: heard == [1, 2])
-        assert other.trouble == ""
+        assert other.problem == ""
     assert caplog.text.count("RuntimeError: broken") == 2
 
 
 async def test_what_does_not_fit_into_the_queue_is_lost_and_nothing_waits(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ref, heard, epoch = new_ref(), Heard(), next(_epochs)
+    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
         await heard.listen(other, ref)
-        monkeypatch.setattr(connection, "QUEUE_BYTES", 1000)
+        monkeypatch.setattr(connection, "MAX_BUS_QUEUE_BYTES", 1000)
         for number in range(1, 6):
             one.publish(ref, [Event(number, bytes(400))])
-        await one.settled()
+        await one.flush()
         one.publish(ref, [Event(6, bytes(400))])
-        await one.settled()
+        await one.flush()
         await until(lambda: len(heard.events) == 3)
         assert [said.sequence for said in heard.events] == [1, 2, 6]
 
@@ -404,17 +404,17 @@ async def test_two_stores_on_one_prefix_hear_nothing_of_each_other_and_say_so(
     nats: NatsServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.bus")
-    first, second, ref, heard = next(_epochs), next(_epochs), new_ref(), Heard()
+    first, second, ref, heard = next(_epochs), next(_epochs), new_ref(), ReceivedEvents()
     async with opened(nats.url(WHO), first) as one:
         async with opened(nats.url(WHO), second) as other:
-            await until(lambda: one.trouble and other.trouble)
-            assert one.trouble == other.trouble == "servers of another store use its prefix"
+            await until(lambda: one.problem and other.problem)
+            assert one.problem == other.problem == "servers of another store use its prefix"
             await heard.listen(other, ref)
             one.publish(ref, [event(1)])
-            one.offer(Job(AGENT, ref))
-            one.signal(ref, Signal.CANCEL)
-            await one.settled()
-            await other.settled()
+            one.publish_job(Job(AGENT, ref))
+            one.publish_signal(ref, TaskSignal.CANCEL)
+            await one.flush()
+            await other.flush()
             assert (heard.events, heard.jobs, heard.signals) == ([], [], [])
         told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
         assert sorted((f"epoch {first}, ours is {second}" in line, "--bus-prefix" in line) for line in told) == [
@@ -422,9 +422,9 @@ async def test_two_stores_on_one_prefix_hear_nothing_of_each_other_and_say_so(
             (True, True),
         ]
         now = one._clock()
-        one._clock = lambda: now + nats_bus.HELLO * nats_bus.MISSED + 1
-        one._forget()
-        assert one.trouble == ""
+        one._clock = lambda: now + nats_bus.BUS_HEARTBEAT_INTERVAL * nats_bus.MAX_MISSED_HEARTBEATS + 1
+        one._expire_foreign_servers()
+        assert one.problem == ""
     assert "nobody else uses the prefix" in caplog.text
 
 
@@ -436,10 +436,10 @@ async def test_two_stores_on_two_prefixes_are_at_peace(own_nats: NatsServer) -> 
         opened(own_nats.url(), next(_epochs), prefix="one") as one,
         opened(own_nats.url(), next(_epochs), prefix="two.of-them") as other,
     ):
-        one._say_hello(fresh=True)
-        await one.settled()
-        await other.settled()
-        assert (one.trouble, other.trouble) == ("", "")
+        one._send_heartbeat(fresh=True)
+        await one.flush()
+        await other.flush()
+        assert (one.problem, other.problem) == ("", "")
 
 
 # Encryption and addresses -----------------------------------------------------------------------------------------
@@ -460,14 +460,14 @@ async def test_a_connection_may_be_encrypted(encrypted: NatsServer, tmp_path: Pa
     encrypted.start()
     try:
         async with opened(encrypted.url(WHO, "tls"), next(_epochs), authority=tmp_path / "ca.pem") as bus:
-            assert bus.trouble == ""
+            assert bus.problem == ""
         async with opened(encrypted.url(WHO, "tls"), next(_epochs)) as bus:  # nobody vouches for it
-            assert bus.trouble == "it is away"
+            assert bus.problem == "it is away"
     finally:
         encrypted.remove()
 
 
-async def test_credentials_are_not_said_in_the_clear_where_encryption_was_asked_for(
+async def test_credentials_are_not_sent_in_the_clear_with_tls_required(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Somebody in between says that the server does not encrypt."""
@@ -482,19 +482,19 @@ async def test_credentials_are_not_said_in_the_clear_where_encryption_was_asked_
     port = server.sockets[0].getsockname()[1]
     async with server, opened(f"tls://{WHO}127.0.0.1:{port}", next(_epochs)) as bus:
         await until(lambda: heard)
-        assert bus.trouble == "it is away"
+        assert bus.problem == "it is away"
     assert set(heard) == {b""}
     assert "it does not encrypt" in caplog.text
 
 
 def test_addresses() -> None:
-    one = Address.parse("nats://me:a%40b@one,nats://two:4333")
+    one = NatsAddress.parse("nats://me:a%40b@one,nats://two:4333")
     assert (one.servers, one.user, one.password, one.token) == (
         ("nats://one:4222", "nats://two:4333"), "me", "a@b", None,
     )  # fmt: skip
     assert str(one) == "nats://one:4222,nats://two:4333"
-    other = Address.parse("tls://a-token@[::1]")
-    assert (str(other), other.user, other.token, other.encrypted) == ("tls://[::1]:4222", None, "a-token", True)
+    other = NatsAddress.parse("tls://a-token@[::1]")
+    assert (str(other), other.user, other.token, other.uses_tls) == ("tls://[::1]:4222", None, "a-token", True)
 
 
 @pytest.mark.parametrize(
@@ -510,14 +510,14 @@ def test_addresses() -> None:
     ],
 )
 def test_addresses_that_are_none(text: str, rule: str) -> None:
-    with pytest.raises(BadAddress, match=rule) as caught:
-        Address.parse(text)
+    with pytest.raises(InvalidNatsAddress, match=rule) as caught:
+        NatsAddress.parse(text)
     assert "secret-of-mine" not in str(caught.value)
 
 
-def test_nobody_has_two_credentials(tmp_path: Path) -> None:
-    with pytest.raises(BadAddress, match="one or the other"):
-        Address.parse("nats://me:x@one", credentials=tmp_path / "user.creds")
+def test_two_kinds_of_credentials_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(InvalidNatsAddress, match="one or the other"):
+        NatsAddress.parse("nats://me:x@one", credentials=tmp_path / "user.creds")
 
 
 async def test_credentials_may_be_a_file_with_claims(tmp_path: Path) -> None:
@@ -525,18 +525,18 @@ async def test_credentials_may_be_a_file_with_claims(tmp_path: Path) -> None:
     server = NatsServer(settings)
     try:
         server.start()
-        ref, heard = new_ref(), Heard()
-        address = Address.parse(server.url(), credentials=file)
+        ref, heard = new_ref(), ReceivedEvents()
+        address = NatsAddress.parse(server.url(), credentials=file)
         async with (
-            open_bus(LocalBus(), address, prefix=PREFIX, epoch="0a") as one,
-            open_bus(LocalBus(), address, prefix=PREFIX, epoch="0a") as other,
+            open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch="0a") as one,
+            open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch="0a") as other,
             opened(server.url(WHO), "0a") as stranger,
         ):
             await heard.listen(other, ref)
             one.publish(ref, [event(1)])
-            one.offer(Job(AGENT, ref))
-            one.signal(ref, Signal.CANCEL)
+            one.publish_job(Job(AGENT, ref))
+            one.publish_signal(ref, TaskSignal.CANCEL)
             await until(lambda: heard.events and heard.jobs and heard.signals)
-            assert (one.trouble, other.trouble, stranger.trouble) == ("", "", "it is away")
+            assert (one.problem, other.problem, stranger.problem) == ("", "", "it is away")
     finally:
         server.remove()

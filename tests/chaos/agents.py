@@ -27,7 +27,7 @@ def _note(task: str) -> None:
 async def work(turn: Turn) -> str | None:
     _note(turn.task_id)
     words = turn.text.partition("#")[0].split()
-    if turn.asked is not None:
+    if turn.question is not None:
         return f"you said: {turn.text}"
     match words:
         case ["stream", count, pause]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from dragoman.stores.postgres.database import PATIENCE
+from dragoman.stores.postgres.database import WRITE_RETRY_TIMEOUT
 
 AWAY: Final = "Unavailable: the store does not answer"
 
@@ -26,7 +26,7 @@ def errors_of(log: Path, outages: Sequence[tuple[float, float]]) -> list[str]:
             continue
         line = json.loads(text)
         said, when = error_of(line), datetime.fromisoformat(line["time"]).timestamp()
-        if AWAY not in said or not any(began <= when <= over + PATIENCE for began, over in outages):
+        if AWAY not in said or not any(began <= when <= over + WRITE_RETRY_TIMEOUT for began, over in outages):
             found[said] += 1
     return [f"{log.stem} logged, {times} times: {text}" for text, times in found.items()]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
-from tests.chaos.ground import Ground
 from tests.chaos.history import Closed, Cut, Got, Opened, Recorder, Seen, digest, shape
-from tests.chaos.roads import BINDINGS, Place, Request
+from tests.chaos.target import Target
+from tests.chaos.transports import BINDINGS, Place, Request
 
 from dragoman.client import ClientError
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CUT: Final = 0.05
@@ -24,7 +24,7 @@ CUT: Final = 0.05
 class Stage:
     """What everybody in a run shares: the server, the clock, the record, and who is connected now."""
 
-    def __init__(self, victim: Ground, recorder: Recorder, seed: int) -> None:
+    def __init__(self, victim: Target, recorder: Recorder, seed: int) -> None:
         self.victim = victim
         self.seed = seed
         self.reading: set[asyncio.Task[bool]] = set()

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RESUME: Final = "urn:dragoman:resume:v1"
-"""The extension that puts `cursor` and `sequence` into the metadata of events."""
+"""The extension that puts `cursor` and `parse_cursor` into the metadata of events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Sent(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told(Entry):
+class Delivered(Entry):
     """A letter came to a webhook. `done` is when it was answered, with `status`; 0 is no answer."""
 
     done: float
@@ -68,7 +68,7 @@ class Refused(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened(Entry):
-    """A follower connects; `after` is the sequence it asks to go on from."""
+    """A follower connects; `parse_page_token` is the sequence it asks to go on from."""
 
     follower: int
     task: str
@@ -78,7 +78,7 @@ class Opened(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen(Entry):
-    """An event reached a follower. `sequence` is None on servers without cursors; `shape` is set for a Task."""
+    """An event reached a follower. `parse_cursor` is None on servers without cursors; `shape` is set for a Task."""
 
     follower: int
     sequence: int | None
@@ -121,10 +121,10 @@ class Got(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Struck(Entry):
+class Fault(Entry):
     """The server was killed, held still, or asked to end (`drain`); so many seconds later it was well again.
 
-    `part`: of several, what was struck.
+    `to_part`: of several, what was struck.
     """
 
     how: str
@@ -160,7 +160,7 @@ class Left(Entry):
 
 KINDS: Final = {
     kind.__name__: kind
-    for kind in (Sent, Acknowledged, Refused, Opened, Seen, Closed, Cut, Canceled, Got, Struck, Sampled, Left, Told)
+    for kind in (Sent, Acknowledged, Refused, Opened, Seen, Closed, Cut, Canceled, Got, Fault, Sampled, Left, Delivered)
 }
 
 

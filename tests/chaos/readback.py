@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.chaos.agents import RETRIES
-from tests.chaos.checker import Kept, KeptEvent
 from tests.chaos.history import Sampled, digest, shape
+from tests.chaos_checker.checker import StoredEvent, StoredTask
 
-from dragoman.core import states
-from dragoman.core.fold import fold
-from dragoman.core.names import Owner, id_of
-from dragoman.core.pages import Query
+from dragoman.core.names import Owner, task_id_of
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskQuery
+from dragoman.core.task.projection import fold
 from dragoman.ports import Store
 from dragoman.stores.sqlite import open_store
 from dragoman.stores.sqlite.schema import connect
@@ -31,7 +31,7 @@ SUCH = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 COUNTS = "SELECT coalesce(sum(ready), 0), coalesce(sum(session > 0), 0) FROM tasks"
 
 
-async def read_all(path: Path, turns: Path, began: float = 0.0) -> dict[str, Kept]:
+async def read_all(path: Path, turns: Path, began: float = 0.0) -> dict[str, StoredTask]:
     """Every visible task with its log. `turns` is the file in which agents noted their calls; `began` is when the run
     did, in seconds of the epoch."""
     store = open_store(path)
@@ -41,7 +41,7 @@ async def read_all(path: Path, turns: Path, began: float = 0.0) -> dict[str, Kep
         await store.close()
 
 
-async def read_store(store: Store, agents: Sequence[str], turns: Path, began: float) -> dict[str, Kept]:
+async def read_store(store: Store, agents: Sequence[str], turns: Path, began: float) -> dict[str, StoredTask]:
     """The same of any store."""
     begun = Counter(turns.read_text().split()) if turns.exists() else Counter[str]()
     found = {}
@@ -53,30 +53,30 @@ async def read_store(store: Store, agents: Sequence[str], turns: Path, began: fl
 
 
 async def _tasks(store: Store, agent: str) -> AsyncIterator[pb.Task]:
-    query = Query(OWNER, agent, size=100)
+    query = TaskQuery(OWNER, agent, page_size=100)
     while True:
         page = await store.page(query)
         for data in page.tasks:
             yield pb.Task.FromString(data)
-        if page.last is None:
+        if page.last_key is None:
             return
-        query = Query(OWNER, agent, size=100, after=page.last)
+        query = TaskQuery(OWNER, agent, page_size=100, after=page.last_key)
 
 
-async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: int, began: float) -> Kept:
+async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: int, began: float) -> StoredTask:
     head = await store.find(OWNER, agent, task.id)
     assert head is not None
     folded, events, times = pb.Task(), [], []
     for event in await store.events(head.ref, 0, ALL):
         told = pb.StreamResponse.FromString(event.data)
         fold(folded, told)
-        events.append(KeptEvent(event.sequence, digest(told), event.state, shape(folded)))
+        events.append(StoredEvent(event.sequence, digest(told), event.state, shape(folded)))
         times.append(folded.status.timestamp.ToNanoseconds() / 1e9 - began)
     said = [message for message in task.history if message.role == pb.ROLE_USER]
-    return Kept(
+    return StoredTask(
         task.id,
         task.status.state,
-        head.last,
+        head.last_sequence,
         events,
         [message.message_id for message in said],
         said[0].parts[0].text if said else "",
@@ -119,4 +119,4 @@ def unpushed(path: Path) -> int:
 
 
 def _ids(rows: sqlite3.Cursor) -> list[str]:
-    return [id_of(key) for (key,) in rows]
+    return [task_id_of(key) for (key,) in rows]

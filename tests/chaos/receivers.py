@@ -15,13 +15,14 @@ from typing import Final
 import orjson
 from aiohttp import web
 from tests.chaos.followers import Stage
-from tests.chaos.history import Told, digest
+from tests.chaos.history import Delivered, digest
 
-from dragoman.wire import a2a_json, protojson
+from dragoman.wire.dialects import json_proto
+from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CHARACTERS: Final = ("well", "slow", "down", "flapping", "lying")
-_JSON: Final = protojson.compile(pb.StreamResponse, a2a_json.V1)
+_JSON: Final = protojson.compile(pb.StreamResponse, json_proto.PROTOJSON_V1)
 
 
 class Receivers:
@@ -65,7 +66,7 @@ class Receivers:
         event = _JSON.decode(orjson.loads(data))
         cursor = request.headers["Dragoman-Event"]
         member = getattr(event, event.WhichOneof("payload") or "task")
-        told = Told(
+        told = Delivered(
             at=at,
             done=self._stage.now,
             hook=int(number),

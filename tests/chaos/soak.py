@@ -19,10 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from tests.chaos.customers import Customer
+from tests.chaos.clients import RandomClient
 from tests.chaos.followers import Stage
 from tests.chaos.history import Acknowledged, Entry, Recorder, Sent
-from tests.chaos.victim import running
+from tests.chaos.server import running
 
 from dragoman.stores.sqlite.schema import connect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -108,7 +108,7 @@ def _mib(size: float) -> str:
     return f"{size / 1024 / 1024:.1f} MiB"
 
 
-class Regular(Customer):
+class Regular(RandomClient):
     """A client that does the same three things for ever, and follows each task to its end."""
 
     async def serve(self) -> None:

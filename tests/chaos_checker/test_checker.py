@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.chaos.checker import Kept, KeptEvent, judge
 from tests.chaos.history import (
     RESUME,
     Acknowledged,
     Canceled,
     Closed,
     Entry,
+    Fault,
     Got,
     Left,
     Opened,
@@ -23,26 +23,26 @@ from tests.chaos.history import (
     Sampled,
     Seen,
     Sent,
-    Struck,
     digest,
     load,
     shape,
 )
-from tests.chaos.roads import placed
+from tests.chaos.transports import placed
+from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
 
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 LOG = (
-    KeptEvent(1, "d1", states.SUBMITTED, "s1"),
-    KeptEvent(2, "d2", states.WORKING, "s2"),
-    KeptEvent(3, "d3", 0, "s3"),
-    KeptEvent(4, "d4", 0, "s4"),
-    KeptEvent(5, "d5", states.COMPLETED, "s5"),
+    StoredEvent(1, "d1", states.SUBMITTED, "s1"),
+    StoredEvent(2, "d2", states.WORKING, "s2"),
+    StoredEvent(3, "d3", 0, "s3"),
+    StoredEvent(4, "d4", 0, "s4"),
+    StoredEvent(5, "d5", states.COMPLETED, "s5"),
 )
-TASK = Kept("t", states.COMPLETED, 5, LOG, ["m1"], "stream #1", begun=1)
-ASKS = Kept(
-    "a", states.INPUT_REQUIRED, 2, [LOG[0], KeptEvent(2, "a2", states.INPUT_REQUIRED)], ["m2"], "ask #2", begun=1
+TASK = StoredTask("t", states.COMPLETED, 5, LOG, ["m1"], "stream #1", begun=1)
+ASKS = StoredTask(
+    "a", states.INPUT_REQUIRED, 2, [LOG[0], StoredEvent(2, "a2", states.INPUT_REQUIRED)], ["m2"], "ask #2", begun=1
 )
 KEPT = {"t": TASK, "a": ASKS}
 
@@ -62,7 +62,7 @@ LEFT = Left(task="a")
 LOOK = Sampled(at=20, up=20, orphans=[], stuck=[], waiting=3, running=40, slots=40)
 
 GOOD: tuple[Entry, ...] = (
-    SENT, TWICE, ACK, replace(ACK, op=2), FIRST, SNAPSHOT, THIRD, Struck(how="kill"), AGAIN, FOURTH, FIFTH, END,
+    SENT, TWICE, ACK, replace(ACK, op=2), FIRST, SNAPSHOT, THIRD, Fault(how="kill"), AGAIN, FOURTH, FIFTH, END,
     ASK, ASKED, LEFT, LOOK, Canceled(task="t", reason="TASK_NOT_CANCELABLE"), Got(task="t", state=states.COMPLETED),
 )  # fmt: skip
 
@@ -152,13 +152,13 @@ def test_a_broken_history_is_told(history: Sequence[Entry], problem: str) -> Non
         pytest.param(replace(TASK, last=6), "its last event is 6", id="a lost last event"),
         pytest.param(replace(TASK, state=states.FAILED), "its log ends COMPLETED", id="another state"),
         pytest.param(
-            replace(TASK, events=[*LOG, KeptEvent(6, "d6", 0)], last=6), "1 events follow its end", id="a late write"
+            replace(TASK, events=[*LOG, StoredEvent(6, "d6", 0)], last=6), "1 events follow its end", id="a late write"
         ),
         pytest.param(replace(TASK, begun=2), "called 2 times for 1 messages", id="two runs"),
         pytest.param(replace(TASK, id="other"), "acknowledged (op 1) and lost", id="another task"),
     ],
 )
-def test_a_broken_log_is_told(task: Kept, problem: str) -> None:
+def test_a_broken_log_is_told(task: StoredTask, problem: str) -> None:
     assert problem in "\n".join(judge(GOOD, {task.id: task, "a": ASKS}))
 
 
@@ -167,7 +167,7 @@ def test_a_second_task_of_one_key_is_told_although_nobody_heard_of_it() -> None:
 
 
 def test_a_task_that_asked_and_was_ended_by_a_crash_is_told() -> None:
-    ended = replace(ASKS, state=states.FAILED, last=3, events=[*ASKS.events, KeptEvent(3, "a3", states.FAILED)])
+    ended = replace(ASKS, state=states.FAILED, last=3, events=[*ASKS.events, StoredEvent(3, "a3", states.FAILED)])
     assert "was left alone, and is FAILED" in "\n".join(judge(GOOD, {"t": TASK, "a": ended}))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.chaos.faults import AWAY, errors_of
 
-from dragoman.stores.postgres.database import PATIENCE
+from dragoman.stores.postgres.database import WRITE_RETRY_TIMEOUT
 
 
 def line(at: float, exception: str, level: str = "ERROR") -> str:
@@ -21,8 +21,8 @@ def line(at: float, exception: str, level: str = "ERROR") -> str:
     ("said", "told"),
     [
         (line(105, f"{AWAY}; x"), 0),
-        (line(110 + PATIENCE, f"{AWAY}; x"), 0),
-        (line(111 + PATIENCE, f"{AWAY}; x"), 1),
+        (line(110 + WRITE_RETRY_TIMEOUT, f"{AWAY}; x"), 0),
+        (line(111 + WRITE_RETRY_TIMEOUT, f"{AWAY}; x"), 1),
         (line(99, f"{AWAY}; x"), 1),
         (line(105, "KeyError: 1"), 1),
         (line(105, "KeyError: 1", "WARNING"), 0),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dragoman.cli import cli
 
 
-class Said:
+class CommandResult:
     """How a command ended, and what it said where."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
@@ -24,7 +24,7 @@ class Said:
         return f"exit code {self.code}\nstdout: {self.out}\nstderr: {self.err}"
 
 
-Run = Callable[..., Said]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def dragoman(playground: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     environment = clean_environment() | {"DRAGOMAN_GRPC": playground.grpc}
 
-    def run(*arguments: str, stdin: str = "") -> Said:
+    def run(*arguments: str, stdin: str = "") -> CommandResult:
         result = CliRunner().invoke(cli, arguments, input=stdin, env=environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        return Said(result.exit_code, result.stdout, result.stderr)
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     return run

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-PATIENCE: Final = 60.0
+PROCESS_TIMEOUT: Final = 60.0
 """Seconds after which a test gives up waiting for a line."""
 
 
@@ -37,7 +37,7 @@ class Lines:
     def until(self, text: str) -> str:
         """The next line that holds `text`."""
         while True:
-            line = self._queue.get(timeout=PATIENCE)
+            line = self._queue.get(timeout=PROCESS_TIMEOUT)
             if line is None:
                 raise AssertionError(f"it ended without saying {text!r}; it said:\n" + "\n".join(self.seen))
             self.seen.append(line)
@@ -46,7 +46,7 @@ class Lines:
 
     def rest(self) -> str:
         """Everything, once the process has ended."""
-        while (line := self._queue.get(timeout=PATIENCE)) is not None:
+        while (line := self._queue.get(timeout=PROCESS_TIMEOUT)) is not None:
             self.seen.append(line)
         self._queue.put(None)
         return "\n".join(self.seen)
@@ -78,7 +78,7 @@ class Server:
 
     def ends(self) -> int:
         """Its exit code, when it has one."""
-        return self.process.wait(PATIENCE)
+        return self.process.wait(PROCESS_TIMEOUT)
 
 
 def clean_environment() -> dict[str, str]:

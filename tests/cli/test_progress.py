@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dragoman.cli.progress import Progress
+from dragoman.cli.output import Progress
 
 
 class Terminal(io.StringIO):
@@ -19,21 +19,21 @@ class Terminal(io.StringIO):
 async def test_elsewhere_than_on_a_terminal_it_prints_each_state_once(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress() as progress:
         for state, text in (("SUBMITTED", ""), ("WORKING", ""), ("WORKING", ""), ("WORKING", "half\nway")):
-            progress.say(state, text)
+            progress.update(state, text)
         progress.note("COMPLETED")
     assert capsys.readouterr().err == "WORKING\nWORKING  half way\nCOMPLETED\n"
 
 
 async def test_silence_is_broken_by_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress() as progress:
-        progress.say("WORKING")
+        progress.update("WORKING")
         progress._remind()
     assert capsys.readouterr().err.splitlines()[1].startswith("WORKING  still, after ")
 
 
 async def test_agents_cannot_write_control_characters_to_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress() as progress:
-        progress.say("WORKING", "a\x1b[2Jb")
+        progress.update("WORKING", "a\x1b[2Jb")
     assert capsys.readouterr().err == "WORKING  a[2Jb\n"
 
 
@@ -42,7 +42,7 @@ async def test_on_a_terminal_the_line_is_gone_at_the_end(monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
     with Progress() as progress:
-        progress.say("WORKING", "a\x1b[2Jb [red]c")
+        progress.update("WORKING", "a\x1b[2Jb [red]c")
         assert screen.getvalue() == ""  # not yet: the task may end in a moment
         progress._appear()
         progress.hide()
@@ -56,7 +56,7 @@ async def test_there_is_no_line_where_it_may_not_stand(monkeypatch: pytest.Monke
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     with Progress(may_show=lambda: False) as progress:
-        progress.say("WORKING")
+        progress.update("WORKING")
         progress._appear()
     assert screen.getvalue() == ""
 
@@ -66,5 +66,5 @@ async def test_there_is_no_line_where_it_may_not_stand(monkeypatch: pytest.Monke
 )
 def test_time_is_told_as_people_tell_it(seconds: float, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Progress()
-    monkeypatch.setattr(time, "monotonic", lambda: progress._began + seconds)
+    monkeypatch.setattr(time, "monotonic", lambda: progress._started_at + seconds)
     assert progress.elapsed == text

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
-from tests.cli.server import PATIENCE, Lines, Server, clean_environment
+from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, clean_environment
 
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
@@ -243,7 +243,7 @@ def test_ctrl_c_leaves_the_task_running(dragoman: Run, playground: Server) -> No
         lines.until("WORKING")
         process.send_signal(signal.SIGINT)
         line = lines.until("the task goes on")
-        assert process.wait(PATIENCE) == 130
+        assert process.wait(PROCESS_TIMEOUT) == 130
     assert "Traceback" not in lines.rest()
     task = line.split("dragoman watch ")[1].split()[0]
     assert "state    WORKING" in dragoman("get", task).out
@@ -259,7 +259,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(playground: Server) -> None:
     process.stdout.close()
     with process.stderr:
         assert b"Broken" not in process.stderr.read()
-    assert process.wait(PATIENCE) == 0
+    assert process.wait(PROCESS_TIMEOUT) == 0
 
 
 def test_nothing_heavy_is_imported_for_help() -> None:

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.agents.workers.worker_process import worker_process
 from tests.certificates import Authority, write
-from tests.cli.conftest import Run, Said
+from tests.cli.conftest import CommandResult, Run
 from tests.cli.server import Server, clean_environment, serving
-from tests.workers.process import working
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
 
 
-def said(*arguments: str, **environment: str) -> Said:
+def said(*arguments: str, **environment: str) -> CommandResult:
     done = CliRunner().invoke(cli, arguments, env=clean_environment() | environment)
-    return Said(done.exit_code, done.stdout, done.stderr)
+    return CommandResult(done.exit_code, done.stdout, done.stderr)
 
 
 def key(store: Path, name: str, *arguments: str) -> Path:
@@ -68,8 +68,10 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
     text = keys["caller"].read_text().strip()
     operator = ("--grpc", asking.grpc, "--token", keys["operator"].read_text().strip())
     with (
-        working("--key-file", str(keys["box1"]), "--name", "box one", server=asking.grpc, cwd=app.parent, app=app),
-        working("--key-file", str(keys["box2"]), server=asking.grpc, cwd=app.parent, app=app),
+        worker_process(
+            "--key-file", str(keys["box1"]), "--name", "box one", server=asking.grpc, cwd=app.parent, app=app
+        ),
+        worker_process("--key-file", str(keys["box2"]), server=asking.grpc, cwd=app.parent, app=app),
     ):
         sent = said("send", "hello", "--agent", "echo", "--grpc", asking.grpc, DRAGOMAN_TOKEN=text)
         assert (sent.code, sent.out) == (0, "hello\n")
@@ -80,12 +82,14 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
     (told,) = [json.loads(line) for line in said("workers", "list", "--json", *operator).out.splitlines()]
     assert (told["agent"], told["principal"], told.get("workers", [])) == ("echo", "boxes", [])
     # The name is the boxes' while they are away, until an operator frees it.
-    with working("--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app, ready=False) as other:
+    with worker_process(
+        "--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app, ready=False
+    ) as other:
         assert "AGENT_TAKEN" in other.err.until("error: ")
         assert other.ends() == 3
     forgotten = said("workers", "forget", "echo", *operator)
     assert forgotten.out == "forgotten: echo; tasks that waited for it and ended as FAILED: 0\n"
-    with working("--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app):
+    with worker_process("--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app):
         assert said("workers", "list", *operator).out.startswith("echo  (other)\n")
 
 
@@ -103,7 +107,7 @@ def test_a_worker_that_is_refused_says_why_and_ends(
     wrong = app.with_name("wrong.key")
     wrong.write_text("dgm_wrong")
     options = () if name is None else ("--key-file", str(keys.get(name, wrong)))
-    with working(*options, server=asking.grpc, cwd=app.parent, app=app, ready=False) as worker:
+    with worker_process(*options, server=asking.grpc, cwd=app.parent, app=app, ready=False) as worker:
         assert text in worker.err.until("error: ")
         assert worker.ends() == 3
     asking.err.until("a caller was refused")
@@ -121,7 +125,7 @@ def test_a_key_file_that_cannot_be_used_is_named(app: Path, content: str | None,
     file = app.with_name("absent.key" if content is None else "bad.key")
     if content is not None:
         file.write_text(content)
-    with working("--key-file", str(file), server="127.0.0.1:1", cwd=app.parent, app=app, ready=False) as worker:
+    with worker_process("--key-file", str(file), server="127.0.0.1:1", cwd=app.parent, app=app, ready=False) as worker:
         assert worker.ends() == 2
         told = worker.err.rest()
     assert told.startswith("error: --key-file: ")
@@ -130,7 +134,7 @@ def test_a_key_file_that_cannot_be_used_is_named(app: Path, content: str | None,
 
 def test_an_app_without_agents_is_no_worker(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("")
-    with working(server="127.0.0.1:1", cwd=tmp_path, app=tmp_path / "empty.py", ready=False) as worker:
+    with worker_process(server="127.0.0.1:1", cwd=tmp_path, app=tmp_path / "empty.py", ready=False) as worker:
         assert worker.ends() == 2
         assert "declares no agent" in worker.err.rest()
 
@@ -140,10 +144,10 @@ def test_the_line_may_be_encrypted(tmp_path: Path, app: Path, dragoman: Run) -> 
     certificate, private = write(tmp_path, authority.issue())
     with serving("--tls-cert", str(certificate), "--tls-key", str(private), cwd=tmp_path) as server:
         address = f"grpcs://{server.grpc}"
-        with working("--tls-ca", str(authority.ca), server=address, cwd=tmp_path, app=app):
+        with worker_process("--tls-ca", str(authority.ca), server=address, cwd=tmp_path, app=app):
             sent = dragoman("send", "hello", "--agent", "echo", "--grpc", address, "--ca", str(authority.ca))
             assert (sent.code, sent.out) == (0, "hello\n")
-        with working("--tls-ca", str(other.ca), server=address, cwd=tmp_path, app=app, ready=False) as stranger:
+        with worker_process("--tls-ca", str(other.ca), server=address, cwd=tmp_path, app=app, ready=False) as stranger:
             assert "nobody trusted here has signed its certificate" in stranger.err.until("is broken")
 
 
@@ -157,7 +161,7 @@ def test_a_worker_at_one_server_does_what_was_asked_of_another(
     with (
         serving("--store", postgres_database, cwd=tmp_path) as one,
         serving("--store", postgres_database, cwd=tmp_path) as other,
-        working(server=other.grpc, cwd=tmp_path, app=app),
+        worker_process(server=other.grpc, cwd=tmp_path, app=app),
     ):
         # The other server learns of the agent within five seconds, and its task is found within two.
         while dragoman("send", "hello", "--agent", "echo", "--no-wait", "--grpc", one.grpc).code:

@@ -21,17 +21,17 @@ from dragoman.client import (
     File,
     Finished,
     Invalid,
-    Nonsense,
     NotFound,
     NotSupported,
+    ProtocolError,
     Question,
+    ServerUnavailable,
     Status,
     TaskFailed,
     Text,
-    Unreachable,
     connect,
 )
-from dragoman.client.files import Sendable
+from dragoman.client.content import FileInput
 from dragoman.core import trace
 from dragoman.playground import playground
 from dragoman.settings import Address, Settings
@@ -54,7 +54,7 @@ async def mirror(turn: Turn) -> None:
 
 @agent(description="Says which trace it is in")
 async def traced(turn: Turn) -> str:
-    return trace.id_of(trace.CURRENT.get())
+    return trace.trace_id_of(trace.CURRENT_TRACE.get())
 
 
 class Server(NamedTuple):
@@ -170,7 +170,7 @@ async def test_the_card_says_what_is_spoken_and_agents_have_their_own(server: Se
 async def test_files_and_values_go_there_and_come_back(server: Server, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_bytes(b"a,b\n")
     async with connect(server.http) as client:
-        sent: list[Sendable] = [tmp_path / "table.csv", ("../../evil.txt", b"e"), b"\x00"]
+        sent: list[FileInput] = [tmp_path / "table.csv", ("../../evil.txt", b"e"), b"\x00"]
         heard = await taken(client.run(files=sent, data={"n": 1}, agent="mirror"))
         files = [event for event in heard if isinstance(event, File)]
         assert [(file.name, file.media_type) for file in files] == [
@@ -252,11 +252,11 @@ async def test_what_cannot_be_called_is_said(server: Server) -> None:
         connect("http://host", binding="ws")
     with pytest.raises(ValueError, match="not spoken"):
         connect("http://host", dialect="2.0")
-    with pytest.raises(Unreachable) as away:
+    with pytest.raises(ServerUnavailable) as away:
         async with connect("http://127.0.0.1:9"):
             pass
-    assert not away.value.arrived
-    with pytest.raises(Nonsense, match=r"no interface for 0\.1 over grpc"):
+    assert not away.value.may_have_arrived
+    with pytest.raises(ProtocolError, match=r"no interface for 0\.1 over grpc"):
         async with connect(server.http, dialect="0.1", binding="grpc"):
             pass
     async with connect(server.http, dialect="0.3", binding="jsonrpc") as client:

@@ -10,8 +10,9 @@ import pytest
 
 from dragoman import Turn, agent, retry
 from dragoman.app import open_app
-from dragoman.client import Artifact, Event, Finished, Text, connect, patience
-from dragoman.flaky import FlakyProxy, How, Span
+from dragoman.calling import retry as patience
+from dragoman.client import Artifact, Event, Finished, Text, connect
+from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
 from dragoman.settings import Address, Settings
 
 CHUNKS = 300
@@ -27,16 +28,16 @@ async def counter(turn: Turn) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize(("binding", "how"), [("jsonrpc", "close"), ("rest", "reset"), ("grpc", "reset")])
 async def test_a_road_that_breaks_again_and_again_loses_nothing(
-    tmp_path: Path, binding: str, how: How, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, binding: str, how: DropMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(patience, "RETRY_FIRST_DELAY", 0.01)
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
     async with open_app(settings, [counter]) as app:
         to = app.grpc if binding == "grpc" else app.http
         scheme = "grpc" if binding == "grpc" else "http"
         async with (
-            FlakyProxy(str(to), every=3, after=Span(size=8000), how=how) as proxy,
+            FaultProxy(str(to), every=3, after=DropLimit(response_bytes=8000), how=how) as proxy,
             connect(f"{scheme}://{proxy.address}", binding=binding) as client,
         ):
             heard = [event async for event in client.run("go")]
@@ -61,7 +62,7 @@ async def stubborn(turn: Turn) -> AsyncIterator[str]:
 async def test_a_run_outlives_the_server_that_it_began_at(
     tmp_path: Path, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr(patience, "RETRY_MAX_DELAY", 0.5)
 
     def settings(http: int = 0, grpc: int = 0) -> Settings:
         at = Address("127.0.0.1", http), Address("127.0.0.1", grpc)

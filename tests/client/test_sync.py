@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dragoman.client import Finished, NotFound, Question, Status, TaskFailed, Text, Unreachable, sync
+from dragoman.client import Finished, NotFound, Question, ServerUnavailable, Status, TaskFailed, Text, sync
 from dragoman.client.sync import connect
 from dragoman.core import trace
 
@@ -65,7 +65,7 @@ def test_a_run_that_is_collected_as_garbage_on_the_loop_does_not_stop_it(url: st
             events = iter(())  # type: ignore[assignment]  # the last reference goes, here as in a collection
             collected.set()
 
-        sync._LOOP._running().call_soon_threadsafe(collect)
+        sync._LOOP._running_loop().call_soon_threadsafe(collect)
         assert collected.wait(60)
         assert client.ask("echo hi").text == "hi"
 
@@ -75,16 +75,16 @@ def test_calls_are_made_in_the_context_of_their_caller() -> None:
     seen: list[str] = []
 
     async def look() -> None:
-        seen.append(trace.CURRENT.get())
+        seen.append(trace.CURRENT_TRACE.get())
 
-    token = trace.CURRENT.set("here")
+    token = trace.CURRENT_TRACE.set("here")
     try:
         sync._LOOP.run(look())
     finally:
-        trace.CURRENT.reset(token)
+        trace.CURRENT_TRACE.reset(token)
     assert seen == ["here"]
 
 
 def test_a_server_that_is_not_there_is_said() -> None:
-    with pytest.raises(Unreachable), connect("http://127.0.0.1:9"):
+    with pytest.raises(ServerUnavailable), connect("http://127.0.0.1:9"):
         pass

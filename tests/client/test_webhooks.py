@@ -15,8 +15,8 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from dragoman.app import open_app
-from dragoman.client import Nonsense, Unreachable, connect
-from dragoman.client.webhooks import NotGenuine, Notification, Receiver
+from dragoman.client import ProtocolError, ServerUnavailable, connect
+from dragoman.client.webhooks import Notification, Receiver, VerificationFailed
 from dragoman.playground import playground
 from dragoman.settings import Settings
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -33,11 +33,11 @@ async def test_a_task_is_told_of_event_by_event(tmp_path: Path, dialect: str) ->
 
     async def hook(request: web.BaseRequest) -> web.Response:
         try:
-            notification = await receivers[0].take(request.headers, await request.read())
-        except NotGenuine as error:
+            notification = await receivers[0].verify(request.headers, await request.read())
+        except VerificationFailed as error:
             return web.Response(status=401, text=error.message)
         told.append(notification)
-        receivers[0].done(notification)
+        receivers[0].acknowledge(notification)
         state = notification.response.status_update.status.state or notification.response.task.status.state
         if state == pb.TASK_STATE_COMPLETED:
             done.set()
@@ -100,14 +100,16 @@ class Server:
 def test_an_event_is_new_once_and_so_are_those_before_it() -> None:
     server = Server()
     receiver = server.receiver()
-    first = receiver.take_now(server.letter(number=2), BODY)
+    first = receiver.verify_blocking(server.letter(number=2), BODY)
     assert (first.is_new, first.sequence, first.cursor) == (True, 2, "e.t.2")
-    assert receiver.take_now(server.letter(number=2, jti="again"), BODY).is_new  # it was not taken: it failed, perhaps
-    receiver.done(first)
+    assert receiver.verify_blocking(
+        server.letter(number=2, jti="again"), BODY
+    ).is_new  # it was not taken: it failed, perhaps
+    receiver.acknowledge(first)
     for number, is_new in ((1, False), (2, False), (3, True)):
-        assert receiver.take_now(server.letter(number=number, jti=f"x{number}"), BODY).is_new is is_new
+        assert receiver.verify_blocking(server.letter(number=number, jti=f"x{number}"), BODY).is_new is is_new
     # A store that was restored counts anew.
-    assert receiver.take_now(server.letter(event="other.t.1", sequence=1), BODY).is_new
+    assert receiver.verify_blocking(server.letter(event="other.t.1", sequence=1), BODY).is_new
     assert server.fetched == 1
 
 
@@ -125,78 +127,78 @@ def test_an_event_is_new_once_and_so_are_those_before_it() -> None:
 )
 def test_what_does_not_fit_is_not_believed(changes: dict[str, Any], why: str) -> None:
     server = Server()
-    with pytest.raises(NotGenuine, match=why):
-        server.receiver().take_now(server.letter(**changes), BODY)
+    with pytest.raises(VerificationFailed, match=why):
+        server.receiver().verify_blocking(server.letter(**changes), BODY)
 
 
 def test_a_letter_that_is_played_back_changed_or_not_signed_is_not_believed() -> None:
     server = Server()
     receiver, letter = server.receiver(), server.letter()
-    receiver.take_now(letter, BODY)
-    with pytest.raises(NotGenuine, match="here already"):
-        receiver.take_now(letter, BODY)
-    with pytest.raises(NotGenuine, match="not the one that was signed"):
-        receiver.take_now(server.letter(number=5), BODY + b" ")
+    receiver.verify_blocking(letter, BODY)
+    with pytest.raises(VerificationFailed, match="here already"):
+        receiver.verify_blocking(letter, BODY)
+    with pytest.raises(VerificationFailed, match="not the one that was signed"):
+        receiver.verify_blocking(server.letter(number=5), BODY + b" ")
     for headers in (
         {},
         {"Dragoman-Signature": "x.y.z"},
         {"Authorization": "Basic abc"},
         {"Authorization": "Bearer \udcff"},
     ):
-        with pytest.raises(NotGenuine, match="signature"):
-            receiver.take_now(headers, BODY)
+        with pytest.raises(VerificationFailed, match="signature"):
+            receiver.verify_blocking(headers, BODY)
     mine = Server()
-    with pytest.raises(NotGenuine, match="signature"):
-        receiver.take_now(mine.letter(), BODY)
+    with pytest.raises(VerificationFailed, match="signature"):
+        receiver.verify_blocking(mine.letter(), BODY)
     unsigned = jwt.encode({"iss": ISSUER, "aud": OURS}, "", "none", {"kid": "k-1"})
-    with pytest.raises(NotGenuine, match="signature"):
-        receiver.take_now({"dragoman-signature": unsigned}, BODY)
+    with pytest.raises(VerificationFailed, match="signature"):
+        receiver.verify_blocking({"dragoman-signature": unsigned}, BODY)
 
 
 def test_keys_may_change_and_go_and_strangers_do_not_have_them_fetched() -> None:
     server = Server()
     receiver = server.receiver()
-    receiver.take_now(server.letter(), BODY)
+    receiver.verify_blocking(server.letter(), BODY)
     server.keys["k-2"] = ec.generate_private_key(ec.SECP256R1())
     for _ in range(3):
-        with pytest.raises(NotGenuine, match="does not show"):
-            receiver.take_now(server.letter(kid="k-2", number=2), BODY)
+        with pytest.raises(VerificationFailed, match="does not show"):
+            receiver.verify_blocking(server.letter(kid="k-2", number=2), BODY)
     assert server.fetched == 1
     server.now += 11
-    receiver.take_now(server.letter(kid="k-2", number=2), BODY)
+    receiver.verify_blocking(server.letter(kid="k-2", number=2), BODY)
     assert server.fetched == 2
     old = server.letter(kid="k-1", number=3)
     del server.keys["k-1"]
     server.now += 301
-    with pytest.raises(NotGenuine, match="does not show"):
-        receiver.take_now(old, BODY)
+    with pytest.raises(VerificationFailed, match="does not show"):
+        receiver.verify_blocking(old, BODY)
     server.is_away, server.now = True, server.now + 301
-    with pytest.raises(Unreachable, match="keys cannot be had"):
-        receiver.take_now(server.letter(kid="k-2", number=4), BODY)
+    with pytest.raises(ServerUnavailable, match="keys cannot be had"):
+        receiver.verify_blocking(server.letter(kid="k-2", number=4), BODY)
 
 
 def test_a_token_that_was_registered_has_to_come_along() -> None:
     server = Server()
     receiver = server.receiver(token="t0ken")
     for given in ({}, {"X-A2A-Notification-Token": "other"}, {"X-A2A-Notification-Token": "\udcff"}):
-        with pytest.raises(NotGenuine, match="token"):
-            receiver.take_now(server.letter() | given, BODY)
+        with pytest.raises(VerificationFailed, match="token"):
+            receiver.verify_blocking(server.letter() | given, BODY)
     for name in ("X-A2A-Notification-Token", "a2a-notification-token"):
-        assert receiver.take_now(server.letter(jti=name) | {name: "t0ken"}, BODY).is_new
+        assert receiver.verify_blocking(server.letter(jti=name) | {name: "t0ken"}, BODY).is_new
 
 
 def test_a_signature_may_stand_where_a_bearer_token_does() -> None:
     server = Server()
     bearer = f"Bearer {server.letter()['Dragoman-Signature']}"
-    assert server.receiver().take_now({"Authorization": bearer}, BODY).is_new
+    assert server.receiver().verify_blocking({"Authorization": bearer}, BODY).is_new
 
 
 def test_a_body_in_no_dialect_is_said_when_it_is_read() -> None:
     server = Server()
-    assert server.receiver().take_now(server.letter(), BODY).response.status_update.task_id == "t"
+    assert server.receiver().verify_blocking(server.letter(), BODY).response.status_update.task_id == "t"
     for body in (b"x", b"[]", b'{"statusUpdate": 5}', b'{"kind": "task", "id": 5}'):
-        told = server.receiver().take_now(server.letter(body), body)
-        with pytest.raises(Nonsense, match="no dialect"):
+        told = server.receiver().verify_blocking(server.letter(body), body)
+        with pytest.raises(ProtocolError, match="no dialect"):
             _ = told.response
 
 

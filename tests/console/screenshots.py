@@ -38,7 +38,7 @@ REPORT: Final = (
 async def invoices(turn: Turn) -> None:
     if turn.text == "wait":
         await asyncio.Event().wait()
-    if turn.asked is None:
+    if turn.question is None:
         turn.status("Reading 3 pages")
         await turn.flush()
         turn.ask("Two orders fit this invoice: 4500018112 and 4500018140. Which one is it?")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 from tests.console.browser import Page, opened
-from tests.runtime.receiver import Receivers
+from tests.runtime.push.receivers import Receivers
 
 from dragoman import Skill, Turn, agent, types
 from dragoman.app import App, open_app
@@ -54,7 +54,7 @@ class Conductor:
 
         @agent(id="curious", name="Curious", description="Asks before it answers")
         async def curious(turn: Turn) -> object:
-            if turn.asked is None:
+            if turn.question is None:
                 turn.ask("Which color?")
             return [
                 types.text(f"You said {turn.text}."),

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from pydantic import SecretStr
 from tests.console.served import PNG, staged
-from tests.runtime.receiver import answered
+from tests.runtime.push.receivers import answered
 
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import clean_environment
 from tests.console.served import Stage, staged
 from tests.docs.shown import differs
-from tests.runtime.receiver import answered
-from tests.workers.process import working
+from tests.runtime.push.receivers import answered
 
-from dragoman.agents.dialled.connection import Pace
+from dragoman.agents.workers.connection import HeartbeatTimings
 from tools.pages import ROOT, blocks
 
 pytestmark = pytest.mark.timeout(300)
@@ -111,10 +111,10 @@ async def mute() -> AsyncIterator[Mute]:
 
 async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # However long it takes here until everybody has seen that the worker is silent, it is not taken for dead for that.
-    monkeypatch.setattr("dragoman.agents.dialled.switchboard.Pace", lambda: Pace(lease=600.0))
+    monkeypatch.setattr("dragoman.agents.workers.hub.Pace", lambda: HeartbeatTimings(lease=600.0))
     (tmp_path / "worker.py").write_text(WORKER)
     async with staged(browser, tmp_path) as stage:
-        at = working("--name", "box-7", server=str(stage.app.grpc), cwd=tmp_path, app=tmp_path / "worker.py")
+        at = worker_process("--name", "box-7", server=str(stage.app.grpc), cwd=tmp_path, app=tmp_path / "worker.py")
         worker = await asyncio.to_thread(at.__enter__)
         try:
             task = await begun(stage, "far")

@@ -6,44 +6,54 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.core.audit import GENESIS, Broken, Chain, Entry, Kept, chained, keep, line, read_line
+from dragoman.core.audit import (
+    GENESIS_HASH,
+    AuditChainBroken,
+    AuditChainVerifier,
+    AuditEntry,
+    AuditRecord,
+    chain_entries,
+    chain_entry,
+    format_audit_line,
+    parse_audit_line,
+)
 
 TEXTS = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
-ENTRIES = st.builds(Entry, st.integers(0, 2**45), st.text(max_size=8), st.text(max_size=4), TEXTS, TEXTS)
+ENTRIES = st.builds(AuditEntry, st.integers(0, 2**45), st.text(max_size=8), st.text(max_size=4), TEXTS, TEXTS)
 
 
-def log_of(*entries: Entry) -> list[Kept]:
-    return chained(GENESIS, 0, entries, [bytes([number]) * 16 for number, _ in enumerate(entries)])
+def log_of(*entries: AuditEntry) -> list[AuditRecord]:
+    return chain_entries(GENESIS_HASH, 0, entries, [bytes([number]) * 16 for number, _ in enumerate(entries)])
 
 
-def check(kept: list[Kept]) -> Chain:
-    chain = Chain()
+def check(kept: list[AuditRecord]) -> AuditChainVerifier:
+    chain = AuditChainVerifier()
     for one in kept:
-        chain.take(one)
+        chain.verify(one)
     return chain
 
 
-THREE = log_of(*(Entry(at, "task.created", "ok", {"agent": "echo"}, {"principal": "alice"}) for at in (1, 2, 3)))
+THREE = log_of(*(AuditEntry(at, "task.created", "ok", {"agent": "echo"}, {"principal": "alice"}) for at in (1, 2, 3)))
 
 
-def blank(kept: Kept) -> Kept:
+def blank(kept: AuditRecord) -> AuditRecord:
     return replace(kept, salt=None, entry=replace(kept.entry, who={}))
 
 
 @settings(deadline=None)
 @given(st.lists(ENTRIES, max_size=5))
-def test_a_line_says_all_of_an_entry(entries: list[Entry]) -> None:
+def test_a_line_says_all_of_an_entry(entries: list[AuditEntry]) -> None:
     kept = log_of(*entries)
-    assert [read_line(line(one)) for one in kept] == kept
-    check([read_line(line(one)) for one in kept])
+    assert [parse_audit_line(format_audit_line(one)) for one in kept] == kept
+    check([parse_audit_line(format_audit_line(one)) for one in kept])
 
 
 def test_what_was_erased_leaves_the_chain_whole() -> None:
     kept = [THREE[0], blank(THREE[1]), THREE[2]]
     assert (check(kept).number, check(kept).erased) == (3, 1)
-    assert '"salt":null' in line(kept[1])
-    assert "alice" not in line(kept[1])
-    assert read_line(line(kept[1])) == kept[1]
+    assert '"salt":null' in format_audit_line(kept[1])
+    assert "alice" not in format_audit_line(kept[1])
+    assert parse_audit_line(format_audit_line(kept[1])) == kept[1]
 
 
 def test_a_log_may_begin_where_it_was_cut() -> None:
@@ -58,19 +68,19 @@ def test_a_log_may_begin_where_it_was_cut() -> None:
         ([THREE[0], replace(THREE[1], entry=replace(THREE[1].entry, at=9))], "entry 2: is not what was written"),
         ([replace(THREE[0], entry=replace(THREE[0].entry, action="other"))], "entry 1: is not what was written"),
         ([THREE[0], replace(THREE[1], entry=replace(THREE[1].entry, who={"principal": "bob"}))], "not what was sealed"),
-        ([THREE[0], keep(bytes(32), 2, THREE[1].entry, bytes(16))], "does not follow"),
+        ([THREE[0], chain_entry(bytes(32), 2, THREE[1].entry, bytes(16))], "does not follow"),
         ([THREE[0], replace(blank(THREE[1]), seal=bytes(32))], "entry 2: is not what was written"),
     ],
 )
-def test_whatever_was_done_to_an_entry_shows(kept: list[Kept], rule: str) -> None:
-    with pytest.raises(Broken, match=rule):
+def test_whatever_was_done_to_an_entry_shows(kept: list[AuditRecord], rule: str) -> None:
+    with pytest.raises(AuditChainBroken, match=rule):
         check(kept)
 
 
-HALF = line(THREE[0]).replace('"who":{"principal":"alice"}', '"who":null')
+HALF = format_audit_line(THREE[0]).replace('"who":{"principal":"alice"}', '"who":null')
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "1", HALF])
 def test_what_is_no_entry_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # whatever it says
-        read_line(text)
+        parse_audit_line(text)

@@ -23,13 +23,13 @@ SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
     ],
 )
 def test_a_tenant_names_a_scope_and_an_agent(tenant: str, meant: tuple[str, str]) -> None:
-    assert names.resolve(tenant, "root") == meant
+    assert names.resolve_tenant(tenant, "root") == meant
 
 
 @pytest.mark.parametrize("tenant", ["Echo", "a b", "1st", "a/b", SCOPE, f"{SCOPE}/agents/", f"{SCOPE}/agents/a/b", "é"])
 def test_a_tenant_of_another_form_names_no_agent(tenant: str) -> None:
     with pytest.raises(AgentNotFound, match="tenant"):
-        names.resolve(tenant, "root")
+        names.resolve_tenant(tenant, "root")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_tenant_of_another_form_names_no_agent(tenant: str) -> None:
     ],
 )
 def test_a_resource_name_is_split_into_tenant_and_rest(name: str, parts: tuple[str, str]) -> None:
-    assert names.split_resource(name) == parts
+    assert names.split_resource_name(name) == parts
 
 
 @pytest.mark.parametrize("agent", ["a", "echo", "csv-profile", "a" + "1" * 62])
@@ -57,7 +57,7 @@ def test_an_agent_id_of_another_form_is_refused(agent: str) -> None:
         names.check_agent_id(agent)
 
 
-@pytest.mark.parametrize("agent", sorted(names.RESERVED))
+@pytest.mark.parametrize("agent", sorted(names.RESERVED_AGENT_IDS))
 def test_an_agent_may_not_take_the_name_of_a_route(agent: str) -> None:
     with pytest.raises(ValueError, match="taken by a route"):
         names.check_agent_id(agent)
@@ -65,18 +65,18 @@ def test_an_agent_may_not_take_the_name_of_a_route(agent: str) -> None:
 
 @given(st.integers(0, 2**48 * 1_000_000 - 1), st.binary(min_size=8, max_size=16))
 def test_a_key_is_a_uuid_of_version_7_and_its_id_leads_back(now: int, entropy: bytes) -> None:
-    key = names.new_key(now, entropy)
+    key = names.make_task_key(now, entropy)
     assert uuid.UUID(bytes=key).version == 7
-    assert str(uuid.UUID(bytes=key)) == names.id_of(key)
-    assert names.key_of(names.id_of(key)) == key
+    assert str(uuid.UUID(bytes=key)) == names.task_id_of(key)
+    assert names.task_key_of(names.task_id_of(key)) == key
 
 
 @given(st.integers(0, 2**48 * 1_000_000 - 1000), st.binary(min_size=8, max_size=8), st.binary(min_size=8, max_size=8))
 def test_later_keys_sort_after_earlier_ones(now: int, first: bytes, second: bytes) -> None:
-    assert names.new_key(now, first) < names.new_key(now + 250, second)
+    assert names.make_task_key(now, first) < names.make_task_key(now + 250, second)
 
 
 @given(st.text(max_size=40))
 def test_any_other_text_is_no_key(text: str) -> None:
-    key = names.key_of(text)
-    assert key is None or names.id_of(key) == text
+    key = names.task_key_of(text)
+    assert key is None or names.task_id_of(key) == text

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.dialects.speakers import Road, roads
+from tests.dialects.dialect_clients import ServerConnections, open_connections
 
 from dragoman.app import open_app
 from dragoman.playground import playground
@@ -14,8 +14,8 @@ from dragoman.settings import Address, Settings
 
 
 @pytest.fixture
-async def road(tmp_path: Path, time_to_stop: None, time_to_think: None) -> AsyncIterator[Road]:
+async def connections(tmp_path: Path, time_to_stop: None, time_to_think: None) -> AsyncIterator[ServerConnections]:
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
-    async with open_app(settings, [playground]) as app, roads(str(app.http), str(app.grpc)) as found:
+    async with open_app(settings, [playground]) as app, open_connections(str(app.http), str(app.grpc)) as found:
         yield found

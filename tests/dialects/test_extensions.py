@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.rpc import error_details_pb2, status_pb2
 from pydantic import SecretStr
-from tests.dialects.speakers import Road, roads, sse
+from tests.dialects.dialect_clients import ServerConnections, open_connections, sse
 
 from dragoman import Extension, Turn, agent
 from dragoman.app import open_app
@@ -51,7 +51,7 @@ async def stranger(turn: Turn) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def road(tmp_path: Path) -> AsyncIterator[Road]:
+async def connections(tmp_path: Path) -> AsyncIterator[ServerConnections]:
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(
         http=anywhere,
@@ -62,7 +62,7 @@ async def road(tmp_path: Path) -> AsyncIterator[Road]:
     )
     async with (
         open_app(settings, [librarian, strict, stranger]) as app,
-        roads(str(app.http), str(app.grpc)) as found,
+        open_connections(str(app.http), str(app.grpc)) as found,
     ):
         yield found
 
@@ -83,7 +83,7 @@ def v01(text: str = "hi") -> dict[str, Any]:
     return {"id": "mine", "message": {"role": "user", "parts": [{"type": "text", "text": text}]}}
 
 
-class Told:
+class Response:
     """What one send was told: the turn's data, the extensions that were activated and in which header, the failure."""
 
     def __init__(self, data: dict[str, Any], headers: Mapping[str, str], error: Any = None) -> None:
@@ -99,23 +99,23 @@ def data_of(task: dict[str, Any]) -> dict[str, Any]:
     return inner
 
 
-async def rest(road: Road, path: str, body: Any, headers: Any) -> Told:
-    async with road.http.post(path, json=body, headers=headers) as answer:
+async def rest(connections: ServerConnections, path: str, body: Any, headers: Any) -> Response:
+    async with connections.http.post(path, json=body, headers=headers) as answer:
         value = await answer.json()
         if answer.status != 200:
-            return Told({}, answer.headers, (answer.status, value))
-        return Told(data_of(value["task"]), answer.headers)
+            return Response({}, answer.headers, (answer.status, value))
+        return Response(data_of(value["task"]), answer.headers)
 
 
-async def call(road: Road, path: str, method: str, params: Any, headers: Any) -> Told:
+async def call(connections: ServerConnections, path: str, method: str, params: Any, headers: Any) -> Response:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    async with road.http.post(path, json=body, headers=headers) as answer:
+    async with connections.http.post(path, json=body, headers=headers) as answer:
         value = await answer.json()
         assert answer.status == 200
         if "error" in value:
-            return Told({}, answer.headers, value["error"])
+            return Response({}, answer.headers, value["error"])
         result = value["result"]
-        return Told(data_of(result.get("task", result)), answer.headers)
+        return Response(data_of(result.get("task", result)), answer.headers)
 
 
 def metadata(headers: Any) -> list[tuple[str, str]]:
@@ -130,53 +130,55 @@ def details(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
     return info
 
 
-async def grpc_v1(road: Road, tenant: str, headers: Any, text: str = "hi") -> Told:
+async def grpc_v1(connections: ServerConnections, tenant: str, headers: Any, text: str = "hi") -> Response:
     message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text=text)])
-    sent = road.v1.SendMessage(pb.SendMessageRequest(tenant=tenant, message=message), metadata=metadata(headers))
+    sent = connections.v1.SendMessage(pb.SendMessageRequest(tenant=tenant, message=message), metadata=metadata(headers))
     try:
         answer = await sent
     except grpc.aio.AioRpcError as error:
-        return Told({}, {}, (error.code(), details(error).reason))
+        return Response({}, {}, (error.code(), details(error).reason))
     struct = answer.task.artifacts[0].parts[0].data.struct_value
-    return Told(_plain(struct), dict(await sent.initial_metadata()))
+    return Response(_plain(struct), dict(await sent.initial_metadata()))
 
 
-async def grpc_v03(road: Road, tenant: str, headers: Any, text: str = "hi") -> Told:
+async def grpc_v03(connections: ServerConnections, tenant: str, headers: Any, text: str = "hi") -> Response:
     message = v03_pb.Message(message_id="m", role=v03_pb.ROLE_USER, content=[v03_pb.Part(text=text)])
     request = v03_pb.SendMessageRequest(
         tenant=tenant, request=message, configuration=v03_pb.SendMessageConfiguration(blocking=True)
     )
-    sent = road.v03.SendMessage(request, metadata=metadata(headers))
+    sent = connections.v03.SendMessage(request, metadata=metadata(headers))
     try:
         answer = await sent
     except grpc.aio.AioRpcError as error:
-        return Told({}, {}, (error.code(), details(error).reason))
-    return Told(_plain(answer.task.artifacts[0].parts[0].data.data), dict(await sent.initial_metadata()))
+        return Response({}, {}, (error.code(), details(error).reason))
+    return Response(_plain(answer.task.artifacts[0].parts[0].data.data), dict(await sent.initial_metadata()))
 
 
 def _plain(struct: Any) -> dict[str, Any]:
     return MessageToDict(struct)
 
 
-async def by(way: str, road: Road, headers: Any, agent: str = "") -> Told:
+async def by(way: str, connections: ServerConnections, headers: Any, agent: str = "") -> Response:
     """A send in one of the ways below."""
     at = f"/{agent}" if agent else ""
     match way:
         case "REST 1.0":
-            return await rest(road, f"{at}/message:send", v1(), headers)
+            return await rest(connections, f"{at}/message:send", v1(), headers)
         case "REST 0.3":
             body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}}
-            return await rest(road, f"{at}/v1/message:send", {**body, "configuration": {"blocking": True}}, headers)
+            return await rest(
+                connections, f"{at}/v1/message:send", {**body, "configuration": {"blocking": True}}, headers
+            )
         case "JSON-RPC 1.0":
-            return await call(road, at or "/", "SendMessage", v1(), headers)
+            return await call(connections, at or "/", "SendMessage", v1(), headers)
         case "JSON-RPC 0.3":
-            return await call(road, at or "/", "message/send", v03(), headers)
+            return await call(connections, at or "/", "message/send", v03(), headers)
         case "JSON-RPC 0.1":
-            return await call(road, at or "/", "tasks/send", v01(), headers)
+            return await call(connections, at or "/", "tasks/send", v01(), headers)
         case "gRPC 1.0":
-            return await grpc_v1(road, agent, headers)
+            return await grpc_v1(connections, agent, headers)
         case _:
-            return await grpc_v03(road, agent, headers)
+            return await grpc_v03(connections, agent, headers)
 
 
 NEW = ("REST 1.0", "JSON-RPC 1.0", "gRPC 1.0")
@@ -189,8 +191,10 @@ WAYS = (*NEW, *OLD)
 
 @pytest.mark.parametrize("header", ["A2A-Extensions", "X-A2A-Extensions"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_is_asked_for_and_declared_is_active_and_told(road: Road, way: str, header: str) -> None:
-    told = await by(way, road, {header: f"{UNKNOWN}, {CLOCK} ,{CITE},, {CLOCK}"})
+async def test_requested_and_declared_extensions_are_active_and_reported(
+    connections: ServerConnections, way: str, header: str
+) -> None:
+    told = await by(way, connections, {header: f"{UNKNOWN}, {CLOCK} ,{CITE},, {CLOCK}"})
     assert sorted(told.data["extensions"]) == sorted([CITE, CLOCK])
     answered, other = (told.activated, told.activated_old) if way in NEW else (told.activated_old, told.activated)
     assert answered == f"{CLOCK}, {CITE}"
@@ -198,15 +202,17 @@ async def test_what_is_asked_for_and_declared_is_active_and_told(road: Road, way
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_header_counts_when_there_are_several(road: Road, way: str) -> None:
-    told = await by(way, road, [("A2A-Extensions", CITE), ("A2A-Extensions", CLOCK), ("X-A2A-Extensions", CITE)])
+async def test_every_header_counts_when_there_are_several(connections: ServerConnections, way: str) -> None:
+    told = await by(way, connections, [("A2A-Extensions", CITE), ("A2A-Extensions", CLOCK), ("X-A2A-Extensions", CITE)])
     assert sorted(told.data["extensions"]) == sorted([CITE, CLOCK])
 
 
 @pytest.mark.parametrize("asked", [{}, {"A2A-Extensions": ""}, {"A2A-Extensions": f"{UNKNOWN},{CITE}/v9"}])
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_the_agent_does_not_know_is_ignored(road: Road, way: str, asked: Headers) -> None:
-    told = await by(way, road, asked)
+async def test_what_the_agent_does_not_know_is_ignored(
+    connections: ServerConnections, way: str, asked: Headers
+) -> None:
+    told = await by(way, connections, asked)
     assert told.data["extensions"] == []
     assert (told.activated, told.activated_old) == (None, None)
 
@@ -223,50 +229,54 @@ async def test_what_the_agent_does_not_know_is_ignored(road: Road, way: str, ask
     ],
 )  # fmt: skip
 async def test_a_stream_says_what_is_active_before_its_first_event(
-    road: Road, path: str, body: Any, header: str
+    connections: ServerConnections, path: str, body: Any, header: str
 ) -> None:
-    async with road.http.post(path, json=body, headers={"A2A-Extensions": f"{CITE},{UNKNOWN}"}) as answer:
+    async with connections.http.post(path, json=body, headers={"A2A-Extensions": f"{CITE},{UNKNOWN}"}) as answer:
         assert answer.headers[header] == CITE
         assert [event async for event in sse(answer)]
 
 
 @pytest.mark.parametrize("old", [False, True])
-async def test_a_stream_over_grpc_says_it_too(road: Road, old: bool) -> None:
+async def test_a_stream_over_grpc_says_it_too(connections: ServerConnections, old: bool) -> None:
     if old:
         part = v03_pb.Part(text="hi")
         message = v03_pb.Message(message_id="m", role=v03_pb.ROLE_USER, content=[part])
-        events = road.v03.SendStreamingMessage(
+        events = connections.v03.SendStreamingMessage(
             v03_pb.SendMessageRequest(request=message), metadata=[("x-a2a-extensions", CITE)]
         )
     else:
         sent = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="hi")])
-        events = road.v1.SendStreamingMessage(pb.SendMessageRequest(message=sent), metadata=[("a2a-extensions", CITE)])
+        events = connections.v1.SendStreamingMessage(
+            pb.SendMessageRequest(message=sent), metadata=[("a2a-extensions", CITE)]
+        )
     assert dict(await events.initial_metadata())["x-a2a-extensions" if old else "a2a-extensions"] == CITE
     assert [event async for event in events]
 
 
-async def test_each_agent_activates_its_own(road: Road) -> None:
+async def test_each_agent_activates_its_own(connections: ServerConnections) -> None:
     asked = {"A2A-Extensions": f"{CITE},{CLOCK},{NEEDED}"}
-    assert (await by("REST 1.0", road, asked)).activated == f"{CITE}, {CLOCK}"
-    told = await by("REST 1.0", road, asked, "strict")
+    assert (await by("REST 1.0", connections, asked)).activated == f"{CITE}, {CLOCK}"
+    told = await by("REST 1.0", connections, asked, "strict")
     assert (told.activated, sorted(told.data["extensions"])) == (f"{CITE}, {NEEDED}", sorted([CITE, NEEDED]))
     body = {**v1(), "tenant": "strict"}
-    told = await rest(road, "/message:send", body, asked)
+    told = await rest(connections, "/message:send", body, asked)
     assert told.activated == f"{CITE}, {NEEDED}"
 
 
 # Required --------------------------------------------------------------------------------------------------
 
 
-async def tasks_of(road: Road, agent: str) -> int:
-    async with road.http.get(f"/{agent}/tasks", headers={"A2A-Version": "1.0"}) as answer:
+async def tasks_of(connections: ServerConnections, agent: str) -> int:
+    async with connections.http.get(f"/{agent}/tasks", headers={"A2A-Version": "1.0"}) as answer:
         return int((await answer.json())["totalSize"])
 
 
 @pytest.mark.parametrize("asked", [{}, {"A2A-Extensions": CITE}])
 @pytest.mark.parametrize("way", WAYS)
-async def test_without_a_required_extension_there_is_no_task(road: Road, way: str, asked: Headers) -> None:
-    told = await by(way, road, asked, "strict")
+async def test_without_a_required_extension_there_is_no_task(
+    connections: ServerConnections, way: str, asked: Headers
+) -> None:
+    told = await by(way, connections, asked, "strict")
     match way.split()[0]:
         case "REST":
             status, body = told.error
@@ -277,81 +287,83 @@ async def test_without_a_required_extension_there_is_no_task(road: Road, way: st
             assert NEEDED in told.error["message"]
         case _:
             assert told.error == (grpc.StatusCode.FAILED_PRECONDITION, "EXTENSION_SUPPORT_REQUIRED")
-    assert await tasks_of(road, "strict") == 0
+    assert await tasks_of(connections, "strict") == 0
     # With it there is one.
-    told = await by(way, road, {"A2A-Extensions": NEEDED}, "strict")
+    told = await by(way, connections, {"A2A-Extensions": NEEDED}, "strict")
     assert told.data["extensions"] == [NEEDED]
-    assert await tasks_of(road, "strict") == 1
+    assert await tasks_of(connections, "strict") == 1
 
 
 @pytest.mark.parametrize("method", ["SendStreamingMessage", "message/stream", "tasks/sendSubscribe"])
-async def test_a_stream_is_refused_the_same_way(road: Road, method: str) -> None:
+async def test_a_stream_is_refused_the_same_way(connections: ServerConnections, method: str) -> None:
     params = {"SendStreamingMessage": v1(), "message/stream": v03()}.get(method, v01())
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    async with road.http.post("/strict", json=body) as answer:
+    async with connections.http.post("/strict", json=body) as answer:
         told = await answer.json() if method[0].isupper() else await anext(sse(answer))
     assert told["error"]["code"] == (-32008 if method != "tasks/sendSubscribe" else -32600)
-    async with road.http.post("/strict/message:stream", json=v1()) as answer:
+    async with connections.http.post("/strict/message:stream", json=v1()) as answer:
         assert (answer.status, answer.content_type) == (400, "application/json")
         assert (await answer.json())["error"]["details"][0]["reason"] == "EXTENSION_SUPPORT_REQUIRED"
-    assert await tasks_of(road, "strict") == 0
+    assert await tasks_of(connections, "strict") == 0
 
 
-async def test_over_websocket_the_request_that_opened_it_activates(road: Road) -> None:
+async def test_over_websocket_the_request_that_opened_it_activates(connections: ServerConnections) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": v1()}
-    async with road.http.ws_connect("/strict/ws") as socket:
+    async with connections.http.ws_connect("/strict/ws") as socket:
         await socket.send_json(call)
         assert (await socket.receive_json())["error"]["code"] == -32008
-    async with road.http.ws_connect("/strict/ws", headers={"A2A-Extensions": NEEDED}) as socket:
+    async with connections.http.ws_connect("/strict/ws", headers={"A2A-Extensions": NEEDED}) as socket:
         await socket.send_json(call)
         assert data_of((await socket.receive_json())["result"]["task"]) == {"extensions": [NEEDED]}
-    assert await tasks_of(road, "strict") == 1
+    assert await tasks_of(connections, "strict") == 1
 
 
 # References ------------------------------------------------------------------------------------------------
 
 
-async def send(road: Road, text: str, agent: str = "", headers: Headers | None = None, **fields: Any) -> Any:
+async def send(
+    connections: ServerConnections, text: str, agent: str = "", headers: Headers | None = None, **fields: Any
+) -> Any:
     path = f"/{agent}/message:send" if agent else "/message:send"
-    async with road.http.post(path, json=v1(text, **fields), headers=headers) as answer:
+    async with connections.http.post(path, json=v1(text, **fields), headers=headers) as answer:
         assert answer.status == 200
         return (await answer.json())["task"]
 
 
-async def test_a_turn_sees_the_tasks_it_is_told_of_if_they_are_its_caller_s_with_this_agent(road: Road) -> None:
-    first, second = await send(road, "one"), await send(road, "two")
-    other = await send(road, "of another agent", "stranger")
-    secret = await send(road, "of another caller", headers=BEARER)
+async def test_a_turn_sees_referenced_tasks_of_its_caller_with_this_agent(connections: ServerConnections) -> None:
+    first, second = await send(connections, "one"), await send(connections, "two")
+    other = await send(connections, "of another agent", "stranger")
+    secret = await send(connections, "of another caller", headers=BEARER)
     named = [second["id"], other["id"], "none", secret["id"], first["id"], second["id"]]
-    told = data_of(await send(road, "three", referenceTaskIds=named))
+    told = data_of(await send(connections, "three", referenceTaskIds=named))
     assert told["references"] == [[second["id"], "two"], [first["id"], "one"]]
     # To the other caller it is the other way round.
-    told = data_of(await send(road, "four", headers=BEARER, referenceTaskIds=named))
+    told = data_of(await send(connections, "four", headers=BEARER, referenceTaskIds=named))
     assert told["references"] == [[secret["id"], "of another caller"]]
 
 
-async def test_sixteen_references_are_looked_up_at_most(road: Road) -> None:
-    tasks = [(await send(road, f"task {number}"))["id"] for number in range(18)]
-    told = data_of(await send(road, "all", referenceTaskIds=tasks))
+async def test_sixteen_references_are_looked_up_at_most(connections: ServerConnections) -> None:
+    tasks = [(await send(connections, f"task {number}"))["id"] for number in range(18)]
+    told = data_of(await send(connections, "all", referenceTaskIds=tasks))
     assert [task for task, _ in told["references"]] == tasks[:16]
 
 
 @pytest.mark.parametrize("way", ["JSON-RPC 0.3", "gRPC 1.0", "gRPC 0.3"])
-async def test_references_come_in_every_dialect_that_has_them(road: Road, way: str) -> None:
-    first = (await send(road, "one"))["id"]
+async def test_references_come_in_every_dialect_that_has_them(connections: ServerConnections, way: str) -> None:
+    first = (await send(connections, "one"))["id"]
     match way:
         case "JSON-RPC 0.3":
-            told = (await call(road, "/", "message/send", v03(referenceTaskIds=[first]), {})).data
+            told = (await call(connections, "/", "message/send", v03(referenceTaskIds=[first]), {})).data
         case "gRPC 1.0":
             message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")])
             message.reference_task_ids.append(first)
-            task = (await road.v1.SendMessage(pb.SendMessageRequest(message=message))).task
+            task = (await connections.v1.SendMessage(pb.SendMessageRequest(message=message))).task
             told = _plain(task.artifacts[0].parts[0].data.struct_value)
         case _:
             old = v03_pb.Message(message_id="m", role=v03_pb.ROLE_USER, content=[v03_pb.Part(text="x")])
             old.reference_task_ids.append(first)
             waits = v03_pb.SendMessageConfiguration(blocking=True)
-            answer = await road.v03.SendMessage(v03_pb.SendMessageRequest(request=old, configuration=waits))
+            answer = await connections.v03.SendMessage(v03_pb.SendMessageRequest(request=old, configuration=waits))
             told = _plain(answer.task.artifacts[0].parts[0].data.data)
     assert told["references"] == [[first, "one"]]
 
@@ -367,8 +379,12 @@ async def test_references_come_in_every_dialect_that_has_them(road: Road, way: s
         ("tasks/send", {**v01(), "acceptedOutputModes": ["text/html", "text/*"]}),
     ],
 )
-async def test_a_turn_sees_the_media_types_its_caller_accepts(road: Road, method: str, params: Any) -> None:
-    told = await call(road, "/", method, params, {})
+async def test_a_turn_sees_the_media_types_its_caller_accepts(
+    connections: ServerConnections, method: str, params: Any
+) -> None:
+    told = await call(connections, "/", method, params, {})
     assert told.data["accepts"] == ["text/html", "text/*"]
-    told = await call(road, "/", method, {**params, "id": "other", "configuration": {}, "acceptedOutputModes": []}, {})
+    told = await call(
+        connections, "/", method, {**params, "id": "other", "configuration": {}, "acceptedOutputModes": []}, {}
+    )
     assert told.data["accepts"] == []

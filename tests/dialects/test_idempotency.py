@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.test_roads import ROADS, Server, text_of
+from tests.client.test_bindings import PROTOCOLS, Server, text_of
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
@@ -16,7 +16,7 @@ from dragoman.client import ClientError, message
 from dragoman.settings import Address, Settings
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-EVERY = pytest.mark.parametrize(("dialect", "binding"), ROADS)
+EVERY = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)
 
 
 RUNS: dict[str, int] = {}
@@ -57,7 +57,7 @@ async def test_sends_with_one_key_run_once_however_many_meet(server: Server, dia
 
 
 @EVERY
-async def test_a_stream_asked_for_again_begins_at_its_start(server: Server, dialect: str, binding: str) -> None:
+async def test_a_repeated_stream_request_begins_at_its_start(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
         named = "t1" if dialect == "0.1" else ""
 
@@ -111,6 +111,6 @@ async def test_message_ids_are_keys_where_the_operator_says_so(tmp_path: Path, o
     body = {"message": {"messageId": "same", "role": "ROLE_USER", "parts": [{"text": "x"}]}}
     async with open_app(settings, [counting]) as app, Server(f"http://{app.http}", "").client("1.0", "rest") as client:
         for _ in range(2):
-            async with client._road._session.post(f"http://{app.http}/message:send", json=body) as answer:  # type: ignore[attr-defined]  # the road's own session
+            async with client._transport._session.post(f"http://{app.http}/message:send", json=body) as answer:  # type: ignore[attr-defined]  # the road's own session
                 assert answer.status == 200
     assert {"x": 1 if on else 2} == RUNS

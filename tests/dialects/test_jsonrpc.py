@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.dialects.speakers import Road, sse
+from tests.dialects.dialect_clients import ServerConnections, sse
 
 V1 = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hi"}]}}
 V03 = {"message": {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "echo hi"}]}}
@@ -14,15 +14,17 @@ V01 = {"id": "mine", "message": {"role": "user", "parts": [{"type": "text", "tex
 JSON = {"Content-Type": "application/json"}
 
 
-async def post(road: Road, body: Any, path: str = "/", **headers: str) -> tuple[int, dict[str, Any]]:
+async def post(
+    connections: ServerConnections, body: Any, path: str = "/", **headers: str
+) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the answer. A body that is no text is sent as JSON."""
     data = body if isinstance(body, str | bytes) else json.dumps(body)
-    async with road.http.post(path, data=data, headers={**JSON, **headers}) as answer:
+    async with connections.http.post(path, data=data, headers={**JSON, **headers}) as answer:
         return answer.status, await answer.json()
 
 
-async def tasks(road: Road) -> int:
-    _, told = await post(road, {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"})
+async def tasks(connections: ServerConnections) -> int:
+    _, told = await post(connections, {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"})
     return int(told["result"]["totalSize"])
 
 
@@ -31,18 +33,18 @@ def call(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("id", [1, "1", "", "ü", None, -5, 2**53])
-async def test_an_id_comes_back_as_it_was_sent(road: Road, id: Any) -> None:
-    _, told = await post(road, call("SendMessage", V1, id))
+async def test_an_id_comes_back_as_it_was_sent(connections: ServerConnections, id: Any) -> None:
+    _, told = await post(connections, call("SendMessage", V1, id))
     assert told["id"] == id
     assert type(told["id"]) is type(id)
     assert told["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert set(told) == {"jsonrpc", "id", "result"}
 
 
-async def test_a_call_without_an_id_is_answered_all_the_same(road: Road) -> None:
+async def test_a_call_without_an_id_is_answered_all_the_same(connections: ServerConnections) -> None:
     body = call("tasks/send", V01)
     del body["id"]
-    assert (await post(road, body))[1]["id"] is None
+    assert (await post(connections, body))[1]["id"] is None
 
 
 ENVELOPES: list[tuple[Any, int, Any]] = [
@@ -79,8 +81,10 @@ ENVELOPES: list[tuple[Any, int, Any]] = [
 
 
 @pytest.mark.parametrize(("body", "code", "id"), ENVELOPES, ids=lambda value: str(value)[:60])
-async def test_a_wrong_envelope_is_refused_with_the_number_for_it(road: Road, body: Any, code: int, id: Any) -> None:
-    status, told = await post(road, body)
+async def test_a_wrong_envelope_is_refused_with_the_number_for_it(
+    connections: ServerConnections, body: Any, code: int, id: Any
+) -> None:
+    status, told = await post(connections, body)
     assert (status, told["error"]["code"], told["id"]) == (200, code, id)
     assert "Traceback" not in told["error"]["message"]
     assert "result" not in told
@@ -95,16 +99,16 @@ SNOWFLAKE = '{"jsonrpc":"2.0","id":"s","method":"%s","params":{"message":%s,"met
     [("message/send", V03, False), ("message/stream", V03, True), ("tasks/sendSubscribe", V01, True)],
 )
 async def test_what_is_ambiguous_is_refused_as_everything_else_in_its_dialect_and_form(
-    road: Road, method: str, sent: dict[str, Any], in_stream: bool
+    connections: ServerConnections, method: str, sent: dict[str, Any], in_stream: bool
 ) -> None:
     body = SNOWFLAKE % (method, json.dumps(sent["message"]))
-    async with road.http.post("/", data=body.encode(), headers={"Content-Type": "application/json"}) as answer:
+    async with connections.http.post("/", data=body.encode(), headers={"Content-Type": "application/json"}) as answer:
         text = await answer.text()
         assert (answer.status, answer.content_type == "text/event-stream") == (200, in_stream)
     told = json.loads(text.removeprefix("data: "))
     assert (told["id"], told["error"]["code"]) == ("s", -32602)
     assert "params.metadata.snowflake" in told["error"]["message"]
-    async with road.http.ws_connect("/ws") as socket:
+    async with connections.http.ws_connect("/ws") as socket:
         await socket.send_str(body)
         assert await socket.receive_json() == told
 
@@ -176,9 +180,9 @@ PARAMS: list[tuple[str, Any, int]] = [
 
 @pytest.mark.parametrize(("method", "params", "code"), PARAMS, ids=lambda value: str(value)[:70])
 async def test_wrong_params_are_refused_in_the_method_s_own_dialect(
-    road: Road, method: str, params: Any, code: int
+    connections: ServerConnections, method: str, params: Any, code: int
 ) -> None:
-    status, told = await post(road, call(method, params))
+    status, told = await post(connections, call(method, params))
     error = told["error"]
     assert (status, error["code"], told["id"]) == (200, code, 1)
     assert set(error) <= {"code", "message", "data"}
@@ -190,7 +194,7 @@ async def test_wrong_params_are_refused_in_the_method_s_own_dialect(
         assert "data" not in error
     if code == -32602:
         assert ":" in error["message"], "names the field and the rule"
-    assert await tasks(road) == 0
+    assert await tasks(connections) == 0
 
 
 @pytest.mark.parametrize(
@@ -202,66 +206,70 @@ async def test_wrong_params_are_refused_in_the_method_s_own_dialect(
     ],
 )
 async def test_streams_before_1_0_tell_their_errors_in_the_stream(
-    road: Road, method: str, params: Any, code: int
+    connections: ServerConnections, method: str, params: Any, code: int
 ) -> None:
-    async with road.http.post("/", json=call(method, params)) as answer:
+    async with connections.http.post("/", json=call(method, params)) as answer:
         assert answer.status == 200
         told = [event async for event in sse(answer)]
     assert [event["error"]["code"] for event in told] == [code]
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/xml", "multipart/form-data"])
-async def test_another_media_type_is_refused_as_such(road: Road, media_type: str) -> None:
-    status, told = await post(road, call("GetTask"), **{"Content-Type": media_type})
+async def test_another_media_type_is_refused_as_such(connections: ServerConnections, media_type: str) -> None:
+    status, told = await post(connections, call("GetTask"), **{"Content-Type": media_type})
     assert (status, told["error"]["code"], told["id"]) == (200, -32005, None)
 
 
 @pytest.mark.parametrize("version", ["99.0", "2.0", "x"])
-async def test_an_unknown_version_is_refused_and_known_ones_are_named(road: Road, version: str) -> None:
-    _, told = await post(road, call("SendMessage", V1), **{"A2A-Version": version})
+async def test_an_unknown_version_is_refused_and_known_ones_are_named(
+    connections: ServerConnections, version: str
+) -> None:
+    _, told = await post(connections, call("SendMessage", V1), **{"A2A-Version": version})
     assert told["error"]["code"] == -32009
     assert told["error"]["data"][0]["metadata"]["supported"] == "1.0, 0.3, 0.2, 0.1"
-    assert await tasks(road) == 0
+    assert await tasks(connections) == 0
 
 
 @pytest.mark.parametrize("version", ["", "1.0", "1", "1.0.1", "0.3"])
-async def test_a_call_is_served_by_its_shape_whatever_known_version_it_names(road: Road, version: str) -> None:
+async def test_a_call_is_served_by_its_shape_whatever_known_version_it_names(
+    connections: ServerConnections, version: str
+) -> None:
     for body in (call("SendMessage", V1), call("message/send", V03), call("tasks/send", {**V01, "id": f"v{version}"})):
-        _, told = await post(road, body, **{"A2A-Version": version})
+        _, told = await post(connections, body, **{"A2A-Version": version})
         assert "result" in told, told
 
 
 @pytest.mark.parametrize("path", ["/", "/playground", "/playground/", "/tenants/playground"])
-async def test_every_address_of_an_agent_takes_calls(road: Road, path: str) -> None:
-    assert "result" in (await post(road, call("SendMessage", V1), path))[1]
+async def test_every_address_of_an_agent_takes_calls(connections: ServerConnections, path: str) -> None:
+    assert "result" in (await post(connections, call("SendMessage", V1), path))[1]
 
 
-async def test_an_address_goes_before_the_tenant_of_the_params(road: Road) -> None:
-    _, told = await post(road, call("SendMessage", {**V1, "tenant": "nobody"}), "/playground")
+async def test_an_address_goes_before_the_tenant_of_the_params(connections: ServerConnections) -> None:
+    _, told = await post(connections, call("SendMessage", {**V1, "tenant": "nobody"}), "/playground")
     assert "result" in told
 
 
-async def test_a_path_of_nobody_is_told_so_in_json_rpc(road: Road) -> None:
-    _, told = await post(road, call("SendMessage", V1), "/nobody")
+async def test_an_unknown_path_is_rejected_in_json_rpc(connections: ServerConnections) -> None:
+    _, told = await post(connections, call("SendMessage", V1), "/nobody")
     assert told["error"]["code"] == -32602
     assert "playground" in told["error"]["message"]
 
 
-async def test_a_task_of_0_1_keeps_the_id_its_client_made(road: Road) -> None:
-    _, made = await post(road, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
+async def test_a_task_of_0_1_keeps_the_id_of_its_client(connections: ServerConnections) -> None:
+    _, made = await post(connections, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
     assert (made["result"]["id"], made["result"]["sessionId"]) == ("my task", "my session")
-    _, seen = await post(road, call("GetTask", {"id": "my task"}))
+    _, seen = await post(connections, call("GetTask", {"id": "my task"}))
     assert seen["result"]["contextId"] == "my session"
     assert seen["result"]["history"][0]["taskId"] == "my task"
-    _, again = await post(road, call("tasks/send", {**V01, "id": "my task"}))
+    _, again = await post(connections, call("tasks/send", {**V01, "id": "my task"}))
     assert again["error"]["code"] == -32602, "a finished task takes no more messages"
 
 
-async def test_a_finished_task_is_refused_to_who_subscribes(road: Road) -> None:
-    _, made = await post(road, call("SendMessage", V1))
+async def test_a_finished_task_is_refused_to_who_subscribes(connections: ServerConnections) -> None:
+    _, made = await post(connections, call("SendMessage", V1))
     task = made["result"]["task"]["id"]
-    assert (await post(road, call("SubscribeToTask", {"id": task})))[1]["error"]["code"] == -32004
-    async with road.http.post("/", json=call("tasks/resubscribe", {"id": task})) as answer:
+    assert (await post(connections, call("SubscribeToTask", {"id": task})))[1]["error"]["code"] == -32004
+    async with connections.http.post("/", json=call("tasks/resubscribe", {"id": task})) as answer:
         assert [event["error"]["code"] async for event in sse(answer)] == [-32004]
 
 
@@ -270,9 +278,9 @@ async def test_a_finished_task_is_refused_to_who_subscribes(road: Road) -> None:
     [("message/stream", V03, True), ("tasks/sendSubscribe", V01, True), ("SendStreamingMessage", V1, None)],
 )
 async def test_a_stream_marks_its_end_where_the_dialect_has_a_word_for_it(
-    road: Road, method: str, params: Any, final: bool | None
+    connections: ServerConnections, method: str, params: Any, final: bool | None
 ) -> None:
-    async with road.http.post(
+    async with connections.http.post(
         "/", json=call(method, json.loads(json.dumps(params).replace("echo hi", "ask")))
     ) as answer:
         events = [event["result"] async for event in sse(answer)]
@@ -281,31 +289,33 @@ async def test_a_stream_marks_its_end_where_the_dialect_has_a_word_for_it(
     assert all(not event.get("final") for event in events[:-1])
 
 
-async def test_a_direct_reply_is_a_message_where_there_is_one(road: Road) -> None:
+async def test_a_direct_reply_is_a_message_where_there_is_one(connections: ServerConnections) -> None:
     say = {"SendMessage": V1, "message/send": V03, "tasks/send": V01}
     told = {}
     for method, params in say.items():
         body = json.loads(json.dumps(params).replace("echo hi", "reply hello"))
-        told[method] = (await post(road, call(method, body)))[1]["result"]
+        told[method] = (await post(connections, call(method, body)))[1]["result"]
     assert told["SendMessage"]["message"]["parts"] == [{"text": "hello"}]
     assert told["message/send"]["kind"] == "message"
     assert told["message/send"]["parts"] == [{"kind": "text", "text": "hello"}]
     assert told["tasks/send"]["status"]["message"]["parts"] == [{"type": "text", "text": "hello"}]
 
 
-async def test_a_browser_s_origin_gets_nothing_unless_it_is_named(road: Road) -> None:
-    async with road.http.post("/", json=call("ListTasks"), headers={"Origin": "https://evil.example"}) as answer:
+async def test_a_browser_s_origin_gets_nothing_unless_it_is_named(connections: ServerConnections) -> None:
+    async with connections.http.post("/", json=call("ListTasks"), headers={"Origin": "https://evil.example"}) as answer:
         assert (answer.status, (await answer.json())["jsonrpc"]) == (403, "2.0")
         assert "Access-Control-Allow-Origin" not in answer.headers
     preflight = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
-    async with road.http.options("/", headers=preflight) as answer:
+    async with connections.http.options("/", headers=preflight) as answer:
         assert answer.status == 403
 
 
-async def test_a_request_s_id_comes_back(road: Road) -> None:
+async def test_a_request_s_id_comes_back(connections: ServerConnections) -> None:
     for path in ("/", "/healthz"):
-        async with road.http.get(path, headers={"X-Request-ID": "abc-1"}) as answer:
+        async with connections.http.get(path, headers={"X-Request-ID": "abc-1"}) as answer:
             assert answer.headers["X-Request-ID"] == "abc-1"
-    async with road.http.post("/", json=call("message/stream", V03), headers={"X-Request-ID": "abc-2"}) as answer:
+    async with connections.http.post(
+        "/", json=call("message/stream", V03), headers={"X-Request-ID": "abc-2"}
+    ) as answer:
         assert answer.headers["X-Request-ID"] == "abc-2"
         await answer.read()

@@ -6,39 +6,43 @@ import asyncio
 from itertools import product
 
 import pytest
-from tests.dialects.speakers import SPEAKERS, Road
+from tests.dialects.dialect_clients import DIALECT_CLIENTS, ServerConnections
 
-PAIRS = pytest.mark.parametrize(("maker", "other"), list(product(SPEAKERS, SPEAKERS)))
+PAIRS = pytest.mark.parametrize(("maker", "other"), list(product(DIALECT_CLIENTS, DIALECT_CLIENTS)))
 
 
 @PAIRS
-async def test_what_one_dialect_begins_another_reads_follows_and_finishes(road: Road, maker: str, other: str) -> None:
-    begun = await SPEAKERS[maker].send(road, "ask")
+async def test_what_one_dialect_begins_another_reads_follows_and_finishes(
+    connections: ServerConnections, maker: str, other: str
+) -> None:
+    begun = await DIALECT_CLIENTS[maker].send(connections, "ask")
     assert begun.state == "input-required"
 
-    seen = await SPEAKERS[other].get(road, begun.id)
+    seen = await DIALECT_CLIENTS[other].get(connections, begun.id)
     assert seen == begun
 
-    finished = await SPEAKERS[other].send(road, "blue", begun.id)
+    finished = await DIALECT_CLIENTS[other].send(connections, "blue", begun.id)
     assert (finished.id, finished.state, finished.text) == (begun.id, "completed", "you said: blue")
-    assert await SPEAKERS[maker].get(road, begun.id) == finished
+    assert await DIALECT_CLIENTS[maker].get(connections, begun.id) == finished
 
 
 @PAIRS
-async def test_what_one_dialect_begins_another_follows_and_cancels(road: Road, maker: str, other: str) -> None:
-    task = await SPEAKERS[maker].start(road, "sleep 60")
+async def test_what_one_dialect_begins_another_follows_and_cancels(
+    connections: ServerConnections, maker: str, other: str
+) -> None:
+    task = await DIALECT_CLIENTS[maker].start(connections, "sleep 60")
     states: list[str] = []
     following = asyncio.Event()
 
     async def follow() -> None:
-        async for state in SPEAKERS[other].follow(road, task):
+        async for state in DIALECT_CLIENTS[other].follow(connections, task):
             states.append(state)
             following.set()
 
     async with asyncio.TaskGroup() as group:
         group.create_task(follow())
         await following.wait()
-        canceled = await SPEAKERS[other].cancel(road, task)
+        canceled = await DIALECT_CLIENTS[other].cancel(connections, task)
     assert canceled.state == "canceled"
     assert states[-1] == "canceled"
-    assert (await SPEAKERS[maker].get(road, task)).state == "canceled"
+    assert (await DIALECT_CLIENTS[maker].get(connections, task)).state == "canceled"

@@ -8,17 +8,17 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.dialects.hooks import HOOKS, Hooks, Receiver, Shown, V03RestHooks, receiver
-from tests.dialects.speakers import SPEAKERS, Refused, Road, roads, state_of
+from tests.dialects.dialect_clients import DIALECT_CLIENTS, CallRejected, ServerConnections, open_connections, state_of
+from tests.dialects.push_clients import PUSH_CLIENTS, PushClient, PushConfigView, Receiver, V03RestHooks, receiver
 
 from dragoman.app import open_app
 from dragoman.playground import playground
 from dragoman.settings import Address, Settings
 
 SECRET = "s3cret"
-SCOPED = tuple(name for name in HOOKS if not name.startswith("0.3 REST"))
+SCOPED = tuple(name for name in PUSH_CLIENTS if not name.startswith("0.3 REST"))
 """Those that find tasks where the speakers make them: these three call the agent without a resource name."""
-EVERY = pytest.mark.parametrize("name", HOOKS)
+EVERY = pytest.mark.parametrize("name", PUSH_CLIENTS)
 NOT_FOUND = (-32001, 404, grpc.StatusCode.NOT_FOUND)
 NOT_SUPPORTED = (-32003, 400, 501, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
 INVALID = (-32602, 400, 422, grpc.StatusCode.INVALID_ARGUMENT)
@@ -46,9 +46,9 @@ def states_in(hook: Receiver) -> list[str]:
 
 
 @EVERY
-async def test_a_send_brings_its_receiver_along(road: Road, hook: Receiver, name: str) -> None:
-    hooks = HOOKS[name]
-    task = await hooks.send(road, "stream 2", hook.url, SECRET)
+async def test_a_send_brings_its_receiver_along(connections: ServerConnections, hook: Receiver, name: str) -> None:
+    hooks = PUSH_CLIENTS[name]
+    task = await hooks.send(connections, "stream 2", hook.url, SECRET)
     await hook.until(is_last)
     assert states_in(hook)[0] == "submitted"
     assert states_in(hook)[-1] == "completed"
@@ -85,24 +85,28 @@ def check_body(name: str, body: dict[str, Any], task: str) -> None:
 
 
 @EVERY
-async def test_who_registers_later_is_told_what_comes_then(road: Road, hook: Receiver, name: str) -> None:
-    task = await start(road, name)
-    await HOOKS[name].create(road, task, hook.url)
-    await SPEAKERS["1.0 REST"].send(road, "tea", task) if name in SCOPED else await answer_at_home(road, task)
+async def test_a_later_registration_gets_later_events(
+    connections: ServerConnections, hook: Receiver, name: str
+) -> None:
+    task = await start(connections, name)
+    await PUSH_CLIENTS[name].create(connections, task, hook.url)
+    await DIALECT_CLIENTS["1.0 REST"].send(connections, "tea", task) if name in SCOPED else await answer_at_home(
+        connections, task
+    )
     await hook.until(is_last)
     assert states_in(hook) == ["working", "completed"]
     check_body(name, hook.got[-1].body, task)
 
 
 @pytest.mark.parametrize("name", ["0.3 gRPC", "1.0 JSON-RPC", "Google REST"])
-async def test_a_receiver_is_told_in_the_words_of_who_registered_it_whoever_made_the_task(
-    road: Road, hook: Receiver, name: str
+async def test_a_webhook_uses_the_dialect_of_its_registration(
+    connections: ServerConnections, hook: Receiver, name: str
 ) -> None:
     for maker in ("0.1", "0.3 JSON-RPC", "fasta2a 2", "1.0 gRPC"):
         hook.got.clear()
-        task = (await SPEAKERS[maker].send(road, "ask")).id
-        await HOOKS[name].create(road, task, hook.url)
-        await SPEAKERS[maker].send(road, "tea", task)
+        task = (await DIALECT_CLIENTS[maker].send(connections, "ask")).id
+        await PUSH_CLIENTS[name].create(connections, task, hook.url)
+        await DIALECT_CLIENTS[maker].send(connections, "tea", task)
         await hook.until(is_last)
         check_body(name, hook.got[-1].body, task)
 
@@ -110,55 +114,55 @@ async def test_a_receiver_is_told_in_the_words_of_who_registered_it_whoever_made
 # Create, get, list, delete -----------------------------------------------------------------------------------------
 
 
-async def start(road: Road, name: str) -> str:
+async def start(connections: ServerConnections, name: str) -> str:
     """A task that waits for its caller, where this dialect finds it."""
-    hooks = HOOKS[name]
+    hooks = PUSH_CLIENTS[name]
     if name in SCOPED:
         maker = {"fasta2a 0.6": "0.3 JSON-RPC", "Google REST, configId in the query": "Google REST"}.get(name, name)
-        return (await SPEAKERS[maker].send(road, "ask")).id
+        return (await DIALECT_CLIENTS[maker].send(connections, "ask")).id
     assert isinstance(hooks, V03RestHooks)
-    return (await hooks.rest.send(road, "ask")).id
+    return (await hooks.rest.send(connections, "ask")).id
 
 
-async def answer_at_home(road: Road, task: str) -> None:
+async def answer_at_home(connections: ServerConnections, task: str) -> None:
     """Answers a task of the default scope."""
-    hooks = HOOKS["0.3 REST"]
+    hooks = PUSH_CLIENTS["0.3 REST"]
     assert isinstance(hooks, V03RestHooks)
-    await hooks.rest.send(road, "tea", task)
+    await hooks.rest.send(connections, "tea", task)
 
 
 @EVERY
-async def test_a_configuration_is_kept_shown_replaced_and_deleted(road: Road, name: str) -> None:
-    hooks, task = HOOKS[name], await start(road, name)
-    made = await hooks.create(road, task, "https://one.example/hook", "c" if hooks.named else "", secret=SECRET)
-    assert made == Shown(task, "c" if hooks.named else "", "https://one.example/hook", "Bearer")
-    assert await hooks.get(road, task, "c") == made
-    other = await hooks.create(road, task, "https://two.example/hook", "c" if hooks.named else "")
+async def test_a_configuration_is_kept_shown_replaced_and_deleted(connections: ServerConnections, name: str) -> None:
+    hooks, task = PUSH_CLIENTS[name], await start(connections, name)
+    made = await hooks.create(connections, task, "https://one.example/hook", "c" if hooks.named else "", secret=SECRET)
+    assert made == PushConfigView(task, "c" if hooks.named else "", "https://one.example/hook", "Bearer")
+    assert await hooks.get(connections, task, "c") == made
+    other = await hooks.create(connections, task, "https://two.example/hook", "c" if hooks.named else "")
     assert (other.url, other.scheme) == ("https://two.example/hook", "")
-    assert await hooks.get(road, task, "c") == other
+    assert await hooks.get(connections, task, "c") == other
     if not hooks.named:
         return
-    unnamed = await hooks.create(road, task, "https://three.example/hook")
+    unnamed = await hooks.create(connections, task, "https://three.example/hook")
     assert unnamed.id == task  # the id that a client gets who names none
-    assert {one.id for one in await hooks.all(road, task)} == {"c", task}
-    await hooks.delete(road, task, "c")
-    await hooks.delete(road, task, "c")
-    assert await hooks.all(road, task) == [unnamed]
-    await hooks.delete(road, task, task)
-    assert await hooks.all(road, task) == []
+    assert {one.id for one in await hooks.list_all(connections, task)} == {"c", task}
+    await hooks.delete(connections, task, "c")
+    await hooks.delete(connections, task, "c")
+    assert await hooks.list_all(connections, task) == [unnamed]
+    await hooks.delete(connections, task, task)
+    assert await hooks.list_all(connections, task) == []
 
 
 @EVERY
-async def test_what_is_not_there_is_not_found(road: Road, name: str) -> None:
-    hooks, task = HOOKS[name], await start(road, name)
-    with pytest.raises(Refused) as refused:
-        await hooks.get(road, task, "c")
+async def test_what_is_not_there_is_not_found(connections: ServerConnections, name: str) -> None:
+    hooks, task = PUSH_CLIENTS[name], await start(connections, name)
+    with pytest.raises(CallRejected) as refused:
+        await hooks.get(connections, task, "c")
     assert refused.value.args[0] in NOT_FOUND
-    calls = [hooks.create(road, "none", "https://one.example/"), hooks.get(road, "none", "c")]
+    calls = [hooks.create(connections, "none", "https://one.example/"), hooks.get(connections, "none", "c")]
     if hooks.named:
-        calls += [hooks.all(road, "none"), hooks.delete(road, "none", "c")]  # type: ignore[list-item]
+        calls += [hooks.list_all(connections, "none"), hooks.delete(connections, "none", "c")]  # type: ignore[list-item]
     for call in calls:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(CallRejected) as refused:
             await call
         assert refused.value.args[0] in NOT_FOUND
 
@@ -167,27 +171,27 @@ async def test_what_is_not_there_is_not_found(road: Road, name: str) -> None:
 @pytest.mark.parametrize(
     "url", ["", "ftp://one.example/", "http://169.254.169.254/latest", "http://10.0.0.1/", "https://a:b@one.example/"]
 )
-async def test_a_url_that_may_not_be_called_is_refused(road: Road, name: str, url: str) -> None:
-    hooks, task = HOOKS[name], await start(road, name)
-    for call in (hooks.create(road, task, url, "c"), hooks.send(road, "echo", url, "")):
-        with pytest.raises((Refused, grpc.aio.AioRpcError)) as refused:
+async def test_a_url_that_may_not_be_called_is_refused(connections: ServerConnections, name: str, url: str) -> None:
+    hooks, task = PUSH_CLIENTS[name], await start(connections, name)
+    for call in (hooks.create(connections, task, url, "c"), hooks.send(connections, "echo", url, "")):
+        with pytest.raises((CallRejected, grpc.aio.AioRpcError)) as refused:
             await call
         error = refused.value
         assert (error.code() if isinstance(error, grpc.aio.AioRpcError) else error.args[0]) in INVALID
 
 
 @pytest.mark.parametrize("name", ["0.3 JSON-RPC", "0.3 gRPC", "fasta2a 0.6"])
-async def test_0_3_gets_the_one_there_is_when_it_names_none(road: Road, name: str) -> None:
-    hooks, task = HOOKS[name], await start(road, name)
-    made = await hooks.create(road, task, "https://one.example/", "c")
-    assert await hooks.get(road, task, "") == made
+async def test_0_3_gets_the_one_there_is_when_it_names_none(connections: ServerConnections, name: str) -> None:
+    hooks, task = PUSH_CLIENTS[name], await start(connections, name)
+    made = await hooks.create(connections, task, "https://one.example/", "c")
+    assert await hooks.get(connections, task, "") == made
 
 
 @EVERY
-async def test_a_finished_task_takes_one_too(road: Road, name: str) -> None:
-    hooks = HOOKS[name]
-    task = await start(road, name)
-    made = await hooks.create(road, task, "https://one.example/")
+async def test_a_finished_task_takes_one_too(connections: ServerConnections, name: str) -> None:
+    hooks = PUSH_CLIENTS[name]
+    task = await start(connections, name)
+    made = await hooks.create(connections, task, "https://one.example/")
     assert made.task == task
 
 
@@ -195,16 +199,16 @@ async def test_a_finished_task_takes_one_too(road: Road, name: str) -> None:
 
 
 @pytest.fixture
-async def without(tmp_path: Path) -> AsyncIterator[Road]:
+async def without(tmp_path: Path) -> AsyncIterator[ServerConnections]:
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/other.db", push=False)
-    async with open_app(settings, [playground]) as app, roads(str(app.http), str(app.grpc)) as found:
+    async with open_app(settings, [playground]) as app, open_connections(str(app.http), str(app.grpc)) as found:
         yield found
 
 
 @EVERY
-async def test_a_server_without_push_says_so_to_every_call(without: Road, name: str) -> None:
-    hooks: Hooks = HOOKS[name]
+async def test_a_server_without_push_says_so_to_every_call(without: ServerConnections, name: str) -> None:
+    hooks: PushClient = PUSH_CLIENTS[name]
     task = await start(without, name)
     calls: list[Any] = [
         hooks.create(without, task, "nonsense"),
@@ -212,17 +216,19 @@ async def test_a_server_without_push_says_so_to_every_call(without: Road, name: 
         hooks.send(without, "echo", "nonsense", ""),
     ]
     if hooks.named:
-        calls += [hooks.all(without, "none"), hooks.delete(without, "none", "c")]
+        calls += [hooks.list_all(without, "none"), hooks.delete(without, "none", "c")]
     for call in calls:
-        with pytest.raises((Refused, grpc.aio.AioRpcError)) as refused:
+        with pytest.raises((CallRejected, grpc.aio.AioRpcError)) as refused:
             await call
         error = refused.value
         assert (error.code() if isinstance(error, grpc.aio.AioRpcError) else error.args[0]) in NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("version", ["", "1.0", "0.3", "0.1"])
-async def test_every_card_says_whether_there_is_push(road: Road, without: Road, version: str) -> None:
-    for server, on in ((road, True), (without, False)):
+async def test_every_card_says_whether_there_is_push(
+    connections: ServerConnections, without: ServerConnections, version: str
+) -> None:
+    for server, on in ((connections, True), (without, False)):
         for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/v1/card"):
             headers = {"A2A-Version": version} if version else {}
             async with server.http.get(path, headers=headers) as answer:

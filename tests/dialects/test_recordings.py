@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.dialects.speakers import Road, sse
+from tests.dialects.dialect_clients import ServerConnections, sse
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
 RUST = {"Content-Type": "application/a2a+json", "A2A-Version": "1.0.0"}
@@ -67,31 +67,31 @@ class Known(dict[str, Any]):
             return [self.filled(item) for item in value]
         return re.sub(r"\$\w+", lambda name: self[name[0]], value) if isinstance(value, str) else value
 
-    def check(self, recorded: Any, told: Any, at: str = "reply") -> None:
+    def check(self, recorded: Any, actual: Any, at: str = "reply") -> None:
         """Whether a reply is what was recorded: the same keys, the same values."""
         if isinstance(recorded, list) and ... in recorded:
-            told = [told[0], ..., told[-1]]
+            actual = [actual[0], ..., actual[-1]]
         if recorded is ...:
             return
         if isinstance(recorded, dict):
-            assert isinstance(told, dict), at
-            assert set(recorded) <= set(told), at
-            assert isinstance(recorded, Some) or set(told) == set(recorded), at
+            assert isinstance(actual, dict), at
+            assert set(recorded) <= set(actual), at
+            assert isinstance(recorded, Some) or set(actual) == set(recorded), at
             for key in recorded:
-                self.check(recorded[key], told[key], f"{at}.{key}")
+                self.check(recorded[key], actual[key], f"{at}.{key}")
         elif isinstance(recorded, list):
-            assert isinstance(told, list), at
-            assert len(told) == len(recorded), at
-            for index, (one, other) in enumerate(zip(recorded, told, strict=True)):
+            assert isinstance(actual, list), at
+            assert len(actual) == len(recorded), at
+            for index, (one, other) in enumerate(zip(recorded, actual, strict=True)):
                 self.check(one, other, f"{at}[{index}]")
         elif recorded == "$time":
-            assert TIME.fullmatch(told), at
+            assert TIME.fullmatch(actual), at
         elif isinstance(recorded, str) and recorded.startswith("$"):
-            assert isinstance(told, str), at
-            assert told, at
-            assert self.setdefault(recorded, told) == told, at
+            assert isinstance(actual, str), at
+            assert actual, at
+            assert self.setdefault(recorded, actual) == actual, at
         else:
-            assert (type(told), told) == (type(recorded), recorded), at
+            assert (type(actual), actual) == (type(recorded), recorded), at
 
 
 # a2a-rust 0.3 ----------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ AT_ONCE = {"acceptedOutputModes": ["text/plain"], "returnImmediately": True}
 FILE = {"type": "file", "file": {"name": "a.csv", "mimeType": "text/csv", "bytes": "YSxiCg=="}}
 LINK = {"type": "file", "file": {"uri": "https://files.example/a.csv"}}
 DATA = {"type": "data", "data": {"table": [{"name": "Ada", "score": 95}]}, "metadata": {"language": "en"}}
-ASKED = {"messageId": "$question", "role": "agent", "parts": [text("what would you like to say?")]}
+QUESTION = {"messageId": "$question", "role": "agent", "parts": [text("what would you like to say?")]}
 STARTED = Some(id="$task", contextId="$context")
 CANCELED = Some(STARTED, status=status("canceled"))
 CHUNKS = [
@@ -199,9 +199,9 @@ RUST_CALLS: dict[str, list[Rpc]] = {
     ],
     "a question and its answer": [
         Rpc("SendMessage", {"message": says("ask")},
-            task(status("input-required", kept(ASKED)), kept(says("ask")))),
+            task(status("input-required", kept(QUESTION)), kept(says("ask")))),
         Rpc("SendMessage", {"message": says("tea", taskId="$task", contextId="$context")},
-            task("completed", kept(says("ask")), kept(ASKED), kept(says("tea")),
+            task("completed", kept(says("ask")), kept(QUESTION), kept(says("tea")),
                  artifacts=[artifact(text("you said: tea"))])),
         Rpc("GetTask", {"id": "$task", "historyLength": 1},
             task("completed", kept(says("tea")), artifacts=[artifact(text("you said: tea"))])),
@@ -373,7 +373,7 @@ RUST_REST: dict[str, list[Http]] = {
 # RabbitHole ------------------------------------------------------------------------------------------------
 
 
-def told(words: str, role: str = "user") -> dict[str, Any]:
+def v01_message(words: str, role: str = "user") -> dict[str, Any]:
     return {"role": role, "parts": [text(words)]}
 
 
@@ -393,30 +393,30 @@ STORED = {"type": "file", "file": {**FILE["file"], "data": "YSxiCg=="}}  # type:
 
 RABBIT_CALLS: dict[str, list[Rpc]] = {
     "a send": [
-        Rpc("tasks/send", {**BURROW, "message": told("Hello"), "metadata": {"hole": 3}},
-            run("completed", told("Hello"), artifacts=[{"parts": [text("Hello")]}])),
+        Rpc("tasks/send", {**BURROW, "message": v01_message("Hello"), "metadata": {"hole": 3}},
+            run("completed", v01_message("Hello"), artifacts=[{"parts": [text("Hello")]}])),
     ],
     "a session of the server's choice": [
-        Rpc("tasks/send", {"id": "run-1", "message": told("Hello")},
-            run("completed", told("Hello"), artifacts=[{"parts": [text("Hello")]}], session="$session")),
+        Rpc("tasks/send", {"id": "run-1", "message": v01_message("Hello")},
+            run("completed", v01_message("Hello"), artifacts=[{"parts": [text("Hello")]}], session="$session")),
     ],
     "files and data": [
         Rpc("tasks/send", {**BURROW, "message": {"role": "user", "parts": [FILE, DATA]}},
             run("completed", {"role": "user", "parts": [STORED, DATA]}, artifacts=[{"parts": [STORED, DATA]}])),
     ],
     "a question and its answer": [
-        Rpc("tasks/send", {**BURROW, "message": told("ask")},
-            run(status("input-required", told("what would you like to say?", "agent")), told("ask"))),
-        Rpc("tasks/send", {**BURROW, "message": told("tea")},
-            run("completed", told("ask"), told("what would you like to say?", "agent"), told("tea"),
+        Rpc("tasks/send", {**BURROW, "message": v01_message("ask")},
+            run(status("input-required", v01_message("what would you like to say?", "agent")), v01_message("ask"))),
+        Rpc("tasks/send", {**BURROW, "message": v01_message("tea")},
+            run("completed", v01_message("ask"), v01_message("what would you like to say?", "agent"), v01_message("tea"),
                 artifacts=[{"parts": [text("you said: tea")]}])),
     ],
     "a failure says why": [
-        Rpc("tasks/send", {**BURROW, "message": told("reject")},
-            run(status("failed", told("rejecting, as asked", "agent")), told("reject"))),
+        Rpc("tasks/send", {**BURROW, "message": v01_message("reject")},
+            run(status("failed", v01_message("rejecting, as asked", "agent")), v01_message("reject"))),
     ],
     "a stream": [
-        Rpc("tasks/sendSubscribe", {**BURROW, "message": told("stream 2")}, results=[
+        Rpc("tasks/sendSubscribe", {**BURROW, "message": v01_message("stream 2")}, results=[
             moved("submitted"),
             moved("working"),
             {"id": "run-1", "artifact": {"parts": [text("chunk-1 ")], "index": 0}},
@@ -427,11 +427,11 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
     "what is refused": [
         Rpc("tasks/get", {"id": "non-existent"}, error=-32001),
         Rpc("tasks/cancel", {"id": "non-existent"}, error=-32001),
-        Rpc("tasks/send", {"id": "run-1", "message": told("")["role"]}, error=-32602),
+        Rpc("tasks/send", {"id": "run-1", "message": v01_message("")["role"]}, error=-32602),
         Rpc("tasks/pushNotification/get", {"id": "run-1"}, error=-32001),
     ],
     "a webhook": [
-        Rpc("tasks/send", {**BURROW, "message": told("ask")}, Some(id="run-1")),
+        Rpc("tasks/send", {**BURROW, "message": v01_message("ask")}, Some(id="run-1")),
         Rpc("tasks/pushNotification/get", {"id": "run-1"}, error=-32001),
         Rpc("tasks/pushNotification/set", {"id": "run-1", "pushNotificationConfig": {
                 "url": HOOK, "token": "secret", "authentication": {"schemes": ["Bearer"], "credentials": "secret"}}},
@@ -442,7 +442,7 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
             {"id": "run-1", "pushNotificationConfig": {"url": f"{HOOK}2"}}),
     ],
     "a send with a webhook": [
-        Rpc("tasks/send", {**BURROW, "message": told("ask"), "pushNotification": {"url": HOOK}}, Some(id="run-1")),
+        Rpc("tasks/send", {**BURROW, "message": v01_message("ask"), "pushNotification": {"url": HOOK}}, Some(id="run-1")),
         Rpc("tasks/pushNotification/get", {"id": "run-1"}, {"id": "run-1", "pushNotificationConfig": {"url": HOOK}}),
     ],
 }  # fmt: skip
@@ -481,12 +481,12 @@ def sleepers(monkeypatch: pytest.MonkeyPatch) -> Sleepers:
 class OverHttp:
     """JSON-RPC by POST, streams as server-sent events."""
 
-    def __init__(self, road: Road, headers: dict[str, str]) -> None:
-        self._road = road
+    def __init__(self, connections: ServerConnections, headers: dict[str, str]) -> None:
+        self._connections = connections
         self._headers = headers
 
     async def answers(self, call: dict[str, Any]) -> AsyncIterator[Any]:
-        async with self._road.http.post("/", data=json.dumps(call), headers=self._headers) as answer:
+        async with self._connections.http.post("/", data=json.dumps(call), headers=self._headers) as answer:
             assert answer.status == 200
             if answer.content_type == "text/event-stream":
                 async for event in sse(answer):
@@ -499,7 +499,7 @@ class OverWebSocket(OverHttp):
     """JSON-RPC in text frames, streams with a last word."""
 
     async def answers(self, call: dict[str, Any]) -> AsyncIterator[Any]:
-        async with self._road.http.ws_connect("/ws", headers=self._headers) as socket:
+        async with self._connections.http.ws_connect("/ws", headers=self._headers) as socket:
             await socket.send_json(call)
             streams = "tream" in call["method"] or "ubscribe" in call["method"]
             while True:
@@ -531,23 +531,27 @@ async def replay(way: OverHttp, recording: list[Rpc], sleepers: Sleepers | None 
 @pytest.mark.parametrize("way", [OverHttp, OverWebSocket])
 @pytest.mark.parametrize("name", RUST_CALLS)
 async def test_a_call_of_a2a_rust_is_answered_as_it_was_recorded(
-    road: Road, sleepers: Sleepers, way: type[OverHttp], name: str
+    connections: ServerConnections, sleepers: Sleepers, way: type[OverHttp], name: str
 ) -> None:
-    await replay(way(road, RUST), RUST_CALLS[name], sleepers)
+    await replay(way(connections, RUST), RUST_CALLS[name], sleepers)
 
 
 @pytest.mark.parametrize("way", [OverHttp, OverWebSocket])
 @pytest.mark.parametrize("name", RABBIT_CALLS)
-async def test_a_call_of_rabbithole_is_answered_as_it_was_recorded(road: Road, way: type[OverHttp], name: str) -> None:
-    await replay(way(road, RABBIT), RABBIT_CALLS[name])
+async def test_a_call_of_rabbithole_is_answered_as_it_was_recorded(
+    connections: ServerConnections, way: type[OverHttp], name: str
+) -> None:
+    await replay(way(connections, RABBIT), RABBIT_CALLS[name])
 
 
 @pytest.mark.parametrize("name", RUST_REST)
-async def test_a_request_of_a2a_rust_is_answered_as_it_was_recorded(road: Road, sleepers: Sleepers, name: str) -> None:
+async def test_a_request_of_a2a_rust_is_answered_as_it_was_recorded(
+    connections: ServerConnections, sleepers: Sleepers, name: str
+) -> None:
     known = Known()
     for number, step in enumerate(RUST_REST[name]):
         data = None if step.body is None else json.dumps(known.filled(step.body))
-        async with road.http.request(step.method, known.filled(step.path), data=data, headers=RUST) as answer:
+        async with connections.http.request(step.method, known.filled(step.path), data=data, headers=RUST) as answer:
             at = f"{step.method} {step.path} {number}"
             assert answer.status == step.status, f"{at}: {await answer.text()}"
             if step.replies:
@@ -556,12 +560,12 @@ async def test_a_request_of_a2a_rust_is_answered_as_it_was_recorded(road: Road, 
                 known.check(step.reply, await answer.json(), at)
 
 
-async def test_rabbithole_reads_its_task_in_its_own_words_whoever_asks(road: Road) -> None:
+async def test_rabbithole_reads_its_task_in_its_own_dialect(connections: ServerConnections) -> None:
     """`tasks/get` and `tasks/cancel` may be 0.3's too: what 0.1 reads is there, whatever stands beside it."""
-    await replay(OverHttp(road, RABBIT), RABBIT_CALLS["a question and its answer"][:1])
+    await replay(OverHttp(connections, RABBIT), RABBIT_CALLS["a question and its answer"][:1])
     for method, state in (("tasks/get", "input-required"), ("tasks/cancel", "canceled")):
         call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": "run-1", "historyLength": 9}}
-        async for answer in OverHttp(road, RABBIT).answers(call):
+        async for answer in OverHttp(connections, RABBIT).answers(call):
             result = answer["result"]
             assert (result["id"], result["sessionId"], result["status"]["state"]) == ("run-1", "burrow", state)
             assert [part["type"] for message in result["history"] for part in message["parts"]] in (
@@ -571,15 +575,15 @@ async def test_rabbithole_reads_its_task_in_its_own_words_whoever_asks(road: Roa
     # Who names 0.1 gets nothing else.
     known = Known()
     call = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": "run-1"}}
-    async for answer in OverHttp(road, {**RABBIT, "A2A-Version": "0.1"}).answers(call):
-        question = told("what would you like to say?", "agent")
-        known.check(run("canceled", told("ask"), question), answer["result"])
+    async for answer in OverHttp(connections, {**RABBIT, "A2A-Version": "0.1"}).answers(call):
+        question = v01_message("what would you like to say?", "agent")
+        known.check(run("canceled", v01_message("ask"), question), answer["result"])
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "completed", "TASK_STATE_COMPLETED"])
-async def test_states_may_be_asked_for_in_capitals(road: Road, state: str) -> None:
-    await replay(OverHttp(road, RABBIT), RABBIT_CALLS["a send"])
-    async with road.http.get(f"/tasks?status={state}", headers=RABBIT) as answer:
+async def test_states_may_be_requested_in_capitals(connections: ServerConnections, state: str) -> None:
+    await replay(OverHttp(connections, RABBIT), RABBIT_CALLS["a send"])
+    async with connections.http.get(f"/tasks?status={state}", headers=RABBIT) as answer:
         assert [one["id"] for one in (await answer.json())["tasks"]] == ["run-1"]
-    async with road.http.get("/tasks?status=CANCELED", headers=RABBIT) as answer:
+    async with connections.http.get("/tasks?status=CANCELED", headers=RABBIT) as answer:
         assert (await answer.json())["tasks"] == []

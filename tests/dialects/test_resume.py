@@ -9,21 +9,21 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.client.test_roads import ROADS, Server, server, text_of
-from tests.dialects.speakers import Road
+from tests.client.test_bindings import PROTOCOLS, Server, server, text_of
+from tests.dialects.dialect_clients import ServerConnections
 
 from dragoman.client import message
-from dragoman.core.extensions import RESUME
+from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 __all__ = ["server"]
 
-EVERY = pytest.mark.parametrize(("dialect", "binding"), ROADS)
+EVERY = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)
 
 
 def cursor_of(event: pb.StreamResponse) -> str:
     holder: Any = getattr(event, event.WhichOneof("payload") or "")
-    return str(holder.metadata.fields[RESUME.uri].struct_value.fields["cursor"].string_value)
+    return str(holder.metadata.fields[RESUME_EXTENSION.uri].struct_value.fields["cursor"].string_value)
 
 
 def chunk(event: pb.StreamResponse) -> str:
@@ -42,7 +42,7 @@ async def test_pieces_of_a_stream_are_the_whole_without_a_gap_or_a_duplicate(
         over = False
         while not over:
             request = pb.SubscribeToTaskRequest(id=task)
-            async with aclosing(client._road.stream("SubscribeToTask", request, after=cursor)) as events:
+            async with aclosing(client._transport.stream("SubscribeToTask", request, after=cursor)) as events:
                 taken = 0
                 async for event in events:
                     cursor = cursor_of(event)
@@ -71,7 +71,7 @@ async def test_a_finished_task_gives_the_rest_and_then_the_end(server: Server, d
         assert [event.WhichOneof("payload") for event in rest][-1] == "status_update"
         assert not any(event.HasField("task") for event in rest)
         request = pb.SubscribeToTaskRequest(id=task)
-        end = client._road.stream("SubscribeToTask", request, after=str(2 + len(rest)))
+        end = client._transport.stream("SubscribeToTask", request, after=str(2 + len(rest)))
         assert [event async for event in end] == []
 
 
@@ -83,9 +83,9 @@ async def test_a_send_that_is_repeated_from_its_last_event_ends_at_once(
     request = pb.SendMessageRequest(message=message(words))
     key = f"{dialect} {binding} {words}"
     async with server.client(dialect, binding) as client, asyncio.timeout(60):
-        sent = [event async for event in client._road.stream("SendStreamingMessage", request, key=key)]
+        sent = [event async for event in client._transport.stream("SendStreamingMessage", request, key=key)]
         after = cursor_of(sent[-1])
-        again = client._road.stream("SendStreamingMessage", request, after=after, key=key)
+        again = client._transport.stream("SendStreamingMessage", request, after=after, key=key)
         assert [event async for event in again] == []
 
 
@@ -99,54 +99,58 @@ WRONG = [
 
 @pytest.mark.parametrize(("after", "text"), WRONG)
 @pytest.mark.parametrize("path", ["/tasks/{}:subscribe", "/v1/tasks/{}:subscribe"])
-async def test_what_is_no_cursor_of_the_task_is_refused_over_rest(road: Road, path: str, after: str, text: str) -> None:
-    task, _ = await two_tasks(road)
-    async with road.http.get(path.format(task), headers={"Last-Event-ID": after}) as answer:
+async def test_what_is_no_cursor_of_the_task_is_refused_over_rest(
+    connections: ServerConnections, path: str, after: str, text: str
+) -> None:
+    task, _ = await two_tasks(connections)
+    async with connections.http.get(path.format(task), headers={"Last-Event-ID": after}) as answer:
         assert answer.status in (400, 422)
         assert text in (await answer.json())["error"]["message"]
 
 
-async def test_a_cursor_of_another_task_is_refused(road: Road) -> None:
-    task, other = await two_tasks(road)
-    cursor = (await frames(road, task))[-1][0]
-    async with road.http.get(f"/tasks/{other}:subscribe", headers={"Last-Event-ID": cursor}) as answer:
+async def test_a_cursor_of_another_task_is_refused(connections: ServerConnections) -> None:
+    task, other = await two_tasks(connections)
+    cursor = (await frames(connections, task))[-1][0]
+    async with connections.http.get(f"/tasks/{other}:subscribe", headers={"Last-Event-ID": cursor}) as answer:
         assert answer.status == 400
         assert "another task" in (await answer.json())["error"]["message"]
 
 
-async def test_every_frame_has_the_cursor_as_its_id_on_rest_and_json_rpc(road: Road) -> None:
-    task, _ = await two_tasks(road)
-    rest = await frames(road, task)
+async def test_every_frame_has_the_cursor_as_its_id_on_rest_and_json_rpc(connections: ServerConnections) -> None:
+    task, _ = await two_tasks(connections)
+    rest = await frames(connections, task)
     body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}}
-    async with road.http.post("/", json=body, headers={"Last-Event-ID": "0"}) as answer:
+    async with connections.http.post("/", json=body, headers={"Last-Event-ID": "0"}) as answer:
         rpc = await read(answer)
     assert [cursor for cursor, _ in rpc] == [cursor for cursor, _ in rest]
     assert [int(cursor.rsplit(".", 1)[1]) for cursor, _ in rest] == list(range(1, len(rest) + 1))
 
 
-async def test_metadata_holds_the_cursor_only_for_those_who_activate_the_extension(road: Road) -> None:
-    task, _ = await two_tasks(road)
-    assert all("metadata" not in json.dumps(value) for _, value in await frames(road, task))
-    headers = {"A2A-Extensions": RESUME.uri, "Last-Event-ID": "0"}
-    async with road.http.get(f"/tasks/{task}:subscribe", headers=headers) as answer:
-        assert answer.headers["A2A-Extensions"] == RESUME.uri
+async def test_metadata_holds_the_cursor_only_for_those_who_activate_the_extension(
+    connections: ServerConnections,
+) -> None:
+    task, _ = await two_tasks(connections)
+    assert all("metadata" not in json.dumps(value) for _, value in await frames(connections, task))
+    headers = {"A2A-Extensions": RESUME_EXTENSION.uri, "Last-Event-ID": "0"}
+    async with connections.http.get(f"/tasks/{task}:subscribe", headers=headers) as answer:
+        assert answer.headers["A2A-Extensions"] == RESUME_EXTENSION.uri
         for cursor, value in await read(answer):
             (member,) = value.values()
             sequence = int(cursor.rsplit(".", 1)[1])
-            assert member["metadata"][RESUME.uri] == {"cursor": cursor, "sequence": sequence}
+            assert member["metadata"][RESUME_EXTENSION.uri] == {"cursor": cursor, "sequence": sequence}
 
 
-async def two_tasks(road: Road) -> tuple[str, str]:
+async def two_tasks(connections: ServerConnections) -> tuple[str, str]:
     found = []
     for text in ("stream 3", "echo hi"):
         body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}}
-        async with road.http.post("/message:send", json=body) as answer:
+        async with connections.http.post("/message:send", json=body) as answer:
             found.append((await answer.json())["task"]["id"])
     return found[0], found[1]
 
 
-async def frames(road: Road, task: str) -> list[tuple[str, dict[str, Any]]]:
-    async with road.http.get(f"/tasks/{task}:subscribe", headers={"Last-Event-ID": "0"}) as answer:
+async def frames(connections: ServerConnections, task: str) -> list[tuple[str, dict[str, Any]]]:
+    async with connections.http.get(f"/tasks/{task}:subscribe", headers={"Last-Event-ID": "0"}) as answer:
         return await read(answer)
 
 

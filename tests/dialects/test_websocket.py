@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.dialects.speakers import Road
+from tests.dialects.dialect_clients import ServerConnections
 
 WORKING = {"status": "TASK_STATE_WORKING"}
 
@@ -24,8 +24,8 @@ def send(text: str, id: Any, method: str = "SendMessage", **configuration: Any) 
     }
 
 
-async def test_calls_on_one_connection_overtake_each_other(road: Road) -> None:
-    async with road.http.ws_connect("/ws") as socket:
+async def test_calls_on_one_connection_overtake_each_other(connections: ServerConnections) -> None:
+    async with connections.http.ws_connect("/ws") as socket:
         await socket.send_json(send("sleep 600", "slow"))
         await socket.send_json(send("stream 3", "stream", "SendStreamingMessage"))
         await socket.send_json(send("echo hi", "fast"))
@@ -48,8 +48,8 @@ async def test_calls_on_one_connection_overtake_each_other(road: Road) -> None:
     ]
 
 
-async def test_a_stream_can_be_left_open_while_its_task_is_canceled(road: Road) -> None:
-    async with road.http.ws_connect("/ws") as socket:
+async def test_a_stream_can_be_left_open_while_its_task_is_canceled(connections: ServerConnections) -> None:
+    async with connections.http.ws_connect("/ws") as socket:
         await socket.send_json(send("sleep 60", 1, "SendStreamingMessage"))
         first = await socket.receive_json()
         task = first["result"]["task"]["id"]
@@ -77,9 +77,9 @@ async def test_a_stream_can_be_left_open_while_its_task_is_canceled(road: Road) 
     ],
 )
 async def test_a_bad_frame_is_answered_and_the_connection_stays(
-    road: Road, frame: str | bytes, code: int, id: int | str | None
+    connections: ServerConnections, frame: str | bytes, code: int, id: int | str | None
 ) -> None:
-    async with road.http.ws_connect("/ws") as socket:
+    async with connections.http.ws_connect("/ws") as socket:
         await (socket.send_bytes(frame) if isinstance(frame, bytes) else socket.send_str(frame))
         told = await socket.receive_json()
         assert (told["error"]["code"], told["id"]) == (code, id)
@@ -87,8 +87,8 @@ async def test_a_bad_frame_is_answered_and_the_connection_stays(
         assert (await socket.receive_json())["id"] == 5
 
 
-async def test_a_frame_over_the_limit_closes_the_connection(road: Road) -> None:
-    async with road.http.ws_connect("/ws") as socket:
+async def test_a_frame_over_the_limit_closes_the_connection(connections: ServerConnections) -> None:
+    async with connections.http.ws_connect("/ws") as socket:
         with suppress(ConnectionError):  # it may be gone before all of it is sent
             await socket.send_str("x" * (24 * 1024 * 1024))
         closed = await socket.receive()
@@ -96,11 +96,11 @@ async def test_a_frame_over_the_limit_closes_the_connection(road: Road) -> None:
     assert socket.close_code in (aiohttp.WSCloseCode.MESSAGE_TOO_BIG, aiohttp.WSCloseCode.ABNORMAL_CLOSURE)
 
 
-async def test_a_connection_that_breaks_ends_nothing_but_itself(road: Road) -> None:
-    async with road.http.ws_connect("/ws") as socket:
+async def test_a_connection_that_breaks_ends_nothing_but_itself(connections: ServerConnections) -> None:
+    async with connections.http.ws_connect("/ws") as socket:
         await socket.send_json(send("stream 5 50", 1, "SendStreamingMessage"))
         task = (await socket.receive_json())["result"]["task"]["id"]
-    async with road.http.ws_connect("/ws") as socket, asyncio.timeout(60):
+    async with connections.http.ws_connect("/ws") as socket, asyncio.timeout(60):
         await socket.send_json({"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}})
         while (await socket.receive_json())["result"] != {"status": "stream_complete"}:
             pass
@@ -108,14 +108,14 @@ async def test_a_connection_that_breaks_ends_nothing_but_itself(road: Road) -> N
         assert (await socket.receive_json())["result"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_the_path_without_an_upgrade_says_what_it_speaks(road: Road) -> None:
-    async with road.http.get("/ws") as answer:
+async def test_the_path_without_an_upgrade_says_what_it_speaks(connections: ServerConnections) -> None:
+    async with connections.http.get("/ws") as answer:
         assert answer.status == 400
         assert "WebSocket" in (await answer.json())["error"]["message"]
 
 
 async def test_a_client_that_hangs_up_during_the_handshake_is_no_error(
-    road: Road, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    connections: ServerConnections, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def too_late(*_: object) -> None:
         raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
@@ -123,12 +123,12 @@ async def test_a_client_that_hangs_up_during_the_handshake_is_no_error(
     with monkeypatch.context() as patch:
         patch.setattr(aiohttp.web.WebSocketResponse, "prepare", too_late)
         with pytest.raises(aiohttp.WSServerHandshakeError, match="499"):
-            await road.http.ws_connect("/ws")
+            await connections.http.ws_connect("/ws")
     assert [line for line in caplog.records if line.levelname == "ERROR"] == []
 
 
 async def test_a_client_that_hangs_up_on_the_answer_to_its_ping_is_no_error(
-    road: Road, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    connections: ServerConnections, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried = asyncio.Event()
 
@@ -137,10 +137,12 @@ async def test_a_client_that_hangs_up_on_the_answer_to_its_ping_is_no_error(
         raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
 
     monkeypatch.setattr(aiohttp.web.WebSocketResponse, "pong", too_late)
-    async with road.http.ws_connect("/ws") as socket:
+    async with connections.http.ws_connect("/ws") as socket:
         await socket.ping()
         await tried.wait()
-    async with road.http.ws_connect("/ws") as socket:  # the one before has ended by then, and its line is written
+    async with connections.http.ws_connect(
+        "/ws"
+    ) as socket:  # the one before has ended by then, and its line is written
         await socket.send_json(send("echo hi", 1))
         assert (await socket.receive_json())["id"] == 1
     assert [line for line in caplog.records if line.levelname == "ERROR"] == []

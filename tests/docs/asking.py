@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import aiohttp
-from tests.dialects.speakers import Road, roads, sse
+from tests.dialects.dialect_clients import ServerConnections, open_connections, sse
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
@@ -59,7 +59,7 @@ class Answer(NamedTuple):
 class Asking:
     """A server, asked by hand."""
 
-    def __init__(self, road: Road) -> None:
+    def __init__(self, road: ServerConnections) -> None:
         self.http: aiohttp.ClientSession = road.http
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
@@ -96,7 +96,7 @@ async def served(tmp_path: Path, **settings: Any) -> AsyncIterator[Asking]:
     store = f"sqlite:///{tmp_path}/tasks.db"
     agents: list[Agent] = [playground, still, strict]
     serving = open_app(Settings(http=anywhere, grpc=anywhere, store=store, **settings), agents)
-    async with serving as app, roads(str(app.http), str(app.grpc)) as road:
+    async with serving as app, open_connections(str(app.http), str(app.grpc)) as road:
         yield Asking(road)
 
 

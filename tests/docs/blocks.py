@@ -23,7 +23,7 @@ from tests.docs import test_doctests
 from tests.docs.shown import commands
 
 from dragoman.cli import cli
-from dragoman.core import overlay
+from dragoman.core.cards import agent_spec
 from dragoman.settings import load
 from tools.pages import ROOT, Block, blocks, pages
 
@@ -221,7 +221,7 @@ def _toml(place: Place, folder: Path) -> None:
     first."""
     said: Mapping[str, Any] = tomllib.loads(place.block.text)
     if place.file == "cards.toml":
-        overlay.parse(said)
+        agent_spec.parse_card_overrides(said)
     elif place.file in ("", "dragoman.toml"):
         file = folder / "dragoman.toml"
         file.write_text(place.block.text, "utf-8")

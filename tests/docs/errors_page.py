@@ -9,7 +9,7 @@ from typing import Final
 from dragoman.core import errors
 from dragoman.core.errors import A2AError
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import Codes, MethodNotAllowed, Table, codes, jsonrpc
+from dragoman.wire.errors import ErrorCodes, ErrorTable, MethodNotAllowed, codes, jsonrpc_error
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "protocol" / "errors.md"
 BEGIN: Final = "<!-- codes: begin -->\n"
@@ -37,7 +37,7 @@ def made(kind: type[A2AError]) -> A2AError:
 def row(kind: type[A2AError]) -> str:
     error = made(kind)
 
-    def told(dialect: Dialect, table: Table = "1.0.1") -> Codes:
+    def told(dialect: Dialect, table: ErrorTable = "1.0.1") -> ErrorCodes:
         return codes(error, dialect, table=table)
 
     v1, before, v03 = told(Dialect.V1), told(Dialect.V1, "1.0.0"), told(Dialect.V03)
@@ -52,12 +52,12 @@ def row(kind: type[A2AError]) -> str:
         _statuses(v1),
         _statuses(before) if before != v1 else "the same",
         _statuses(v03) if v03[:2] != v1[:2] else "the same",
-        str(jsonrpc(error, Dialect.V01)["code"]),
+        str(jsonrpc_error(error, Dialect.V01)["code"]),
     ]
     return f"| {' | '.join(cells)} |\n"
 
 
-def _statuses(row: Codes) -> str:
+def _statuses(row: ErrorCodes) -> str:
     return f"{row.http}, {row.rpc.name}"
 
 

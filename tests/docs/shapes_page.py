@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dragoman.bindings import forms
-from dragoman.core.log import Event
-from dragoman.wire import a2a_json, flat_json, phrases, protojson, v01_json, v03, v03_json, v03_push
+from dragoman.core.task.log import Event
+from dragoman.wire import client_operations
+from dragoman.wire.dialects import json_mixed, json_proto, json_v01, json_v03, v03
+from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "protocol" / "shapes.md"
@@ -77,32 +79,32 @@ def _by(dialect: protojson.JsonDialect, message: Any) -> Any:
 def task(dialect: str) -> Any:
     match dialect:
         case "a2a.v1":
-            return _by(a2a_json.V03, v03.write_task(TASK))
+            return _by(json_proto.PROTOJSON_V03, v03.write_task(TASK))
         case "0.1":
-            return v01_json.write_task(TASK)
+            return json_v01.write_task(TASK)
     return _by(FLAT[dialect], TASK)
 
 
 def send(dialect: str) -> Any:
     match dialect:
         case "1.0" | "0.3":
-            return phrases.JSONRPC[dialect]["SendMessage"].write(SEND)
+            return client_operations.JSONRPC_OPERATIONS[dialect]["SendMessage"].encode_request(SEND)
         case "a2a.v1":
-            return phrases.rest("0.3", "SendMessage", SEND).body
+            return client_operations.rest_call("0.3", "SendMessage", SEND).body
         case "0.1":
             named = pb.SendMessageRequest()
             named.CopyFrom(SEND)
             named.message.task_id = "t-1"
-            return v01_json.write_send(named)
+            return json_v01.write_send(named)
     return _by(FLAT[dialect], SEND)
 
 
 def webhook(dialect: str) -> Any:
     match dialect:
         case "a2a.v1":
-            return _by(a2a_json.V03, v03_push.write_config(WEBHOOK))
+            return _by(json_proto.PROTOJSON_V03, v03.write_push_config(WEBHOOK))
         case "0.1":
-            return _by(v01_json.JSON, WEBHOOK)
+            return _by(json_v01.JSON_V01, WEBHOOK)
     return _by(FLAT[dialect], WEBHOOK)
 
 
@@ -120,10 +122,10 @@ def event(of: pb.StreamResponse) -> Callable[[str], Any]:
 
 
 FLAT: Final = {
-    "1.0": a2a_json.V1,
-    "0.3": v03_json.JSON,
-    "fasta2a": flat_json.FASTA2A,
-    "a2a-rust": flat_json.RUST,
+    "1.0": json_proto.PROTOJSON_V1,
+    "0.3": json_v03.JSON_V03,
+    "fasta2a": json_mixed.JSON_FASTA2A,
+    "a2a-rust": json_mixed.JSON_RUST,
 }
 RESULTS: Final = {
     "1.0": "v1_results",
@@ -138,7 +140,7 @@ THINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
         send,
     ),
     "A task": ("With all kinds of parts: text, bytes, a link, an object, a number.", task),
-    "An event: a piece of an artifact": ("`result` of JSON-RPC, `data:` of REST.", event(CHUNK)),
+    "An event: a piece of an artifact": ("`encode_result` of JSON-RPC, `data:` of REST.", event(CHUNK)),
     "An event: the status with which a send's stream ends": ("", event(STATUS)),
     "A webhook": ("As it is set; answers have neither token nor credentials.", webhook),
 }

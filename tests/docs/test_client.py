@@ -55,4 +55,4 @@ def test_the_same_is_there_without_asyncio() -> None:
         pair = (getattr(client.Connection, name), getattr(sync.SyncConnection, name))
         assert inspect.signature(pair[0]).parameters.keys() == inspect.signature(pair[1]).parameters.keys()
     assert events.TaskFailed is client.TaskFailed
-    assert webhooks.Receiver.take.__doc__
+    assert webhooks.Receiver.verify.__doc__

@@ -10,8 +10,8 @@ import pytest
 from tests.docs import errors_page
 from tests.docs.asking import DOCS, served, v1
 
-from dragoman.runtime import notices
-from dragoman.runtime.notices import Notice
+from dragoman.runtime.turn import status
+from dragoman.runtime.turn.status import SystemStatus
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import codes
 
@@ -22,9 +22,9 @@ UPSTREAM: Final = re.compile(r'"(UPSTREAM_[A-Z]+)')
 
 
 def told() -> set[str]:
-    upstream = Path(notices.__file__).parents[1] / "agents" / "upstream"
+    upstream = Path(status.__file__).parents[1] / "agents" / "upstream"
     found = {reason for file in upstream.glob("*.py") for reason in UPSTREAM.findall(file.read_text("utf-8"))}
-    return found | {one.reason for one in vars(notices).values() if isinstance(one, Notice)}
+    return found | {one.reason for one in vars(status).values() if isinstance(one, SystemStatus)}
 
 
 @pytest.mark.parametrize("reason", sorted(told()))

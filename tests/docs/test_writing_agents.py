@@ -10,8 +10,7 @@ import pytest
 
 import dragoman
 from dragoman import Turn, agent, types
-from dragoman.agents.incoming import File, Incoming
-from dragoman.agents.turn import Context
+from dragoman.agents.functions.turn import Context, File, Incoming
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "writing-agents.md").read_text()
 IN_WORDS: Final = {"Incoming", "File", "InvalidAgentResponse", "WORKING", "Part", "Artifact", "Message"}

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 from examples.csv_profile import PROGRESS_EVERY, csv_profile
-from tests.agents.desk import RecordingDesk, said, state_of, take
+from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
 
 from dragoman import types
-from dragoman.agents.plain import read
-from dragoman.core import states
+from dragoman.agents.values import value_to_json
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def columns_of(task: pb.Task) -> dict[str, Any]:
     [artifact] = task.artifacts
-    return {column["column"]: column for column in (read(part.data) for part in artifact.parts)}
+    return {column["column"]: column for column in (value_to_json(part.data) for part in artifact.parts)}
 
 
 async def profile(text: str | bytes) -> pb.Task:
     content = text.encode() if isinstance(text, str) else text
-    return (await take(csv_profile, "profile this", types.file(content, name="t.csv")))[0]
+    return (await run_turn(csv_profile, "profile this", types.file(content, name="t.csv")))[0]
 
 
 async def test_every_column_gets_its_type_and_numbers() -> None:
@@ -34,7 +34,7 @@ async def test_every_column_gets_its_type_and_numbers() -> None:
         '2,,"b, c",2026-01-01,FALSE,10001,NA\n'
         "2,2.5,ann,2026-03-01,true,10001,null\n"
     )
-    assert (state_of(task), said(task)) == ("COMPLETED", "t.csv: 3 rows, 7 columns")
+    assert (state_of(task), status_text(task)) == ("COMPLETED", "t.csv: 3 rows, 7 columns")
     columns = columns_of(task)
     assert columns["id"] == {
         "column": "id", "type": "integer", "rows": 3, "nulls": 0, "distinct": 2, "min": 1, "max": 2,
@@ -83,11 +83,11 @@ async def test_a_hundred_thousand_rows_stream_with_progress() -> None:
         writer.writerow(
             [n, n / 4, ("Rome", "Oslo", "Lima")[n % 3], f"2026-01-{n % 28 + 1:02}", "" if n % 2 else f"n{n}"]
         )
-    desk = RecordingDesk("go", types.file(text.getvalue(), name="big.csv", media_type="text/csv"))
+    desk = RecordingTurnContext("go", types.file(text.getvalue(), name="big.csv", media_type="text/csv"))
     ending = await csv_profile.take_turn(desk)
     task = desk.task(ending)
 
-    assert (state_of(task), said(task)) == ("COMPLETED", "big.csv: 100,000 rows, 5 columns")
+    assert (state_of(task), status_text(task)) == ("COMPLETED", "big.csv: 100,000 rows, 5 columns")
     columns = columns_of(task)
     assert columns["id"] == {
         "column": "id", "type": "integer", "rows": rows, "nulls": 0, "distinct": rows, "min": 0, "max": rows - 1,
@@ -129,19 +129,19 @@ BAD: list[tuple[str | bytes, str]] = [
 async def test_what_is_no_csv_fails_and_says_why(content: str | bytes, why: str) -> None:
     task = await profile(content)
     assert state_of(task) == "FAILED"
-    assert said(task).startswith("NotCSV: ")
-    assert why in said(task)
+    assert status_text(task).startswith("NotCSV: ")
+    assert why in status_text(task)
     assert not task.artifacts
 
 
 async def test_without_a_file_it_asks_for_one() -> None:
-    task, _ = await take(csv_profile, "profile this")
-    assert (state_of(task), said(task)) == ("INPUT_REQUIRED", "Send me a CSV file to profile.")
+    task, _ = await run_turn(csv_profile, "profile this")
+    assert (state_of(task), status_text(task)) == ("INPUT_REQUIRED", "Send me a CSV file to profile.")
 
 
 @pytest.mark.parametrize(
     "parts", [[types.file(b"a\n"), types.file(b"b\n")], [types.link("https://example.org/a.csv")]], ids=["two", "link"]
 )
 async def test_two_files_and_links_are_rejected(parts: list[types.Part]) -> None:
-    task, _ = await take(csv_profile, *parts)
+    task, _ = await run_turn(csv_profile, *parts)
     assert state_of(task) == "REJECTED"

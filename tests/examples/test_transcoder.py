@@ -18,7 +18,7 @@ from google.protobuf import json_format
 from hypothesis import HealthCheck, given, settings
 from tests.wire.random_messages import messages, settle
 
-from dragoman.transcoding import EventParser, JsonDialect, codec
+from dragoman.transcoding import JsonDialect, SseParser, codec
 
 FOLDER: Final = Path(__file__).parents[2] / "examples" / "transcoder"
 PATIENCE: Final = 60.0
@@ -196,7 +196,7 @@ async def test_a_stream_is_events_or_an_array_and_ends_when_its_reader_goes(web:
     books = [{"name": f"shelves/1/books/{id_}", "title": id_.upper()} for id_ in "ab"]
     assert await web.get(f"{path}?count=2") == books
 
-    parser, events = EventParser(), []
+    parser, events = SseParser(), []
     async with web.session.get(path, headers={"Accept": "text/event-stream"}) as answer:
         assert answer.content_type == "text/event-stream"
         async with asyncio.timeout(PATIENCE):

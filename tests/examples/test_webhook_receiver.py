@@ -28,14 +28,13 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.cli.server import Lines, clean_environment
-from tests.security.papers import Paper
+from tests.security.key_values import InMemoryKeyValues
 
 from dragoman.app import App, open_app
 from dragoman.client.operations import Operator
 from dragoman.playground import playground
-from dragoman.security.signing import LetterSigner
-from dragoman.security.signing_keys import SigningKeys
-from dragoman.security.vault import Vault
+from dragoman.security.secret_box import AesGcmSecretBox
+from dragoman.security.signing import StoredSigningKeys, WebhookSigner
 from dragoman.settings import Settings
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 from tools.environments import ROOT, Environment, NotMade
@@ -183,12 +182,12 @@ async def send(app: App, text: str, hook: str) -> str:
         return str((await answer.json())["task"]["id"])
 
 
-def first_key(folder: Path) -> SigningKeys:
+def first_key(folder: Path) -> StoredSigningKeys:
     """The key that the store began with, in the hands of a test."""
     with closing(sqlite3.connect(folder / "t.db")) as connection:
         (secret,) = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
     seed = hmac.digest(bytes.fromhex(secret), b"purpose letters", "sha256")
-    return SigningKeys(Paper(), seed, Vault(), clock=lambda: int(time.time() * 1000))
+    return StoredSigningKeys(InMemoryKeyValues(), seed, AesGcmSecretBox(), clock=lambda: int(time.time() * 1000))
 
 
 async def test_events_are_taken_once_each_and_in_order(program: list[str], tmp_path: Path) -> None:
@@ -222,7 +221,7 @@ async def test_what_is_not_genuine_not_new_or_not_for_it_is_refused(program: lis
                 body: bytes = letter.body,
             ) -> str:
                 then = time.time() - age
-                signer = LetterSigner(first_key(tmp_path), lambda: issuer, clock=lambda: then)
+                signer = WebhookSigner(first_key(tmp_path), lambda: issuer, clock=lambda: then)
                 return await signer.sign(audience, "t", "c", "e.t.1", body)
 
             # replayed
@@ -277,7 +276,7 @@ async def test_what_a_withdrawn_key_signed_counts_no_more(program: list[str], tm
     async with listening() as listener, serving(tmp_path) as app, Operator(str(app.grpc)) as operator:
         with receiving(program, app.public_url, listener.url, "--keys-old", "0") as receiver:
             listener.receiver = receiver.url
-            stolen = LetterSigner(first_key(tmp_path), lambda: app.public_url)
+            stolen = WebhookSigner(first_key(tmp_path), lambda: app.public_url)
             body = b"{}"
 
             async def posted() -> tuple[int, str]:
@@ -299,7 +298,7 @@ async def test_a_server_that_is_away_is_asked_again_later(program: list[str], tm
             pass
         with receiving(program, app.public_url, listener.url) as receiver:
             listener.receiver = receiver.url
-            signer = LetterSigner(first_key(tmp_path), lambda: app.public_url)
+            signer = WebhookSigner(first_key(tmp_path), lambda: app.public_url)
             signature = await signer.sign(listener.url, "t", "c", "e.t.1", body)
             status, why = await listener.post({"Dragoman-Signature": signature}, body)
             assert status == 503

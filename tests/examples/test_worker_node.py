@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import pytest
 from google.protobuf.json_format import MessageToDict
-from tests.cli.server import PATIENCE, Lines, Server, serving
-from tests.workers.reading import NOW, said, texts, until, until_said
+from tests.agents.workers.tasks import NOW, status_text, texts, wait_for_state, wait_for_text
+from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, serving
 
 from dragoman.client import Client, message
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from tools.environments import ROOT, Environment, NotMade
 
@@ -94,7 +94,7 @@ def shown(answer: pb.SendMessageResponse) -> dict[str, Any]:
     task = answer.task
     return {
         "state": states.name(task.status.state),
-        "said": said(task),
+        "said": status_text(task),
         "artifacts": [(artifact.name, [MessageToDict(part) for part in artifact.parts]) for artifact in task.artifacts],
     }
 
@@ -137,7 +137,7 @@ async def test_what_cannot_be_done_ends_in_the_same_state(server: Server, worker
     async with Client(server.grpc) as ours, Client(server.grpc, agent=AGENT) as theirs:
         answers = [(await client.send(message(command))).task for client in (ours, theirs)]
         assert answers[0].status.state == answers[1].status.state
-        assert said(answers[1])
+        assert status_text(answers[1])
 
 
 async def test_a_message_of_parts_comes_back_part_by_part(server: Server, worker: NodeWorker) -> None:
@@ -160,7 +160,7 @@ async def test_a_cancel_stops_it(server: Server, worker: NodeWorker) -> None:
     async with Client(server.grpc, agent=AGENT) as client:
         for command in ("sleep 60", "stream 100 1000"):
             task = (await client.send(message(command), configuration=NOW)).task.id
-            await until(client, task, states.WORKING)
+            await wait_for_state(client, task, states.WORKING)
             assert (await client.cancel(task)).status.state == states.CANCELED
 
 
@@ -168,22 +168,22 @@ async def test_its_turns_end_when_it_is_killed(program: Path, server: Server) ->
     with working(program, server, "--id", "killed") as worker:
         async with Client(server.grpc, agent="killed") as client:
             task = (await client.send(message("sleep 60"), configuration=NOW)).task.id
-            await until_said(client, task, "sleeping")
+            await wait_for_text(client, task, "sleeping")
             worker.process.kill()
-            assert said(await until(client, task, states.FAILED)).startswith("INTERRUPTED")
+            assert status_text(await wait_for_state(client, task, states.FAILED)).startswith("INTERRUPTED")
 
 
 async def test_it_drains(program: Path, server: Server) -> None:
     with working(program, server, "--id", "drained") as worker:
         async with Client(server.grpc, agent="drained") as client:
             task = (await client.send(message("stream 40 50"), configuration=NOW)).task.id
-            await until(client, task, states.WORKING)
+            await wait_for_state(client, task, states.WORKING)
             worker.process.send_signal(signal.SIGTERM)
-            assert texts(await until(client, task, states.COMPLETED))["output"].endswith("chunk-40 ")
-            assert await asyncio.to_thread(worker.process.wait, PATIENCE) == 0
+            assert texts(await wait_for_state(client, task, states.COMPLETED))["output"].endswith("chunk-40 ")
+            assert await asyncio.to_thread(worker.process.wait, PROCESS_TIMEOUT) == 0
 
 
 async def test_it_says_why_it_is_refused(program: Path, server: Server) -> None:
     with working(program, server, "--id", "playground", ready=False) as worker:
         assert '"playground" is an agent of the server itself' in worker.err.until("error: ALREADY_EXISTS")
-        assert await asyncio.to_thread(worker.process.wait, PATIENCE) == 3
+        assert await asyncio.to_thread(worker.process.wait, PROCESS_TIMEOUT) == 3

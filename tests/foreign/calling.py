@@ -1,4 +1,4 @@
-"""Our own client library against an agent of somebody else, which does what the playground does (`Words`).
+"""Our own client library against an agent of somebody else, which does what the playground does (`Completions`).
 
     calling.py --url URL --title TITLE [--without stream,message,...]
 
@@ -169,9 +169,9 @@ async def through_a_bad_road(url: str) -> AsyncIterator[tuple[str, Flaky]]:
             if answer.status != 200:
                 async with session.get(f"{url}/.well-known/agent-card.json") as again:
                     card = await again.text()
-    from dragoman.wire import card_reading
+    from dragoman.wire.cards import remote_card
 
-    interface = card_reading.read(card.encode(), url).interfaces[0]
+    interface = remote_card.parse_card(card.encode(), url).interfaces[0]
     place = urlsplit(interface.url if "://" in interface.url else f"//{interface.url}")
     proxy = Flaky(place.hostname, place.port)
     server = await asyncio.start_server(proxy.take, "127.0.0.1", 0)

@@ -1,6 +1,6 @@
 """An agent of fasta2a that does what the playground does, as far as its workers can, called by our own client.
 
-`parts` says how a version writes them: `text(words)`, `raw(base64, name, type)`, `data(value)`.
+`to_parts` says how a version writes them: `text(words)`, `raw(base64, name, type)`, `data(value)`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from argparse import Namespace
 from typing import Any
 
 import uvicorn
-from calling import called
 from checks import arguments
 from fasta2a import FastA2A, Worker
 from fasta2a.broker import InMemoryBroker
 from fasta2a.storage import InMemoryStorage
+
+from calling import called
 
 DATA = {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothing": None}}
 

@@ -1,6 +1,7 @@
 """What every agent upstream has to do through a Dragoman in front of it: all that the playground does.
 
-The agent is a foreign one, in this process (`Words` says what it does); the caller speaks A2A 1.0 over REST to the
+The agent is a foreign one, in this process (`Completions` says what it does); the caller speaks A2A 1.0 over REST to
+the
 Dragoman. Needs nothing but httpx beside Python.
 """
 

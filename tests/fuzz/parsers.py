@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.fuzz import of_bytes, of_json, of_text
+from tests.fuzz import binary_parsers, json_parsers, text_parsers
 from tests.fuzz.parser import Parser
 
-PARSERS: Final[dict[str, Parser]] = {**of_json.PARSERS, **of_text.PARSERS, **of_bytes.PARSERS}
+PARSERS: Final[dict[str, Parser]] = {**json_parsers.PARSERS, **text_parsers.PARSERS, **binary_parsers.PARSERS}

@@ -20,10 +20,10 @@ from typing import Final
 from urllib.request import Request, urlopen
 
 from tests.cli.server import clean_environment
-from tests.fuzz.aim import ENDED, OPEN, RESOURCE
+from tests.fuzz.schemathesis_hooks import ENDED, OPEN, RESOURCE
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE: Final = 60.0
+START_TIMEOUT: Final = 60.0
 PROGRESS: Final = 10.0
 """Seconds between lines of progress."""
 
@@ -64,7 +64,7 @@ def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + START_TIMEOUT
     while time.monotonic() < until and process.poll() is None:
         for line in log.read_text().splitlines():
             if '"serving"' in line:
@@ -85,7 +85,7 @@ def make_tasks(url: str) -> dict[str, list[str]]:
             request = Request(url + base + "/message:send", json.dumps(body).encode())
             request.add_header("Content-Type", "application/json")
             request.add_header("A2A-Version", "1.0")
-            with urlopen(request, timeout=PATIENCE) as answer:
+            with urlopen(request, timeout=START_TIMEOUT) as answer:
                 made[scope].append(json.load(answer)["task"]["id"])
     return made
 

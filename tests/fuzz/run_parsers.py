@@ -22,9 +22,9 @@ from tests.fuzz.parser import Parser
 from tests.fuzz.parsers import PARSERS
 
 ROOT: Final = Path(__file__).parents[2]
-KEPT: Final = ROOT / ".fuzz"
-FOUND: Final = KEPT / "found"
-LONGEST: Final = 4096
+CORPUS: Final = ROOT / ".fuzz"
+FOUND: Final = CORPUS / "found"
+MAX_INPUT_BYTES: Final = 4096
 """Bytes of an input."""
 SECONDS_EACH: Final = 10
 """Seconds that one input may take."""
@@ -36,14 +36,19 @@ def say(text: str) -> None:
 
 def guided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
     """How many inputs, how many of them were interesting, and the exit code."""
-    corpus, words = KEPT / name, KEPT / f"{name}.words"
+    corpus, words = CORPUS / name, CORPUS / f"{name}.words"
     corpus.mkdir(parents=True, exist_ok=True)
     FOUND.mkdir(exist_ok=True)
     for number, seed in enumerate(parser.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
     words.write_text("".join(f"{json.dumps(word)}\n" for word in parser.words if "\\" not in word))
-    log = KEPT / f"{name}.log"
-    options = (f"-max_total_time={seconds}", f"-max_len={LONGEST}", f"-timeout={SECONDS_EACH}", "-rss_limit_mb=2048")
+    log = CORPUS / f"{name}.log"
+    options = (
+        f"-max_total_time={seconds}",
+        f"-max_len={MAX_INPUT_BYTES}",
+        f"-timeout={SECONDS_EACH}",
+        "-rss_limit_mb=2048",
+    )
     kept = [f"-artifact_prefix={FOUND}/{name}-", "-print_final_stats=1", "-reload=0"]
     if words.stat().st_size:
         kept.append(f"-dict={words}")

@@ -25,7 +25,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type:
 from tests.cli.server import Server, serving
 from tests.one_port.proxies import FILES, Port, configured, proxy
 
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 from tools.environments import NotMade

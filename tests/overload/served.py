@@ -34,18 +34,18 @@ async def quick(turn: Turn) -> str:
 
 def look(app: App) -> dict[str, int]:
     """How much there is of what callers can make grow."""
-    service, dispatch = app.runtime.service, app.runtime.dispatch
+    service, dispatch = app.runtime.service, app.runtime.scheduler
     store, admission = service._store, service.admission
     assert isinstance(store, SqliteStore)
-    counters = store._writer.counters
+    counters = store._writer.quota_counters
     return {
-        "open": sum(admission._open.values()),
-        "paced": len(admission._pace),
-        "followed": len(service._followers._live),
+        "open": sum(admission._open_streams.values()),
+        "paced": len(admission._buckets),
+        "followed": len(service._feeds._feeds),
         "running": dispatch.running,
-        "slots": dispatch.running + dispatch.free,
+        "slots": dispatch.running + dispatch.free_slots,
         "queued writes": store._writer._queue.qsize(),
-        "counted": len(counters._known),
+        "counted": len(counters._loads),
         "unread": len(counters._unread),
         "tasks of the loop": len(asyncio.all_tasks()),
     }

@@ -41,7 +41,7 @@ def test_the_wheel_carries_the_generated_code_the_protos_and_the_image() -> None
     assert all((ROOT / source).exists() for source in (*wheel["packages"], *wheel["force-include"]))
 
 
-def test_the_sdist_carries_what_the_wheel_is_made_of() -> None:
+def test_the_sdist_carries_the_sources_of_the_wheel() -> None:
     assert {"/server", "/gen", "/proto"} <= set(build()["targets"]["sdist"]["include"])
 
 

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from dragoman.runtime import enlisting, opening, sessions, tidying
+from dragoman.runtime import assembly, registry, sessions
+from dragoman.runtime.maintenance import retention
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def _agents_have_time(time_to_stop: None) -> None:
 def _nobody_renews_and_nobody_reaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """But tests, that move the clock of a store: on a machine that stands still for some seconds, a round of the
     runtime's own would come in between. Nor does anybody else tidy, or give up what waits."""
-    monkeypatch.setattr(sessions, "RENEWED", 3600.0)
-    monkeypatch.setattr(opening, "Heartbeat", partial(sessions.Heartbeat, every=3600.0))
-    monkeypatch.setattr(enlisting, "LOOK", 3600.0)
-    monkeypatch.setattr(tidying, "EVERY", 3600.0)
+    monkeypatch.setattr(sessions, "RENEW_INTERVAL", 3600.0)
+    monkeypatch.setattr(assembly, "Heartbeat", partial(sessions.Heartbeat, interval=3600.0))
+    monkeypatch.setattr(registry, "ABSENCE_POLL_INTERVAL", 3600.0)
+    monkeypatch.setattr(retention, "COMPACTION_INTERVAL", 3600.0)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.world import state, texts, world
+from tests.runtime.harness import open_harness, state, texts
 
 from dragoman import Turn, retry
-from dragoman.core import states
+from dragoman.core.task import states
 from dragoman.runtime import Runtime
-from dragoman.runtime.sessions import LEASE, Reaper
+from dragoman.runtime.sessions import LEASE_SECONDS, Reaper
 from dragoman.stores.sqlite import open_store
-from dragoman.testing.store_writes import Clock
+from dragoman.testing.fixtures import Clock
 
 
 async def chunks(turn: Turn) -> str:
@@ -42,7 +42,7 @@ async def speaks(turn: Turn) -> str:
 
 
 def reaper_of(runtime: Runtime) -> Reaper:
-    dispatch: Any = runtime.dispatch
+    dispatch: Any = runtime.scheduler
     agents = runtime.service.agents
     return Reaper(dispatch._store, dispatch._bus, dispatch._log, dispatch._session, agents, lambda: True)
 
@@ -75,23 +75,23 @@ async def test_what_the_paused_one_writes_late_is_nowhere(tmp_path: Path, late: 
     first, second = (open_store(path, clock=now) for _ in range(2))
     options: dict[str, Any] = {"alone": False} | ({"on_crash": retry(1)} if again else {})
     async with (
-        world(tmp_path, pauses, store=first, **options) as paused,
-        world(tmp_path, pauses, store=second, **options) as other,
+        open_harness(tmp_path, pauses, store=first, **options) as paused,
+        open_harness(tmp_path, pauses, store=second, **options) as other,
     ):
         task = await paused.start()
-        run = next(iter(paused.runtime.dispatch._runs.values()))
-        await until(lambda: run.head.last >= 3)
-        now.now += int(LEASE * 1000) + 1
+        run = next(iter(paused.runtime.scheduler._runners.values()))
+        await until(lambda: run.record.last_sequence >= 3)
+        now.now += int(LEASE_SECONDS * 1000) + 1
         assert await reaper_of(other.runtime).reap() == 1
         before = await other.ended(task.id)
-        events = await second.events(run.head.ref, 0)
+        events = await second.events(run.record.ref, 0)
 
         go_on.set()
         await gone.wait()
         await paused.idle()
         after = await other.get(task.id)
         assert after == before
-        assert await second.events(run.head.ref, 0) == events
+        assert await second.events(run.record.ref, 0) == events
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert sum(event.state in states.TERMINAL for event in events) == 1
     assert (state(after), texts(after)) == (
@@ -106,13 +106,13 @@ async def test_a_session_that_is_renewed_is_left_alone(tmp_path: Path) -> None:
     path, now = tmp_path / "tasks.db", Clock()
     first, second = (open_store(path, clock=now) for _ in range(2))
     async with (
-        world(tmp_path, holds, store=first, alone=False) as one,
-        world(tmp_path, holds, store=second, alone=False) as other,
+        open_harness(tmp_path, holds, store=first, alone=False) as one,
+        open_harness(tmp_path, holds, store=second, alone=False) as other,
     ):
         task = await one.start()
         for _ in range(3):
-            now.now += int(LEASE * 1000) - 1
-            dispatch: Any = one.runtime.dispatch
-            await asyncio.to_thread(first.renew, dispatch._session, LEASE)
+            now.now += int(LEASE_SECONDS * 1000) - 1
+            dispatch: Any = one.runtime.scheduler
+            await asyncio.to_thread(first.renew_session, dispatch._session, LEASE_SECONDS)
             assert await reaper_of(other.runtime).reap() == 0
         assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")

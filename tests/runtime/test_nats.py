@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.nats import PREFIX, WHO, NatsServer
+from tests.runtime.harness import Harness, collect, kinds, open_harness, state, texts
 from tests.runtime.test_fencing import until
-from tests.runtime.world import World, collect, kinds, state, texts, world
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
-from dragoman.bus.nats import Address, NatsBus, open_bus
-from dragoman.core.log import Event, TaskRef
+from dragoman.bus.nats import NatsAddress, NatsBus, open_nats_bus
+from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Job
-from dragoman.runtime import dispatch, follow
+from dragoman.runtime import feeds, scheduler
 from dragoman.stores.postgres import open_store
-from dragoman.testing.changes import new_ref
+from dragoman.testing.fixtures import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 pytestmark = pytest.mark.usefixtures("patient_bus")
@@ -37,29 +37,29 @@ _servers = (f"{os.getpid():x}s{number}" for number in count())
 class Pair(NamedTuple):
     """Two servers."""
 
-    one: World
-    other: World
+    one: Harness
+    other: Harness
     buses: tuple[NatsBus, NatsBus]
 
 
 @pytest.fixture
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks the store for what it was not told."""
-    monkeypatch.setattr(dispatch, "LOOK", 3600.0)
-    monkeypatch.setattr(follow, "ROUND", 3600.0)
+    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 3600.0)
+    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 3600.0)
 
 
 @asynccontextmanager
 async def pair(folder: Path, url: str, server: NatsServer, agent: Any, **options: Any) -> AsyncIterator[Pair]:
     """Two runtimes with an agent; `options` are the first one's."""
-    address = Address.parse(server.url(WHO))
+    address = NatsAddress.parse(server.url(WHO))
     stores = [await open_store(url) for _ in range(2)]
     epoch = stores[0].epoch
     async with (
-        open_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as first,
-        open_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as second,
-        world(folder, agent, store=stores[0], bus=first, alone=False, **options) as one,
-        world(folder, agent, store=stores[1], bus=second, alone=False) as other,
+        open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as first,
+        open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as second,
+        open_harness(folder, agent, store=stores[0], bus=first, alone=False, **options) as one,
+        open_harness(folder, agent, store=stores[1], bus=second, alone=False) as other,
     ):
         yield Pair(one, other, (first, second))
 
@@ -96,7 +96,7 @@ async def test_who_follows_elsewhere_sees_every_event_without_a_look_into_the_st
         await begun.wait()
         reads = reads_of(servers.other.store)
         following = [asyncio.create_task(collect(servers.other.follow(task.id))) for _ in range(5)]
-        (ref,) = (run.head.ref for run in servers.one.runtime.dispatch._runs.values())
+        (ref,) = (run.record.ref for run in servers.one.runtime.scheduler._runners.values())
         await until(lambda: _waiting(servers.other, ref) == 5)
         go_on.set()
         for shown in await asyncio.gather(*following):
@@ -104,7 +104,7 @@ async def test_who_follows_elsewhere_sees_every_event_without_a_look_into_the_st
         assert reads == []
 
 
-def _waiting(world: World, ref: TaskRef) -> int:
+def _waiting(world: Harness, ref: TaskRef) -> int:
     """How many wait for the next event of a task."""
     service: Any = world.runtime.service
     follower = service._followers._live.get(ref)
@@ -129,8 +129,8 @@ async def test_a_stream_that_broke_on_one_server_is_taken_up_on_the_other(
         stream = servers.one.stream()
         first = [await anext(stream) for _ in range(4)]
         await begun.wait()
-        call = replace(servers.other.call, after=first[-1].cursor)
-        asked = pb.SubscribeToTaskRequest(id=next(iter(servers.one.runtime.dispatch._runs.values())).task_id)
+        call = replace(servers.other.call, cursor=first[-1].cursor)
+        asked = pb.SubscribeToTaskRequest(id=next(iter(servers.one.runtime.scheduler._runners.values())).task_id)
         following = asyncio.create_task(collect(servers.other.runtime.service.subscribe_to_task(call, asked)))
         go_on.set()
         rest = [event async for event in stream]
@@ -151,7 +151,7 @@ async def test_a_cancel_reaches_the_server_that_runs_the_task(
         task = await servers.one.start()
         await begun.wait()
         assert state(await servers.other.cancel(task.id)) == "CANCELED"
-        assert servers.one.runtime.dispatch.running == 0
+        assert servers.one.runtime.scheduler.running == 0
 
 
 @pytest.mark.usefixtures("no_rounds")
@@ -211,9 +211,9 @@ async def test_who_has_room_tells_nobody_of_tasks_that_wait_for_a_moment(
     async with pair(tmp_path, postgres_url, nats, echo) as servers:
         told = list[Job]()
         for world, bus in zip(servers[:2], servers.buses, strict=True):
-            bus.offer = told.append  # type: ignore[method-assign, assignment]
-            world.runtime.dispatch._starved = world.runtime.dispatch._crowded = True
-            world.runtime.dispatch._refill()
+            bus.publish_job = told.append  # type: ignore[method-assign, assignment]
+            world.runtime.scheduler._has_backlog = world.runtime.scheduler._backlog_exceeds_slots = True
+            world.runtime.scheduler._fill_slots()
         done = await asyncio.gather(
             *(servers[number % 2].send(str(number)) for number in range(40))  # type: ignore[union-attr]
         )
@@ -231,23 +231,23 @@ async def test_a_server_that_drains_is_told_of_no_jobs(tmp_path: Path, postgres_
     async with pair(tmp_path, postgres_url, nats, waits) as servers:
         await servers.other.start()
         await begun.wait()
-        draining = asyncio.create_task(servers.other.runtime.dispatch.drain(30))
-        await until(lambda: servers.other.runtime.dispatch.draining)
+        draining = asyncio.create_task(servers.other.runtime.scheduler.drain(30))
+        await until(lambda: servers.other.runtime.scheduler.draining)
         heard = list[Job]()
-        address, epoch = Address.parse(nats.url(WHO)), servers.one.store.epoch
-        async with open_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as third:
-            await third.work(["waits"], heard.append)
+        address, epoch = NatsAddress.parse(nats.url(WHO)), servers.one.store.epoch
+        async with open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as third:
+            await third.subscribe_jobs(["waits"], heard.append)
             for bus in servers.buses:
-                await bus.settled()
+                await bus.flush()
             jobs = [Job("waits", new_ref()) for _ in range(20)]
             for job in jobs:
-                servers.buses[0].offer(job)
+                servers.buses[0].publish_job(job)
             await until(lambda: len(heard) == len(jobs))
         go_on.set()
         await draining
 
 
-async def _followed(world: World, task_id: str) -> asyncio.Task[list[Event]]:
+async def _followed(world: Harness, task_id: str) -> asyncio.Task[list[Event]]:
     """Whoever follows a task, and has read what there is: a task that has ended before nobody could begin to follow."""
     stream = world.follow(task_id)
     first = await anext(stream)
@@ -261,8 +261,8 @@ async def _followed(world: World, task_id: str) -> asyncio.Task[list[Event]]:
 async def test_nats_goes_and_comes_back_and_nobody_misses_anything(
     tmp_path: Path, postgres_url: str, own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "LOOK", 0.05)
-    monkeypatch.setattr(follow, "ROUND", 0.05)
+    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 0.05)
+    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 0.05)
     steps: asyncio.Queue[str] = asyncio.Queue()
     waiting: dict[str, asyncio.Queue[str]] = {}
 
@@ -287,13 +287,13 @@ async def test_nats_goes_and_comes_back_and_nobody_misses_anything(
 
         say("a")
         own_nats.stop()
-        await until(lambda: all(bus.trouble for bus in servers.buses))
+        await until(lambda: all(bus.problem for bus in servers.buses))
         say("b")
         late = await servers.one.start("late")
         await steps.get()
         following.append(await _followed(servers.other, late.id))
         own_nats.start()
-        await until(lambda: not any(bus.trouble for bus in servers.buses))
+        await until(lambda: not any(bus.problem for bus in servers.buses))
         say("c")
         say("")
         for shown, task in zip(await asyncio.gather(*following), [*tasks, late], strict=True):
@@ -311,12 +311,12 @@ async def test_a_cancel_while_nats_is_away_is_done_when_it_is_back(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("dragoman.runtime.canceling.CANCEL_WAIT", 0.0)
+    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_WAIT", 0.0)
     async with pair(tmp_path, postgres_url, own_nats, waits) as servers:
         task = await servers.one.start()
         await begun.wait()
         own_nats.stop()
-        await until(lambda: all(bus.trouble for bus in servers.buses))
+        await until(lambda: all(bus.problem for bus in servers.buses))
         assert state(await servers.other.cancel(task.id)) != "CANCELED"
         own_nats.start()
         assert state(await servers.one.ended(task.id)) == "CANCELED"
@@ -339,7 +339,7 @@ async def test_an_event_too_large_for_the_bus_is_read_where_it_is_wanted(
         task = await servers.one.start()
         await begun.wait()
         following = asyncio.create_task(collect(servers.other.follow(task.id)))
-        (ref,) = (run.head.ref for run in servers.one.runtime.dispatch._runs.values())
+        (ref,) = (run.record.ref for run in servers.one.runtime.scheduler._runners.values())
         await until(lambda: _waiting(servers.other, ref))
         reads = reads_of(servers.other.store)
         go_on.set()
@@ -363,7 +363,7 @@ async def test_a_last_event_that_is_lost_shows_itself_by_the_next_look(
     async with pair(tmp_path, postgres_url, nats, waits) as servers:
         tasks = [await servers.one.start(str(number)) for number in range(20)]
         following = [asyncio.create_task(collect(servers.other.follow(task.id))) for task in tasks]
-        refs = {run.task_id: run.head.ref for run in servers.one.runtime.dispatch._runs.values()}
+        refs = {run.task_id: run.record.ref for run in servers.one.runtime.scheduler._runners.values()}
         await until(lambda: all(_waiting(servers.other, ref) for ref in refs.values()))
         lost, publish = {refs[task.id] for task in tasks[::10]}, servers.buses[0].publish
 
@@ -376,7 +376,7 @@ async def test_a_last_event_that_is_lost_shows_itself_by_the_next_look(
         await asyncio.gather(*done)
         await servers.one.idle()
         for bus in servers.buses:
-            await bus.settled()
+            await bus.flush()
         assert not any(one.done() for one in missing)
         service: Any = servers.other.runtime.service
         await service._followers.look()

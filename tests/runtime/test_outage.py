@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.runtime.away import AwayStore
+from tests.runtime.harness import collect, kinds, open_harness, request, state, status_text, texts
 from tests.runtime.test_sessions import Shifted, reaper
-from tests.runtime.world import collect, kinds, request, said, state, texts, world
+from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn, retry
 from dragoman.core.errors import Unavailable
-from dragoman.runtime import Call, dispatch, run, sessions
+from dragoman.runtime import Call, scheduler, sessions
 from dragoman.runtime import log as runtime_log
+from dragoman.runtime.turn import runner
 from dragoman.stores.sqlite import open_store
-from dragoman.testing.store_writes import Clock
+from dragoman.testing.fixtures import Clock
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for the store asks it again soon."""
-    monkeypatch.setattr(runtime_log, "INSIST", (0.001, 0.01))
+    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", (0.001, 0.01))
 
 
 async def asks(turn: Turn) -> str:
@@ -36,8 +37,8 @@ async def asks(turn: Turn) -> str:
 
 @pytest.mark.parametrize("what", ["conversation", "usage", "context"])
 async def test_a_turn_begins_when_the_store_can_tell_what_was_said_before(tmp_path: Path, what: str) -> None:
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, asks, store=store) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send()
         store.away.add(what)
         await here.start("more", task_id=task.id)
@@ -51,8 +52,8 @@ async def test_a_turn_begins_when_the_store_can_tell_what_its_message_refers_to(
     async def refers(turn: Turn) -> str:
         return str(len(turn.references))
 
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, refers, store=store) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, refers, store=store) as here:
         first = await here.send()
         store.away.add("find")
         task = await here.start(reference_task_ids=[first.id])
@@ -68,8 +69,8 @@ async def test_an_agent_that_waits_for_messages_hears_of_them_when_the_store_can
             return message.text
         return "nothing"
 
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, listens, store=store) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, listens, store=store) as here:
         store.away.add("conversation")
         task = await here.start()
         await here.at("listening").wait()
@@ -80,8 +81,8 @@ async def test_an_agent_that_waits_for_messages_hears_of_them_when_the_store_can
 
 
 async def test_a_task_that_waits_for_the_store_can_be_canceled(tmp_path: Path) -> None:
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, asks, store=store) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send()
         store.away.add("conversation")
         await here.start("more", task_id=task.id)
@@ -100,11 +101,11 @@ async def test_a_turn_that_others_took_over_meanwhile_does_not_begin(tmp_path: P
         return turn.text
 
     clock = Shifted()
-    first: Any = AwayStore(tmp_path / "tasks.db", clock=clock)
-    second: Any = AwayStore(tmp_path / "tasks.db", clock=clock)
+    first: Any = UnavailableStore(tmp_path / "tasks.db", clock=clock)
+    second: Any = UnavailableStore(tmp_path / "tasks.db", clock=clock)
     async with (
-        world(tmp_path, works, store=first, alone=False) as one,
-        world(tmp_path, works, store=second, alone=False) as other,
+        open_harness(tmp_path, works, store=first, alone=False) as one,
+        open_harness(tmp_path, works, store=second, alone=False) as other,
     ):
         task = await one.send()
         first.away.add("conversation")
@@ -122,14 +123,17 @@ async def test_a_turn_that_others_took_over_meanwhile_does_not_begin(tmp_path: P
 
 
 async def test_a_run_that_meets_another_error_ends_its_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store: Any = AwayStore(tmp_path / "tasks.db")
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
     store.error = lambda: RuntimeError("a bug")
-    async with world(tmp_path, asks, store=store) as here:
+    async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send()
         store.away.add("conversation")
         await here.start("more", task_id=task.id)
         ended = await here.ended(task.id)
-        assert (state(ended), said(ended)) == ("FAILED", "INTERRUPTED: The server could not go on with this task.")
+        assert (state(ended), status_text(ended)) == (
+            "FAILED",
+            "INTERRUPTED: The server could not go on with this task.",
+        )
         await here.idle()
     assert "a bug" in caplog.text
 
@@ -137,8 +141,8 @@ async def test_a_run_that_meets_another_error_ends_its_task(tmp_path: Path, capl
 async def test_a_task_whose_agent_does_not_stop_is_ended_when_the_store_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "FENCED_AFTER", 0.0)
-    monkeypatch.setattr("dragoman.runtime.canceling.CANCEL_WAIT", 0.0)
+    monkeypatch.setattr(runner, "FENCE_TIMEOUT", 0.0)
+    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_WAIT", 0.0)
 
     async def stubborn(turn: Turn) -> str:
         turn.status("at it")
@@ -152,8 +156,8 @@ async def test_a_task_whose_agent_does_not_stop_is_ended_when_the_store_is_back(
         return "late"
 
     for returns in (True, False):  # before the store is back, or after it
-        store: Any = AwayStore(tmp_path / f"{returns}.db")
-        async with world(tmp_path, stubborn, store=store) as here:
+        store: Any = UnavailableStore(tmp_path / f"{returns}.db")
+        async with open_harness(tmp_path, stubborn, store=store) as here:
             task = await here.start()
             await here.at("working").wait()
             store.away.add("append")
@@ -165,7 +169,7 @@ async def test_a_task_whose_agent_does_not_stop_is_ended_when_the_store_is_back(
             assert state(await here.get(task.id)) == "WORKING"
             store.away.clear()
             ended = await here.ended(task.id)
-            assert (state(ended), said(ended).split(":")[0]) == ("CANCELED", "FENCED")
+            assert (state(ended), status_text(ended).split(":")[0]) == ("CANCELED", "FENCED")
             here.at("go").set()
             await here.idle()
 
@@ -177,16 +181,16 @@ async def test_a_drain_gives_a_turn_back_when_the_store_is_back(tmp_path: Path) 
             await asyncio.Event().wait()
         return f"attempt {turn.attempt}"
 
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, patient, store=store, on_crash=retry(1)) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, patient, store=store, on_crash=retry(1)) as here:
         task = await here.start()
         await here.at("working").wait()
         store.away.add("append")
-        await here.runtime.dispatch.drain(0)
+        await here.runtime.scheduler.drain(0)
         await store.tried("append")
         store.away.clear()
         await here.idle()
-    async with world(tmp_path, patient, on_crash=retry(1)) as there:
+    async with open_harness(tmp_path, patient, on_crash=retry(1)) as there:
         assert texts(await there.ended(task.id)) == ["attempt 2"]
 
 
@@ -195,7 +199,7 @@ async def test_a_server_stops_while_the_store_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: bool
 ) -> None:
     """Whether its turn waits for what it has to read, or works; the next start ends the task."""
-    monkeypatch.setattr(dispatch, "STOP_WAIT", 0.05)
+    monkeypatch.setattr(scheduler, "STOP_TIMEOUT", 0.05)
 
     async def works(turn: Turn) -> None:
         if len(turn.history) == 0:
@@ -203,34 +207,34 @@ async def test_a_server_stops_while_the_store_is_away(
         here.at("working").set()
         await asyncio.Event().wait()
 
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, works, store=store) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store) as here:
         task = await here.send()
         if reading:
             store.away.add("conversation")
         await here.start("more", task_id=task.id)
         await (store.tried("conversation") if reading else here.at("working").wait())
         store.away |= {"conversation", "append"}
-        await here.runtime.dispatch.drain(0)
+        await here.runtime.scheduler.drain(0)
         await store.tried("append")
-    async with world(tmp_path, works) as there:
+    async with open_harness(tmp_path, works) as there:
         ended = await there.get(task.id)
-        assert (state(ended), said(ended).split(":")[0]) == ("FAILED", "INTERRUPTED")
+        assert (state(ended), status_text(ended).split(":")[0]) == ("FAILED", "INTERRUPTED")
 
 
 @pytest.mark.parametrize("what", ["waiting", "append"])
 async def test_tasks_that_wait_are_taken_when_the_store_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(dispatch, "LOOK", 0.001)
+    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 0.001)
 
     async def works(turn: Turn) -> str:
         if turn.text == "first":
             await here.at("go").wait()
         return turn.text
 
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, works, store=store, slots=1) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store, slots=1) as here:
         first = await here.start("first")
         second = await here.start("second")
         append = store.append
@@ -241,7 +245,7 @@ async def test_tasks_that_wait_are_taken_when_the_store_is_back(
         here.at("go").set()
         await store.tried(what)
         assert state(await here.get(first.id)) == "COMPLETED"
-        assert not here.runtime.dispatch.running
+        assert not here.runtime.scheduler.running
         store.claims = append
         store.away.clear()
         assert texts(await here.ended(second.id)) == ["second"]
@@ -253,23 +257,23 @@ class Parents:
     def __init__(self) -> None:
         self.begun: list[str] = []
 
-    def begin(self, parent: str) -> str:
+    def start_span(self, parent: str) -> str:
         self.begun.append(parent)
         return ""
 
-    def enter(self, context: str) -> None:
+    def activate(self, context: str) -> None:
         pass
 
-    def record(self, *_: Any) -> None:
+    def record_span(self, *_: Any) -> None:
         pass
 
 
 @pytest.mark.parametrize("error", [Unavailable("the store does not answer"), RuntimeError("no such column")])
 async def test_a_turn_does_not_wait_for_the_store_to_tell_its_trace(tmp_path: Path, error: Exception) -> None:
-    store: Any = AwayStore(tmp_path / "tasks.db")
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
     store.error = lambda: error
     tracer = Parents()
-    async with world(tmp_path, asks, store=store, tracer=tracer) as here:
+    async with open_harness(tmp_path, asks, store=store, tracer=tracer) as here:
         task = await here.send()
         store.away.add("envelope")
         await here.start("more", task_id=task.id)
@@ -297,8 +301,8 @@ async def test_a_send_that_made_a_task_is_answered_though_the_task_cannot_be_rea
             made.configuration.history_length = history
         return made
 
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, works, store=store, slots=1) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store, slots=1) as here:
         service, call = here.runtime.service, here.call
         store.away.add("read")
         at_once = asked("at once")
@@ -321,8 +325,8 @@ async def test_a_send_that_made_a_task_is_answered_though_the_task_cannot_be_rea
 
 
 async def test_a_message_that_was_stored_is_said_to_be_when_its_task_cannot_be_read(tmp_path: Path) -> None:
-    store: Any = AwayStore(tmp_path / "tasks.db")
-    async with world(tmp_path, asks, store=store) as here:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
         first, second = await here.send(), await here.send()
         store.away.add("read")
         with pytest.raises(Unavailable) as sent:
@@ -363,7 +367,7 @@ async def goes_on(times: Times, *beats: sessions.Heartbeat, seconds: int) -> lis
     sure = []
     for _ in range(0, seconds, 2):
         times.pass_(2)
-        sure = [await asyncio.to_thread(beat.beat) for beat in beats]
+        sure = [await asyncio.to_thread(beat.renew) for beat in beats]
     return sure
 
 
@@ -374,10 +378,10 @@ async def holds(turn: Turn) -> None:
 @asynccontextmanager
 async def two(tmp_path: Path, times: Times) -> AsyncIterator[tuple[Any, Any, sessions.Heartbeat, sessions.Heartbeat]]:
     """Two runtimes on one file, that have renewed in time for a while, and their heartbeats."""
-    first, second = (cast(Any, AwayStore(tmp_path / "tasks.db", clock=times.store)) for _ in range(2))
+    first, second = (cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store)) for _ in range(2))
     async with (
-        world(tmp_path, holds, store=first, alone=False) as one,
-        world(tmp_path, holds, store=second, alone=False) as other,
+        open_harness(tmp_path, holds, store=first, alone=False) as one,
+        open_harness(tmp_path, holds, store=second, alone=False) as other,
     ):
         beats = keeps(one, times), keeps(other, times)
         assert await goes_on(times, *beats, seconds=8) == [False, False], "who has just come does not know who lives"
@@ -389,7 +393,7 @@ async def test_after_an_outage_nobody_is_taken_for_dead_who_comes_back_in_time(t
     times = Times()
     async with two(tmp_path, times) as (one, other, beats, others):
         task = await one.start()
-        reaping = reaper(other, sure=others.beat)
+        reaping = reaper(other, sure=others.renew)
         for store in (one.store, other.store):
             store.away.add("renew")
         await goes_on(times, beats, others, seconds=30)
@@ -403,7 +407,7 @@ async def test_after_an_outage_nobody_is_taken_for_dead_who_comes_back_in_time(t
         # Who does not come back is dead when a lease is over, as ever.
         assert await goes_on(times, others, seconds=10) == [True]
         assert await reaping.reap() == 1
-        assert said(await other.get(task.id)).startswith("INTERRUPTED: ")
+        assert status_text(await other.get(task.id)).startswith("INTERRUPTED: ")
 
 
 async def test_who_was_stopped_for_longer_than_its_lease_is_reaped_and_reaps_nobody(tmp_path: Path) -> None:
@@ -411,11 +415,11 @@ async def test_who_was_stopped_for_longer_than_its_lease_is_reaped_and_reaps_nob
     async with two(tmp_path, times) as (one, other, beats, others):
         task, there = await one.start(), await other.start()
         assert await goes_on(times, others, seconds=12) == [True]
-        assert await reaper(other, sure=others.beat).reap() == 1
-        assert said(await other.get(task.id)).startswith("INTERRUPTED: ")
+        assert await reaper(other, sure=others.renew).reap() == 1
+        assert status_text(await other.get(task.id)).startswith("INTERRUPTED: ")
         # Had it been both of them, the one that wakes first would find the session of the other expired.
         times.pass_(12)
-        assert await reaper(one, sure=beats.beat).reap() == 0
+        assert await reaper(one, sure=beats.renew).reap() == 0
         assert state(await one.get(there.id)) in ("SUBMITTED", "WORKING")
 
 
@@ -429,10 +433,10 @@ async def test_a_clock_that_jumps_or_stands_still_takes_nobody_for_dead(tmp_path
             times.store.now += 3_600_000
         else:
             times.own += 3_600
-        assert await reaper(other, sure=others.beat).reap() == 0
+        assert await reaper(other, sure=others.renew).reap() == 0
         assert await goes_on(times, beats, others, seconds=8) == [False, False]
         assert await goes_on(times, beats, others, seconds=4) == [True, True]
-        assert await reaper(other, sure=others.beat).reap() == 0
+        assert await reaper(other, sure=others.renew).reap() == 0
         assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")
 
 
@@ -441,12 +445,12 @@ async def test_who_starts_after_an_outage_leaves_those_in_peace_who_are_not_back
     async with two(tmp_path, times) as (one, _, beats, others):
         task = await one.start()
         times.pass_(30)
-        async with world(
+        async with open_harness(
             tmp_path, holds, store=open_store(tmp_path / "tasks.db", clock=times.store), alone=False
         ) as new:
             assert state(await new.get(task.id)) in ("SUBMITTED", "WORKING"), "its first round was at its start"
             news = keeps(new, times)
             assert await goes_on(times, beats, others, news, seconds=10) == [False, False, True]
-            assert await reaper(new, sure=news.beat).reap() == 0
+            assert await reaper(new, sure=news.renew).reap() == 0
             assert await goes_on(times, news, seconds=12) == [True]
-            assert await reaper(new, sure=news.beat).reap() == 1
+            assert await reaper(new, sure=news.renew).reap() == 1

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.harness import collect, kinds, open_harness, state, texts
 from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of, speaks, until
-from tests.runtime.world import collect, kinds, state, texts, world
 
 from dragoman import Turn, retry
-from dragoman.core import states
-from dragoman.runtime import dispatch
-from dragoman.runtime.sessions import LEASE
+from dragoman.core.task import states
+from dragoman.runtime import scheduler
+from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman.stores.postgres import PostgresStore, open_store
-from dragoman.testing.changes import created, new_ref
-from dragoman.testing.store_writes import Clock
+from dragoman.testing.fixtures import Clock, created, new_ref
 
 Stores = tuple[PostgresStore, PostgresStore]
 
@@ -54,21 +53,21 @@ async def test_what_the_paused_one_writes_late_is_nowhere(
     first, second = stores
     options: dict[str, Any] = {"alone": False} | ({"on_crash": retry(1)} if again else {})
     async with (
-        world(tmp_path, pauses, store=first, **options) as paused,
-        world(tmp_path, pauses, store=second, **options) as other,
+        open_harness(tmp_path, pauses, store=first, **options) as paused,
+        open_harness(tmp_path, pauses, store=second, **options) as other,
     ):
         task = await paused.start()
-        run = next(iter(paused.runtime.dispatch._runs.values()))
-        await until(lambda: run.head.last >= 3)
-        clock.now += int(LEASE * 1000) + 1
+        run = next(iter(paused.runtime.scheduler._runners.values()))
+        await until(lambda: run.record.last_sequence >= 3)
+        clock.now += int(LEASE_SECONDS * 1000) + 1
         assert await reaper_of(other.runtime).reap() == 1
         before = await other.ended(task.id)
-        events = await second.events(run.head.ref, 0)
+        events = await second.events(run.record.ref, 0)
         go_on.set()
         await gone.wait()
         await paused.idle()
         assert await other.get(task.id) == before
-        assert await second.events(run.head.ref, 0) == events
+        assert await second.events(run.record.ref, 0) == events
     assert sum(event.state in states.TERMINAL for event in events) == 1
     assert (state(before), texts(before)) == (
         ("COMPLETED", ["attempt 2; "]) if again else ("FAILED", ["attempt 1; "])
@@ -86,8 +85,8 @@ async def test_tasks_that_wait_are_taken_up_by_whoever_has_room_and_each_once(tm
     for number in range(60):  # left by a process that is gone
         await stores[0].append(created(new_ref(), text=str(number)))
     async with (
-        world(tmp_path, echo, store=stores[0], alone=False) as one,
-        world(tmp_path, echo, store=stores[1], alone=False) as other,
+        open_harness(tmp_path, echo, store=stores[0], alone=False) as one,
+        open_harness(tmp_path, echo, store=stores[1], alone=False) as other,
     ):
         await until(lambda: len(runs) >= 60)
         await one.idle()
@@ -101,13 +100,13 @@ async def test_a_task_that_nobody_told_of_is_found(
     tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever made it ready died before it could say so; the other one is idle."""
-    monkeypatch.setattr(dispatch, "LOOK", 0.01)
+    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 0.01)
 
     async def echo(turn: Turn) -> str:
         return turn.text
 
-    async with world(tmp_path, echo, store=stores[0], alone=False) as idle:
-        head = (await stores[1].append(created(new_ref()))).head
+    async with open_harness(tmp_path, echo, store=stores[0], alone=False) as idle:
+        head = (await stores[1].append(created(new_ref()))).record
         assert state(await idle.ended(head.id)) == "COMPLETED"
     await stores[1].close()
 
@@ -123,8 +122,8 @@ async def test_who_follows_elsewhere_sees_every_event(tmp_path: Path, stores: St
         turn.chunk("3")
 
     async with (
-        world(tmp_path, counts, store=stores[0], alone=False) as one,
-        world(tmp_path, counts, store=stores[1], alone=False) as other,
+        open_harness(tmp_path, counts, store=stores[0], alone=False) as one,
+        open_harness(tmp_path, counts, store=stores[1], alone=False) as other,
     ):
         task = await one.start()
         stream = other.follow(task.id)

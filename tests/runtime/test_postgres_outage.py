@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from tests.postgres import Server
+from tests.runtime.harness import Harness, open_harness, state, status_text, texts
 from tests.runtime.test_fencing import until
-from tests.runtime.world import World, said, state, texts, world
 
 from dragoman import Turn
 from dragoman.core.errors import Unavailable
+from dragoman.runtime import assembly, sessions
 from dragoman.runtime import log as runtime_log
-from dragoman.runtime import opening, sessions, unanswered
-from dragoman.stores.postgres import database, open_store, trouble
-from dragoman.testing.store_writes import Clock
+from dragoman.stores.postgres import database, errors, open_store
+from dragoman.testing.fixtures import Clock
 
 TASKS = 8
 """Of each kind, at each server."""
@@ -27,11 +27,11 @@ TASKS = 8
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done every two seconds is done all the time, and nobody waits long for a database that is away."""
-    monkeypatch.setattr(sessions, "RENEWED", 0.05)
-    monkeypatch.setattr(opening, "Heartbeat", partial(sessions.Heartbeat, every=0.05))
-    monkeypatch.setattr(runtime_log, "INSIST", (0.01, 0.1))
-    monkeypatch.setattr(database, "PATIENCE", 0.1)
-    monkeypatch.setattr(database, "READ_PATIENCE", 0.1)
+    monkeypatch.setattr(sessions, "RENEW_INTERVAL", 0.05)
+    monkeypatch.setattr(assembly, "Heartbeat", partial(sessions.Heartbeat, interval=0.05))
+    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", (0.01, 0.1))
+    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 0.1)
+    monkeypatch.setattr(database, "READ_RETRY_TIMEOUT", 0.1)
 
 
 async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
@@ -49,7 +49,7 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
     def told(text: str) -> int:
         return sum(text in record.getMessage() for record in caplog.records)
 
-    async def more(here: World, task: str) -> str:
+    async def more(here: Harness, task: str) -> str:
         """The task, when its message was taken."""
         try:
             await here.start("more", task_id=task)
@@ -60,28 +60,28 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
     clock = Clock()
     first, second = [await open_store(own_postgres.url(), clock=clock) for _ in range(2)]
     async with (
-        world(tmp_path, works, store=first, alone=False) as one,
-        world(tmp_path, works, store=second, alone=False) as other,
+        open_harness(tmp_path, works, store=first, alone=False) as one,
+        open_harness(tmp_path, works, store=second, alone=False) as other,
     ):
         both = (one, other)
         working = [(here, (await here.start("work")).id) for here in both for _ in range(TASKS)]
         asked = [(here, (await here.send("ask")).id) for here in both for _ in range(TASKS)]
-        await until(lambda: all(here.runtime.dispatch.running == TASKS for here in both))
+        await until(lambda: all(here.runtime.scheduler.running == TASKS for here in both))
         sending = [asyncio.ensure_future(more(here, task)) for here, task in asked]
         await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
         before = told("could not be renewed")
         await until(lambda: told("could not be renewed") > before + 4)
-        clock.now += int(sessions.LEASE * 1000) + 1
+        clock.now += int(sessions.LEASE_SECONDS * 1000) + 1
         await asyncio.to_thread(own_postgres.start)
         taken = [task for task in await asyncio.gather(*sending) if task]
         over.set()
         for here, task in working:
             ended = await here.ended(task)
-            assert (state(ended), said(ended), texts(ended)) == ("COMPLETED", "", ["work"])
+            assert (state(ended), status_text(ended), texts(ended)) == ("COMPLETED", "", ["work"])
         for task in taken:
             ended = await one.ended(task)
-            assert (state(ended), said(ended), texts(ended)) == ("COMPLETED", "", ["more"])
+            assert (state(ended), status_text(ended), texts(ended)) == ("COMPLETED", "", ["more"])
         assert taken
         assert told("the session was over for") > 0
 
@@ -89,7 +89,7 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
 async def test_a_task_whose_commit_was_not_answered_runs_once_the_database_is_back(
     tmp_path: Path, own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unanswered, "AGAIN", 0.05)
+    monkeypatch.setattr(sessions, "CLAIM_POLL_INTERVAL", 0.05)
     begun: list[str] = []
 
     async def works(turn: Turn) -> str:
@@ -103,14 +103,14 @@ async def test_a_task_whose_commit_was_not_answered_runs_once_the_database_is_ba
         if not stopped.is_set():
             stopped.set()
             await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
-            told = trouble.outage(trouble.Uncertain("the connection was closed in a commit"))
+            told = errors.map_error(errors.CommitOutcomeUnknown("the connection was closed in a commit"))
             assert isinstance(told, Unavailable)
-            told.uncertain = True
+            told.outcome_unknown = True
             raise told
         return result
 
     store = await open_store(own_postgres.url())
-    async with world(tmp_path, works, store=store, alone=False) as here:
+    async with open_harness(tmp_path, works, store=store, alone=False) as here:
         monkeypatch.setattr(database.Database, "commit", stops)
         with pytest.raises(Unavailable, match="is not known"):
             await here.send("work")

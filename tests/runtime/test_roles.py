@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.runtime.harness import Harness, collect, kinds, open_harness, state, texts
 from tests.runtime.test_fencing import until
-from tests.runtime.world import World, collect, kinds, state, texts, world
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
-from dragoman.runtime import dispatch
+from dragoman.runtime import scheduler
 from dragoman.stores.sqlite import open_store
 
 
 @pytest.fixture(autouse=True)
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks for what it was not told."""
-    monkeypatch.setattr(dispatch, "LOOK", 3600.0)
+    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 3600.0)
 
 
 class Pair(NamedTuple):
     """Two processes on one store and one bus."""
 
-    server: World
-    worker: World
+    server: Harness
+    worker: Harness
 
 
 async def slow(turn: Turn) -> str:
@@ -44,8 +44,10 @@ async def slow(turn: Turn) -> str:
 async def pair(folder: Path, worker_slots: int = 10) -> AsyncIterator[Pair]:
     bus = LocalBus()
     async with (
-        world(folder, slow, bus=bus, alone=False, runs=False) as server,
-        world(folder, slow, bus=bus, alone=False, slots=worker_slots, store=open_store(folder / "tasks.db")) as worker,
+        open_harness(folder, slow, bus=bus, alone=False, runs=False) as server,
+        open_harness(
+            folder, slow, bus=bus, alone=False, slots=worker_slots, store=open_store(folder / "tasks.db")
+        ) as worker,
     ):
         yield Pair(server, worker)
 
@@ -55,7 +57,7 @@ async def test_what_one_takes_another_runs(tmp_path: Path) -> None:
         task = await server.send("hello")
         assert (state(task), texts(task)) == ("COMPLETED", ["begun ", "hello"])
         assert kinds(await collect(server.stream("again")))[-1] == "COMPLETED"
-        assert server.runtime.dispatch.running == 0
+        assert server.runtime.scheduler.running == 0
         assert texts(await worker.get(task.id)) == ["begun ", "hello"]
 
 
@@ -72,7 +74,7 @@ async def test_a_cancel_reaches_who_runs_it(tmp_path: Path) -> None:
         first = await anext(stream)
         while "begun" not in (kinds([first])[0]):
             first = await anext(stream)
-        (run,) = worker.runtime.dispatch._runs.values()
+        (run,) = worker.runtime.scheduler._runners.values()
         assert state(await server.cancel(run.task_id)) == "CANCELED"
 
 
@@ -83,22 +85,22 @@ async def test_what_waits_for_the_only_slot_is_taken_when_it_is_free(tmp_path: P
 
 
 async def test_without_anybody_to_run_it_a_task_waits_and_explain_says_for_whom(tmp_path: Path) -> None:
-    async with world(tmp_path, slow, alone=False, runs=False) as server:
+    async with open_harness(tmp_path, slow, alone=False, runs=False) as server:
         task = await server.start("hello")
         assert state(task) == "SUBMITTED"
         (said,) = await server.runtime.explainer.explain(task.id)
         assert said.next.startswith("It waits for a process that runs its agent (--role worker, or all)")
-        assert not server.runtime.enlisting.is_of_this_process("nobody")
-        assert server.runtime.enlisting.is_of_this_process("slow")
+        assert not server.runtime.registry.is_local("nobody")
+        assert server.runtime.registry.is_local("slow")
         assert state(await server.cancel(task.id)) == "CANCELED"
 
 
 async def test_who_waits_at_a_process_that_stops_gets_the_task_as_it_is(tmp_path: Path) -> None:
     async with pair(tmp_path) as (server, worker):
         waiting = asyncio.create_task(server.send("wait"))
-        await until(lambda: server.runtime.service.waits._limits)
-        await server.runtime.dispatch.drain(30)
-        server.runtime.service.waits.end()
+        await until(lambda: server.runtime.service.pending_waits._timeouts)
+        await server.runtime.scheduler.drain(30)
+        server.runtime.service.pending_waits.release_all()
         task = await waiting
         assert state(task) in ("SUBMITTED", "WORKING")
         assert state(await worker.cancel(task.id)) == "CANCELED"

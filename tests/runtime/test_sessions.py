@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.world import World, collect, said, state, texts, world
+from tests.runtime.harness import Harness, collect, open_harness, state, status_text, texts
 
 from dragoman import Turn, retry
-from dragoman.core import states
 from dragoman.core.errors import TaskNotCancelable
-from dragoman.core.log import Refused, StatusChange
+from dragoman.core.task import states
+from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.runtime import sessions
 from dragoman.stores.sqlite import open_store
-from dragoman.stores.sqlite.store import milliseconds
+from dragoman.stores.sqlite.store import now_ms
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -32,22 +32,22 @@ class Shifted:
         self.ahead = 0
 
     def __call__(self) -> int:
-        return milliseconds() + self.ahead
+        return now_ms() + self.ahead
 
 
 @asynccontextmanager
-async def two(tmp_path: Path, clock: Shifted, agent: Any, **options: Any) -> AsyncIterator[tuple[World, World]]:
+async def two(tmp_path: Path, clock: Shifted, agent: Any, **options: Any) -> AsyncIterator[tuple[Harness, Harness]]:
     """Two runtimes on one file: neither is alone, and neither renews by itself while a test lasts."""
     first, second = (open_store(tmp_path / "tasks.db", clock=clock) for _ in range(2))
     async with (
-        world(tmp_path, agent, store=first, alone=False, **options) as one,
-        world(tmp_path, agent, store=second, alone=False, **options) as other,
+        open_harness(tmp_path, agent, store=first, alone=False, **options) as one,
+        open_harness(tmp_path, agent, store=second, alone=False, **options) as other,
     ):
         yield one, other
 
 
-def reaper(here: World, session: int = 0, sure: Callable[[], bool] = lambda: True) -> sessions.Reaper:
-    dispatch: Any = here.runtime.dispatch
+def reaper(here: Harness, session: int = 0, sure: Callable[[], bool] = lambda: True) -> sessions.Reaper:
+    dispatch: Any = here.runtime.scheduler
     specs = {name: agent.spec for name, agent in dispatch._agents.items()}
     return sessions.Reaper(here.store, dispatch._bus, dispatch._log, session or dispatch._session, specs, sure)
 
@@ -75,20 +75,20 @@ async def test_the_tasks_of_a_process_that_is_gone_end_within_its_lease(tmp_path
         clock.ahead += 15_000
         assert await reaper(other).reap() == 1
         ended = await other.get(task.id)
-        assert (state(ended), said(ended).split(":")[0]) == ("FAILED", "INTERRUPTED")
+        assert (state(ended), status_text(ended).split(":")[0]) == ("FAILED", "INTERRUPTED")
 
 
 async def test_a_paused_process_s_late_write_is_refused(tmp_path: Path) -> None:
     clock = Shifted()
     async with two(tmp_path, clock, hold) as (one, other):
         task = await one.start()
-        runs: Any = one.runtime.dispatch
+        runs: Any = one.runtime.scheduler
         (run,) = runs._runs.values()
         await run.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
         late = run._change([StatusChange(states.COMPLETED)], run._batch._notes, release=True)
-        with pytest.raises(Refused):
+        with pytest.raises(AppendRejected):
             await one.store.append(late)
         assert state(await one.get(task.id)) == "FAILED"
 
@@ -97,13 +97,13 @@ async def test_a_turn_is_begun_again_where_its_author_allows_it(tmp_path: Path) 
     clock = Shifted()
     async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
         task = await one.start()
-        (run,) = one.runtime.dispatch._runs.values()
+        (run,) = one.runtime.scheduler._runners.values()
         await run.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
         ended = await other.ended(task.id)
         assert (state(ended), texts(ended)) == ("COMPLETED", ["attempt 2"])
-        after = replace(other.call, after="1")
+        after = replace(other.call, cursor="1")
         events = await collect(other.runtime.service.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id)))
         updates = [pb.StreamResponse.FromString(event.data).status_update for event in events]
         assert 2 in [update.metadata["attempt"] for update in updates if "attempt" in update.metadata]
@@ -123,7 +123,7 @@ async def test_a_second_attempt_replaces_what_the_first_left_and_sees_it(tmp_pat
     clock = Shifted()
     async with two(tmp_path, clock, writer, on_crash=retry(2)) as (one, other):
         task = await one.start()
-        (run,) = one.runtime.dispatch._runs.values()
+        (run,) = one.runtime.scheduler._runners.values()
         await run.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
@@ -138,7 +138,7 @@ async def test_attempts_come_to_an_end(tmp_path: Path) -> None:
     clock = Shifted()
     async with two(tmp_path, clock, never, on_crash=retry(1)) as (one, other):
         task = await one.start()
-        for runs in (one.runtime.dispatch._runs, other.runtime.dispatch._runs):
+        for runs in (one.runtime.scheduler._runners, other.runtime.scheduler._runners):
             await begun(runs)
             clock.ahead += 15_000
             await reaper(other, session=999).reap()
@@ -155,9 +155,9 @@ async def test_a_turn_past_its_limit_ends_and_says_which(tmp_path: Path, options
         finally:
             why.append(turn.cancel_reason)
 
-    async with world(tmp_path, slow, **options) as here:
+    async with open_harness(tmp_path, slow, **options) as here:
         ended = await here.send()
-    assert (state(ended), said(ended).split(":")[0]) == ("FAILED", reason)
+    assert (state(ended), status_text(ended).split(":")[0]) == ("FAILED", reason)
     assert why == ["deadline"]
 
 
@@ -169,12 +169,12 @@ async def test_a_turn_that_says_something_is_not_idle(tmp_path: Path) -> None:
             await here.at(f"limit {number}").wait()
         return "done"
 
-    async with world(tmp_path, talks, idle_limit=3600) as here:
+    async with open_harness(tmp_path, talks, idle_limit=3600) as here:
         task = await here.start()
-        (run,) = here.runtime.dispatch._runs.values()
+        (run,) = here.runtime.scheduler._runners.values()
         for number in range(4):
             await here.at(f"said {number}").wait()
-            run.deadlines._look()  # as when the limit has passed since the last look
+            run.deadlines._check_idle()  # as when the limit has passed since the last look
             here.at(f"limit {number}").set()
         assert state(await here.ended(task.id)) == "COMPLETED"
 
@@ -186,9 +186,9 @@ async def test_an_agent_may_refuse_to_be_canceled_and_says_why(tmp_path: Path) -
         await here.at("go").wait()
         return "paid"
 
-    async with world(tmp_path, pays) as here:
+    async with open_harness(tmp_path, pays) as here:
         task = await here.start()
-        await here.runtime.dispatch._runs[next(iter(here.runtime.dispatch._runs))].flush()
+        await here.runtime.scheduler._runners[next(iter(here.runtime.scheduler._runners))].flush()
         with pytest.raises(TaskNotCancelable, match="money"):
             await here.cancel(task.id)
         here.at("go").set()
@@ -209,14 +209,14 @@ async def test_a_drain_gives_a_turn_back_that_may_be_begun_again(tmp_path: Path)
         return "never"
 
     store = open_store(tmp_path / "tasks.db")
-    async with world(tmp_path, patient, store=store, on_crash=retry(1)) as here:
+    async with open_harness(tmp_path, patient, store=store, on_crash=retry(1)) as here:
         task = await here.start()
-        await here.runtime.dispatch.drain(0.2)
+        await here.runtime.scheduler.drain(0.2)
         await here.idle()
         left = await here.get(task.id)
         assert state(left) == "WORKING"
     assert stopping == [True]
-    async with world(tmp_path, patient, store=open_store(tmp_path / "tasks.db"), on_crash=retry(1)) as there:
+    async with open_harness(tmp_path, patient, store=open_store(tmp_path / "tasks.db"), on_crash=retry(1)) as there:
         assert texts(await there.ended(task.id)) == ["later"]
 
 
@@ -234,7 +234,7 @@ async def test_a_blocked_loop_is_told_with_agent_and_line(
         return "done"
 
     with caplog.at_level(logging.WARNING, "dragoman.runtime"):
-        async with world(tmp_path, blocks) as here:
+        async with open_harness(tmp_path, blocks) as here:
             await here.send()
     assert "the event loop has been blocked for" in told()[0]
     assert f"{Path(__file__)}, line" in told()[0]
@@ -245,7 +245,7 @@ async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
 ) -> None:
     clock, renewals = Shifted(), threading.Semaphore(0)
     store = open_store(tmp_path / "tasks.db", clock=clock)
-    renew = store.renew
+    renew = store.renew_session
 
     def counted(session: int, lease: float) -> int:
         left = renew(session, lease)
@@ -254,7 +254,7 @@ async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
 
     monkeypatch.setattr(store, "renew", counted)
     session = await store.open_session(600)
-    heartbeat = sessions.Heartbeat(store, session, lease=600, every=0.01)
+    heartbeat = sessions.Heartbeat(store, session, lease=600, interval=0.01)
     heartbeat.start()
     try:
         for _ in range(2):
@@ -272,7 +272,7 @@ async def test_the_state_of_a_conversation_goes_from_task_to_task(tmp_path: Path
         turn.context.state["n"] = turn.context.state.get("n", 0) + 1
         return str(turn.context.state["n"])
 
-    async with world(tmp_path, counts) as here:
+    async with open_harness(tmp_path, counts) as here:
         first = await here.send()
         assert [texts(await here.send(context_id=first.context_id)) for _ in range(2)] == [["2"], ["3"]]
         assert texts(await here.send()) == ["1"], "another conversation"
@@ -288,7 +288,7 @@ async def test_a_task_does_not_undo_what_another_wrote_of_their_conversation(tmp
             await here.at("go").wait()
         return "done"
 
-    async with world(tmp_path, races) as here:
+    async with open_harness(tmp_path, races) as here:
         first = await here.send("first")
         slow = await here.start("slow", context_id=first.context_id)
         await here.at("read").wait()
@@ -310,7 +310,7 @@ async def test_a_verb_that_comes_too_late_for_its_conversation_ends_its_task(tmp
             await turn.flush()
         return "done"
 
-    async with world(tmp_path, races) as here:
+    async with open_harness(tmp_path, races) as here:
         first = await here.send("first")
         slow = await here.start("slow", context_id=first.context_id)
         await here.at("read").wait()
@@ -319,4 +319,4 @@ async def test_a_verb_that_comes_too_late_for_its_conversation_ends_its_task(tmp
         await here.idle()
         ended = await here.get(slow.id)
     assert (state(fast), state(ended)) == ("COMPLETED", "FAILED")
-    assert "conversation changed its state" in said(ended)
+    assert "conversation changed its state" in status_text(ended)

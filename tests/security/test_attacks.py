@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.security.doors import DOORS, OPERATORS, Headers, over_http
-from tests.security.provider import AUDIENCE, URL, by_hand, claims, public_jwk, rsa_key, token
+from tests.security.endpoints import ENDPOINTS, OPERATORS, Headers, over_http
+from tests.security.token_issuer import AUDIENCE, URL, by_hand, claims, public_jwk, rsa_key, token
 
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.bindings import refusals
-from dragoman.core import apikeys
-from dragoman.core.apikeys import ApiKey
+from dragoman.core.access import caller_credentials
+from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.logs import JsonLines
-from dragoman.runtime.keyring import Keyring
+from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
 
@@ -46,13 +46,13 @@ class Keys:
     async def make(self, path: Path) -> None:
         store = open_store(path)
         now = time.time_ns() // 1_000_000
-        keyring = Keyring(store.api_keys, clock=lambda: now)
+        keyring = ApiKeyService(store.api_keys, clock=lambda: now)
         for name, grants in (("good", ()), ("operator", ("operator",)), ("other", ("agent:other",)), ("revoked", ())):
             key, self.texts[name] = await keyring.create(name, grants=grants)
         await keyring.revoke(key.id)
-        text = apikeys.write(apikeys.new_id(b"expired."), b"e" * 32)
+        text = caller_credentials.format_api_key(caller_credentials.new_api_key_id(b"expired."), b"e" * 32)
         self.texts["expired"] = text
-        shown = apikeys.read(text)
+        shown = caller_credentials.parse_api_key(text)
         assert shown is not None
         await store.api_keys.add(
             ApiKey(id=shown.id, name="e", principal="e", digest=shown.digest, created=1, expires=now)
@@ -123,7 +123,7 @@ def attacks(keys: Keys) -> dict[str, tuple[Headers, int, str, str]]:
         "the static token as key": ([("X-API-Key", STATIC)], 401, bad, "none that this server knows"),
         "a truncated key": (bearer(texts["good"][:-3]), 401, bad, "not whole, or mistyped"),
         "a mistyped key": ([("X-API-Key", texts["good"][:-8] + "aaaaaaaa")], 401, bad, "not whole, or mistyped"),
-        "an unknown key": (bearer(apikeys.write("a" * 12, b"x" * 32)), 401, bad, "there is no such API key"),
+        "an unknown key": (bearer(caller_credentials.format_api_key("a" * 12, b"x" * 32)), 401, bad, "there is no such API key"),
         "a guess at a key": (bearer(guess(texts["good"])), 401, bad, "there is no such API key"),
         "a revoked key": (bearer(texts["revoked"]), 401, bad, "this API key was revoked"),
         "an expired key": ([("X-API-Key", texts["expired"])], 401, bad, "this API key has expired"),
@@ -139,9 +139,9 @@ def attacks(keys: Keys) -> dict[str, tuple[Headers, int, str, str]]:
 
 
 def guess(text: str) -> str:
-    shown = apikeys.read(text)
+    shown = caller_credentials.parse_api_key(text)
     assert shown is not None
-    return apikeys.write(shown.id, b"guess" * 6 + b"..")
+    return caller_credentials.format_api_key(shown.id, b"guess" * 6 + b"..")
 
 
 def secrets_in(headers: Headers) -> list[str]:
@@ -156,7 +156,7 @@ def written(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [JsonLines().format(record) for record in caplog.records]
 
 
-@pytest.mark.parametrize("road", DOORS)
+@pytest.mark.parametrize("road", ENDPOINTS)
 async def test_bad_credentials_are_refused_and_told_to_the_log_without_them(
     app: App, keys: Keys, road: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,7 +164,7 @@ async def test_bad_credentials_are_refused_and_told_to_the_log_without_them(
     for name, (headers, status, word, reason) in attacks(keys).items():
         caplog.clear()
         caplog.set_level(logging.DEBUG)
-        said = await DOORS[road](app, headers)
+        said = await ENDPOINTS[road](app, headers)
         lines = written(caplog)
         told = [line for line in lines if "a caller was refused" in line]
         if said.status != status:
@@ -187,7 +187,7 @@ def says(challenge: str, word: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("road", DOORS)
+@pytest.mark.parametrize("road", ENDPOINTS)
 async def test_good_credentials_are_let_in_by_the_same_roads(app: App, keys: Keys, road: str) -> None:
     good: dict[str, Headers] = {
         "key": bearer(keys.texts["good"]),
@@ -197,7 +197,7 @@ async def test_good_credentials_are_let_in_by_the_same_roads(app: App, keys: Key
         "static": bearer(STATIC),
         "the largest token": bearer(token(claims(padding="x" * 5400))),
     }
-    found = {name: (await DOORS[road](app, headers)).status for name, headers in good.items()}
+    found = {name: (await ENDPOINTS[road](app, headers)).status for name, headers in good.items()}
     assert found == dict.fromkeys(good, 200)
 
 
@@ -230,7 +230,7 @@ async def test_what_is_no_http_at_all_is_not_repeated_either(
 
 async def test_metadata_over_every_limit_never_get_to_us(app: App, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    said = await DOORS["gRPC 1.0"](app, bearer("SECRET-" * 10_000))
+    said = await ENDPOINTS["gRPC 1.0"](app, bearer("SECRET-" * 10_000))
     assert said.status == 500
     assert not [line for line in written(caplog) if "SECRET" in line]
 
@@ -246,12 +246,12 @@ async def test_operators_verbs_are_for_operators(app: App, keys: Keys) -> None:
 
 
 async def test_a_refusal_over_json_rpc_is_one_in_its_words(app: App) -> None:
-    said = await DOORS["JSON-RPC 1.0"](app, [])
+    said = await ENDPOINTS["JSON-RPC 1.0"](app, [])
     assert said.body["jsonrpc"] == "2.0"
     assert said.body["id"] is None
     assert said.body["error"]["code"] == -32603
     assert said.body["error"]["data"][0]["reason"] == "UNAUTHENTICATED"
-    said = await DOORS["REST 1.0"](app, [])
+    said = await ENDPOINTS["REST 1.0"](app, [])
     assert said.body["error"]["status"] == "UNAUTHENTICATED"
     assert said.body["error"]["details"][0]["reason"] == "UNAUTHENTICATED"
 

@@ -14,7 +14,7 @@ from tests.callers import ByHeader, named
 
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
-from dragoman.core.audit import Chain, Kept, read_line
+from dragoman.core.audit import AuditChainVerifier, AuditRecord, parse_audit_line
 from dragoman.offline import open_keys, open_operations
 from dragoman.settings import Address, Settings
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -52,13 +52,13 @@ async def operate(app: App, verb: str, request: Any, who: dict[str, str] = OLGA)
         return [await unary(request.SerializeToString(), metadata=tuple(who.items()))]
 
 
-async def exported(app: App) -> list[Kept]:
+async def exported(app: App) -> list[AuditRecord]:
     """The whole log, whose chain holds."""
-    found, chain = [], Chain()
+    found, chain = [], AuditChainVerifier()
     for answer in await operate(app, "ExportAudit", ops.ExportAuditRequest()):
-        found += [read_line(line) for line in ops.ExportAuditResponse.FromString(answer).lines]
+        found += [parse_audit_line(line) for line in ops.ExportAuditResponse.FromString(answer).lines]
     for kept in found:
-        chain.take(kept)
+        chain.verify(kept)
     return found
 
 
@@ -157,6 +157,6 @@ async def test_the_log_is_written_when_a_server_stops_and_without_a_server_too(t
     async with open_operations(settings(tmp_path)) as operations:
         async for answer in operations.export_audit(ops.ExportAuditRequest()):
             lines += answer.lines
-    found = [read_line(line).entry for line in lines]
+    found = [parse_audit_line(line).entry for line in lines]
     assert [entry.action for entry in found] == ["task.created", "operator.CreateKey", "operator.ExportAudit"]
     assert found[1].who["principal"].startswith("local:")

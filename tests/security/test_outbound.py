@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from tests.certificates import Authority, write
 from tests.postgres import free_port
 
-from dragoman.core.addresses import Reach, parse_allowed
-from dragoman.core.targets import Rules
-from dragoman.ports import Forbidden, Outbound, Reply, Unreachable
-from dragoman.security.certificates import CertificateFiles
-from dragoman.security.outbound import Guard, Patience
+from dragoman.core.net.addresses import AddressPolicy, parse_allow_entry
+from dragoman.core.net.targets import OutboundPolicy
+from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp, OutboundResponse
+from dragoman.security.outbound import OutboundClient, OutboundTimeouts
+from dragoman.security.tls.certificate_files import CertificateFiles
 
-HERE = Rules(Reach(loopback=True))
+HERE = OutboundPolicy(AddressPolicy(loopback=True))
 PUBLIC = "93.184.215.14"
 
 
@@ -90,8 +90,8 @@ async def receiving(
 
 
 @asynccontextmanager
-async def guarding(rules: Rules = HERE, **options: Any) -> AsyncIterator[Guard]:
-    guard = Guard(rules, **options)
+async def guarding(rules: OutboundPolicy = HERE, **options: Any) -> AsyncIterator[OutboundClient]:
+    guard = OutboundClient(rules, **options)
     try:
         yield guard
     finally:
@@ -101,11 +101,11 @@ async def guarding(rules: Rules = HERE, **options: Any) -> AsyncIterator[Guard]:
 
 async def test_a_receiver_gets_what_was_sent_and_its_answer_comes_back() -> None:
     async with receiving() as receiver, guarding() as guard:
-        outbound: Outbound = guard
+        outbound: OutboundHttp = guard
         url = f"http://127.0.0.1:{receiver.port}/a%2Fb/../c?x=%20&y=1#z"
         reply = await outbound.post(url, b"body", {"Content-Type": "text/x", "Authorization": "Bearer t"})
         got = await outbound.get(url, {"Accept": "application/json"})
-    assert reply == Reply(200, reply.headers, b"well")
+    assert reply == OutboundResponse(200, reply.headers, b"well")
     assert (got.status, got.headers["x-two"]) == (200, "1")
     (method, path, headers, body), (second, _, later, _) = receiver.got
     assert (method, path, body) == ("POST", "/a%2Fb/../c?x=%20&y=1", b"body")
@@ -133,19 +133,19 @@ REFUSED = [
 async def test_no_form_of_an_inner_address_passes_the_look_at_the_text(host: str) -> None:
     dialled = Dialled()
     names = Names()
-    async with guarding(Rules(), lookup=names, dial=dialled) as guard:
+    async with guarding(OutboundPolicy(), lookup=names, dial=dialled) as guard:
         for url in (f"http://{host}/", f"https://{host}:8443/"):
-            with pytest.raises(Forbidden):
-                guard.check(url)
-            with pytest.raises(Forbidden):
+            with pytest.raises(OutboundForbidden):
+                guard.check_url(url)
+            with pytest.raises(OutboundForbidden):
                 await guard.get(url)
-            with pytest.raises(Forbidden):
+            with pytest.raises(OutboundForbidden):
                 await guard.post(url, b"", {})
     assert (dialled.addresses, names.asked) == ([], [])
 
 
 async def test_a_refusal_names_the_rule_and_no_secrets() -> None:
-    async with guarding(Rules()) as guard:
+    async with guarding(OutboundPolicy()) as guard:
         for url in (
             "ftp://hooks.example/secret",
             "https://secret:secret@hooks.example/secret",
@@ -154,8 +154,8 @@ async def test_a_refusal_names_the_rule_and_no_secrets() -> None:
             "https://localhost/secret",
             "https://secret\x00/",
         ):
-            with pytest.raises(Forbidden) as caught:
-                guard.check(url)
+            with pytest.raises(OutboundForbidden) as caught:
+                guard.check_url(url)
             assert "secret" not in str(caught.value)
     assert "outbound_allow" not in str(caught.value)
 
@@ -174,9 +174,9 @@ async def test_a_name_that_stands_for_an_inner_address_is_not_called(
 ) -> None:
     dialled = Dialled()
     caplog.set_level(logging.WARNING, "dragoman.outbound")
-    async with guarding(Rules(), lookup=Names(hooks_example=[[address]]), dial=dialled) as guard:
-        guard.check("http://hooks.example/")  # the text alone is good
-        with pytest.raises(Forbidden) as caught:
+    async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[[address]]), dial=dialled) as guard:
+        guard.check_url("http://hooks.example/")  # the text alone is good
+        with pytest.raises(OutboundForbidden) as caught:
             await guard.get("http://hooks.example/")
     assert dialled.addresses == []
     assert address not in str(caught.value)  # who registers a webhook does not learn our addresses
@@ -190,8 +190,8 @@ async def test_a_name_that_stands_for_an_inner_address_is_not_called(
 async def test_of_mixed_answers_only_the_public_are_called() -> None:
     dialled = Dialled()
     answers = ["10.0.0.5", PUBLIC, "::1", "2606:4700::1111", "127.0.0.1", PUBLIC]
-    async with guarding(Rules(), lookup=Names(hooks_example=[answers]), dial=dialled) as guard:
-        with pytest.raises(Unreachable, match=r"^hooks.example:80: "):
+    async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[answers]), dial=dialled) as guard:
+        with pytest.raises(OutboundFailed, match=r"^hooks.example:80: "):
             await guard.get("http://hooks.example/")
     assert sorted(dialled.addresses) == ["2606:4700::1111", PUBLIC]
 
@@ -199,13 +199,13 @@ async def test_of_mixed_answers_only_the_public_are_called() -> None:
 async def test_an_answer_that_changes_is_looked_at_each_time() -> None:
     dialled = Dialled()
     names = Names(hooks_example=[[PUBLIC], ["127.0.0.1"]])
-    async with receiving() as receiver, guarding(Rules(), lookup=names, dial=dialled) as guard:
+    async with receiving() as receiver, guarding(OutboundPolicy(), lookup=names, dial=dialled) as guard:
         url = f"http://hooks.example:{receiver.port}/"
-        guard.check(url)
+        guard.check_url(url)
         assert names.asked == []  # looking at the text asks nobody, so there is no answer to be outdated
-        with pytest.raises(Unreachable):
+        with pytest.raises(OutboundFailed):
             await guard.post(url, b"", {})
-        with pytest.raises(Forbidden):
+        with pytest.raises(OutboundForbidden):
             await guard.post(url, b"", {})
     assert names.asked == ["hooks.example"] * 2  # once for each connection: what was looked at is what is dialled
     assert dialled.addresses == [PUBLIC]
@@ -233,15 +233,15 @@ async def test_who_is_at_the_other_end_is_looked_at_before_a_byte_is_sent() -> N
 
             return Led(info[0], info[1], info[2])
 
-        async with guarding(Rules(), lookup=Names(hooks_example=[[PUBLIC]]), dial=elsewhere) as guard:
-            with pytest.raises(Forbidden):
+        async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[[PUBLIC]]), dial=elsewhere) as guard:
+            with pytest.raises(OutboundForbidden):
                 await guard.post(f"http://hooks.example:{receiver.port}/", b"", {})
     assert receiver.got == []
 
 
 async def test_a_name_that_is_unknown_is_unreachable() -> None:
-    async with guarding(Rules(), lookup=Names()) as guard:
-        with pytest.raises(Unreachable, match=r"^absent.example:443: no such host"):
+    async with guarding(OutboundPolicy(), lookup=Names()) as guard:
+        with pytest.raises(OutboundFailed, match=r"^absent.example:443: no such host"):
             await guard.get("https://absent.example/secret")
 
 
@@ -266,14 +266,14 @@ async def test_nothing_special_is_ever_dialled_unless_it_is_allowed(
     answers: list[IPv4Address | IPv6Address], entry: str, loopback: bool, port: int
 ) -> None:
     dialled = Dialled()
-    reach = Reach((parse_allowed(entry),) if entry else (), loopback=loopback)
+    reach = AddressPolicy((parse_allow_entry(entry),) if entry else (), loopback=loopback)
     names = Names(hooks_example=[[str(address) for address in answers]])
-    async with guarding(Rules(reach), lookup=names, dial=dialled) as guard:
-        with pytest.raises((Forbidden, Unreachable)):
+    async with guarding(OutboundPolicy(reach), lookup=names, dial=dialled) as guard:
+        with pytest.raises((OutboundForbidden, OutboundFailed)):
             await guard.get(f"http://hooks.example:{port}/")
         for address in answers:
             host = f"[{address}]" if address.version == 6 else str(address)
-            with pytest.raises((Forbidden, Unreachable)):
+            with pytest.raises((OutboundForbidden, OutboundFailed)):
                 await guard.get(f"http://{host}:{port}/")
     named = entry in ("hooks.example", f"hooks.example:{port}")
     for text in dialled.addresses:
@@ -306,29 +306,29 @@ def own_address() -> str | None:
 
 async def test_a_receiver_inside_works_once_it_is_allowed() -> None:
     address = own_address()
-    if address is None or Reach().problem(ip_address(address), 80) == "":
+    if address is None or AddressPolicy().problem(ip_address(address), 80) == "":
         pytest.skip("this machine has no private address")
     names = Names(hooks_internal=[[address]])
     async with receiving(host=address) as receiver:
         url = f"http://hooks.internal:{receiver.port}/"
         for entry in (address, f"{address}/32", f"{address}:{receiver.port}", "hooks.internal"):
-            async with guarding(Rules(Reach((parse_allowed(entry),))), lookup=names) as guard:
+            async with guarding(OutboundPolicy(AddressPolicy((parse_allow_entry(entry),))), lookup=names) as guard:
                 assert (await guard.post(url, b"", {})).status == 200
         for entry in ("other.internal", f"{address}:1", f"hooks.internal:{receiver.port + 1}"):
-            async with guarding(Rules(Reach((parse_allowed(entry),))), lookup=names) as guard:
-                with pytest.raises(Forbidden):
+            async with guarding(OutboundPolicy(AddressPolicy((parse_allow_entry(entry),))), lookup=names) as guard:
+                with pytest.raises(OutboundForbidden):
                     await guard.post(url, b"", {})
     assert len(receiver.got) == 4
 
 
 async def test_loopback_is_called_while_the_server_is_bound_to_it_and_not_by_any_list() -> None:
-    everything = tuple(parse_allowed(entry) for entry in ("0.0.0.0/0", "::/0", "localhost", "64.0.0.0/2"))
+    everything = tuple(parse_allow_entry(entry) for entry in ("0.0.0.0/0", "::/0", "localhost", "64.0.0.0/2"))
     async with receiving() as receiver:
         for host in ("127.0.0.1", "localhost"):
             async with guarding(lookup=Names(localhost=[["127.0.0.1"]])) as guard:
                 assert (await guard.get(f"http://{host}:{receiver.port}/")).body == b"well"
-            async with guarding(Rules(Reach(everything))) as guard:
-                with pytest.raises(Forbidden, match="only by a server bound to loopback"):
+            async with guarding(OutboundPolicy(AddressPolicy(everything))) as guard:
+                with pytest.raises(OutboundForbidden, match="only by a server bound to loopback"):
                     await guard.get(f"http://{host}:{receiver.port}/")
 
 
@@ -367,9 +367,9 @@ async def test_a_long_answer_is_cut_for_a_webhook_and_refused_for_a_key_set() ->
 
     async with receiving(long) as receiver, guarding() as guard:
         url = f"http://127.0.0.1:{receiver.port}/"
-        assert await guard.get(url, limit=5000) == Reply(200, (await guard.get(url)).headers, b"x" * 5000)
+        assert await guard.get(url, limit=5000) == OutboundResponse(200, (await guard.get(url)).headers, b"x" * 5000)
         assert (await guard.post(url, b"", {}, limit=100)).body == b"x" * 100
-        with pytest.raises(Unreachable, match="answered with more than 4999 bytes"):
+        with pytest.raises(OutboundFailed, match="answered with more than 4999 bytes"):
             await guard.get(url, limit=4999)
 
 
@@ -386,7 +386,7 @@ async def test_an_answer_without_end_is_not_read_to_it() -> None:
             ended.set()
 
     async with receiving(endless) as receiver, guarding() as guard:
-        with pytest.raises(Unreachable, match="more than"):
+        with pytest.raises(OutboundFailed, match="more than"):
             await guard.get(f"http://127.0.0.1:{receiver.port}/")
         await ended.wait()
 
@@ -400,24 +400,24 @@ async def test_a_compressed_answer_is_never_unpacked() -> None:
     async with receiving(packed) as receiver, guarding() as guard:
         url = f"http://127.0.0.1:{receiver.port}/"
         assert (await guard.post(url, b"", {})).body == bomb[: 64 * 1024]
-        with pytest.raises(Unreachable, match="compressed, which was not asked for"):
+        with pytest.raises(OutboundFailed, match="compressed, which was not asked for"):
             await guard.get(url)
 
 
 @pytest.mark.parametrize(
     ("patience", "said"),
     [
-        (Patience(total=0.05), r"not done within 0.05 s"),
-        (Patience(read=0.05), r"silent for 0.05 s"),
+        (OutboundTimeouts(total=0.05), r"not done within 0.05 s"),
+        (OutboundTimeouts(read=0.05), r"silent for 0.05 s"),
     ],
 )
-async def test_a_receiver_that_is_silent_is_given_up(patience: Patience, said: str) -> None:
+async def test_a_receiver_that_is_silent_is_given_up(patience: OutboundTimeouts, said: str) -> None:
     async def silent(_: web.BaseRequest) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
     async with receiving(silent) as receiver, guarding(patience=patience) as guard:
-        with pytest.raises(Unreachable, match=said):
+        with pytest.raises(OutboundFailed, match=said):
             await guard.get(f"http://127.0.0.1:{receiver.port}/")
 
 
@@ -426,8 +426,8 @@ async def test_a_name_server_that_is_silent_is_given_up() -> None:
         await asyncio.Event().wait()
         return []
 
-    async with guarding(Rules(), lookup=silent, patience=Patience(connect=0.05)) as guard:
-        with pytest.raises(Unreachable, match=r"no connection within 0.05 s"):
+    async with guarding(OutboundPolicy(), lookup=silent, patience=OutboundTimeouts(connect=0.05)) as guard:
+        with pytest.raises(OutboundFailed, match=r"no connection within 0.05 s"):
             await guard.get("http://hooks.example/")
 
 
@@ -441,7 +441,7 @@ async def test_what_an_inner_service_says_is_not_passed_on() -> None:
     port = server.sockets[0].getsockname()[1]
     async with server, guarding() as guard:
         for url in (f"http://127.0.0.1:{port}/secret", f"https://127.0.0.1:{port}/secret"):
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(OutboundFailed) as caught:
                 await guard.get(url)
             assert "secret" not in str(caught.value)
             assert caught.value.__cause__ is None
@@ -451,7 +451,7 @@ async def test_what_an_inner_service_says_is_not_passed_on() -> None:
 async def test_a_closed_port_is_unreachable() -> None:
     port = free_port()
     async with guarding() as guard:
-        with pytest.raises(Unreachable, match=rf"^127.0.0.1:{port}: refused the connection$"):
+        with pytest.raises(OutboundFailed, match=rf"^127.0.0.1:{port}: refused the connection$"):
             await guard.get(f"http://127.0.0.1:{port}/")
 
 
@@ -471,7 +471,7 @@ async def test_a_closed_port_is_unreachable() -> None:
 )
 async def test_headers_cannot_change_where_a_request_goes(headers: dict[str, str]) -> None:
     async with receiving() as receiver, guarding() as guard:
-        with pytest.raises(Forbidden, match="header"):
+        with pytest.raises(OutboundForbidden, match="header"):
             await guard.post(f"http://127.0.0.1:{receiver.port}/", b"", headers)
     assert receiver.got == []
 
@@ -479,7 +479,7 @@ async def test_headers_cannot_change_where_a_request_goes(headers: dict[str, str
 @asynccontextmanager
 async def encrypted(authority: Authority, folder: Path) -> AsyncIterator[int]:
     """A receiver with a certificate for this machine's names."""
-    context = CertificateFiles(*write(folder, authority.issue())).context
+    context = CertificateFiles(*write(folder, authority.issue())).ssl_context
     runner = web.ServerRunner(web.Server(well), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
@@ -496,12 +496,14 @@ async def test_certificates_are_checked_against_the_system_and_the_bundle(tmp_pa
         async with guarding(lookup=names, ca=authority.ca) as guard:
             assert (await guard.get(f"https://localhost:{port}/")).body == b"well"
             assert (await guard.post(f"https://127.0.0.1:{port}/", b"", {})).body == b"well"
-            with pytest.raises(Unreachable, match=r"^hooks.example:\d+: its TLS certificate is not good: .*mismatch"):
+            with pytest.raises(
+                OutboundFailed, match=r"^hooks.example:\d+: its TLS certificate is not good: .*mismatch"
+            ):
                 await guard.get(f"https://hooks.example:{port}/")
-            with pytest.raises(Unreachable, match=r"broke off|no HTTP"):
+            with pytest.raises(OutboundFailed, match=r"broke off|no HTTP"):
                 await guard.get(f"http://localhost:{port}/")
         async with guarding(lookup=names) as guard:
-            with pytest.raises(Unreachable, match="its TLS certificate is not good: "):
+            with pytest.raises(OutboundFailed, match="its TLS certificate is not good: "):
                 await guard.get(f"https://localhost:{port}/")
 
 
@@ -514,4 +516,4 @@ async def test_a_bundle_that_holds_no_certificates_is_refused(tmp_path: Path) ->
     (tmp_path / "ca.pem").write_text("nothing")
     for name, why in (("ca.pem", "NO_CERTIFICATE"), ("absent.pem", "No such file")):
         with pytest.raises(OSError, match=why):
-            Guard(HERE, ca=tmp_path / name)
+            OutboundClient(HERE, ca=tmp_path / name)

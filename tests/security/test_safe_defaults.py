@@ -15,13 +15,13 @@ import pytest
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
-from dragoman.core import targets
 from dragoman.core.errors import InvalidParams
-from dragoman.core.quotas import DEFAULTS
+from dragoman.core.limits.quotas import DEFAULT_LIMITS
+from dragoman.core.net import targets
 from dragoman.outward import guard
-from dragoman.ports import Forbidden
+from dragoman.ports import OutboundForbidden
 from dragoman.settings import Address, Settings, SettingsError, load
-from dragoman.wire import jsonscan
+from dragoman.wire import body_scan
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "hardening.md"
 NONE: Final = load({})
@@ -61,7 +61,7 @@ def test_a_short_token_is_refused_where_others_reach_us() -> None:
 
 
 def test_tasks_are_their_owners() -> None:
-    assert NONE.isolation.of("any") == "owner"
+    assert NONE.isolation.policy_of("any") == "owner"
     assert NONE.public_agents == ()
 
 
@@ -73,7 +73,7 @@ async def test_webhooks_lead_nowhere_private(host: str) -> None:
     public = load({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", "api_keys": True})
     out = guard(public)
     try:
-        with pytest.raises(Forbidden):
+        with pytest.raises(OutboundForbidden):
             await out.post(f"http://{host}/x", b"{}", {})
     finally:
         await out.close()
@@ -81,8 +81,8 @@ async def test_webhooks_lead_nowhere_private(host: str) -> None:
 
 def test_webhooks_reach_only_the_web() -> None:
     for port in (22, 25, 6379):
-        assert targets.Rules().problem(targets.read(f"http://a.example:{port}/")) != ""
-    assert targets.Rules().problem(targets.read("https://a.example/")) == ""
+        assert targets.OutboundPolicy().problem(targets.parse_target(f"http://a.example:{port}/")) != ""
+    assert targets.OutboundPolicy().problem(targets.parse_target("https://a.example/")) == ""
 
 
 def untyped(method: str, path: str, call: object = None) -> tuple[str, str, bytes]:
@@ -160,7 +160,9 @@ def test_no_proxy_is_believed() -> None:
 
 def test_everything_has_a_limit() -> None:
     public = load({"http": "0.0.0.0:8080", "api_keys": True})
-    assert all(public.quotas.value(limit, known=known) > 0 for limit in DEFAULTS for known in (True, False))
+    assert all(
+        public.quotas.limit_for(limit, authenticated=known) > 0 for limit in DEFAULT_LIMITS for known in (True, False)
+    )
     assert 0 < NONE.message_bytes <= 16 * 1024 * 1024
     assert NONE.connections > 0
 
@@ -169,7 +171,7 @@ def test_everything_has_a_limit() -> None:
 def test_what_is_ambiguous_is_refused(body: bytes) -> None:
     assert not NONE.lossy_numbers
     with pytest.raises(InvalidParams):
-        jsonscan.loads(body)
+        body_scan.loads(body)
 
 
 def test_what_is_acknowledged_is_on_disk() -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import jwt
 import pytest
 from jwt.types import Options
-from tests.security.papers import Paper
+from tests.security.key_values import InMemoryKeyValues
 
+from dragoman.core.access.signing_keys import DEFAULT_KEY_KEEP_MS, DEFAULT_KEY_LEAD_MS
 from dragoman.core.errors import InvalidParams, KeyNotFound, Unavailable
-from dragoman.core.signing import KEEP, LEAD
-from dragoman.security.signing import LetterSigner
-from dragoman.security.signing_keys import FRESH, PAPER, SigningKeys
-from dragoman.security.vault import PREFIX, Vault
+from dragoman.security.secret_box import SEALED_PREFIX, AesGcmSecretBox
+from dragoman.security.signing import SIGNING_KEYS_CACHE_TTL, SIGNING_KEYS_ENTRY, StoredSigningKeys, WebhookSigner
 
 HOME, HOOK = "https://agents.example", "https://client.example/hook?x=1"
 NOW = 1_700_000_000.9
@@ -41,11 +40,19 @@ class Time:
 
 
 def keys_of(
-    time: Time | None = None, papers: Paper | None = None, secret: bytes = b"s" * 32, vault: Vault | None = None
-) -> SigningKeys:
+    time: Time | None = None,
+    papers: InMemoryKeyValues | None = None,
+    secret: bytes = b"s" * 32,
+    vault: AesGcmSecretBox | None = None,
+) -> StoredSigningKeys:
     time = time or Time()
-    return SigningKeys(
-        papers or Paper(), secret, vault or Vault(), clock=time.milliseconds, monotonic=time.seconds, entropy=_counted()
+    return StoredSigningKeys(
+        papers or InMemoryKeyValues(),
+        secret,
+        vault or AesGcmSecretBox(),
+        clock=time.milliseconds,
+        monotonic=time.seconds,
+        entropy=_counted(),
     )
 
 
@@ -54,8 +61,8 @@ def _counted() -> Any:
     return lambda size: bytes([next(number)]) * size
 
 
-async def letter(keys: SigningKeys, audience: str = HOOK) -> str:
-    signer = LetterSigner(keys, lambda: HOME, clock=lambda: NOW, ids=lambda: "j-1")
+async def letter(keys: StoredSigningKeys, audience: str = HOOK) -> str:
+    signer = WebhookSigner(keys, lambda: HOME, clock=lambda: NOW, ids=lambda: "j-1")
     return await signer.sign(audience, "t-1", "c-1", EVENT, BODY)
 
 
@@ -74,7 +81,7 @@ def kid(text: str) -> str:
     return str(jwt.get_unverified_header(text)["kid"])
 
 
-async def shown(keys: SigningKeys) -> list[str]:
+async def shown(keys: StoredSigningKeys) -> list[str]:
     return [key["kid"] for key in json.loads(await keys.public())["keys"]]
 
 
@@ -96,7 +103,7 @@ async def test_a_signature_says_who_sends_what_to_whom_and_when_and_which_it_is(
 
 async def test_no_half_of_a_key_is_shown_but_the_public_one() -> None:
     keys = keys_of()
-    await keys.rotate("EdDSA", lead=LEAD, keep=KEEP)
+    await keys.rotate("EdDSA", lead=DEFAULT_KEY_LEAD_MS, keep=DEFAULT_KEY_KEEP_MS)
     edwards, key = json.loads(await keys.public())["keys"]
     assert key.keys() == {"kty", "crv", "x", "y", "kid", "alg", "use"}
     assert (key["kty"], key["crv"], key["alg"], key["use"]) == ("EC", "P-256", "ES256", "sig")
@@ -139,11 +146,11 @@ async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(a
     time = Time()
     keys = keys_of(time)
     before = await letter(keys)
-    fresh = await keys.rotate(algorithm, lead=LEAD, keep=KEEP)
+    fresh = await keys.rotate(algorithm, lead=DEFAULT_KEY_LEAD_MS, keep=DEFAULT_KEY_KEEP_MS)
     # What anybody remembers from now on is enough for all that is signed until the old one goes.
     remembered = await keys.public()
     assert await shown(keys) == [fresh.id, kid(before)]
-    time.past(LEAD - 1)
+    time.past(DEFAULT_KEY_LEAD_MS - 1)
     assert kid(await letter(keys)) == kid(before)
     time.past(1)
     after = await letter(keys)
@@ -151,7 +158,7 @@ async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(a
     assert jwt.get_unverified_header(after)["alg"] == algorithm
     checked(after, remembered)
     checked(before, await keys.public())
-    time.past(KEEP - 1)
+    time.past(DEFAULT_KEY_KEEP_MS - 1)
     assert await shown(keys) == [fresh.id, kid(before)]
     time.past(1)
     assert await shown(keys) == [fresh.id]
@@ -170,18 +177,18 @@ async def test_a_key_in_wrong_hands_is_gone_at_once() -> None:
 
 
 async def test_every_server_of_a_store_shows_a_new_key_at_once() -> None:
-    papers = Paper()
+    papers = InMemoryKeyValues()
     here, there = keys_of(papers=papers), keys_of(papers=papers)
     (first,) = await shown(there)
-    fresh = await here.rotate("EdDSA", lead=0, keep=KEEP)
+    fresh = await here.rotate("EdDSA", lead=0, keep=DEFAULT_KEY_KEEP_MS)
     assert await shown(there) == [fresh.id, first]
     checked(await letter(here), await there.public())
 
 
 async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more() -> None:
-    time, papers = Time(), Paper()
+    time, papers = Time(), InMemoryKeyValues()
     keys, reads = keys_of(time, papers), 0
-    read = papers.read
+    read = papers.get
 
     async def counted(name: str) -> str:
         nonlocal reads
@@ -190,7 +197,7 @@ async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more
         await asyncio.sleep(0)
         return await read(name)
 
-    papers.read = counted  # type: ignore[method-assign]  # what the store is asked is what is counted
+    papers.get = counted  # type: ignore[method-assign]  # what the store is asked is what is counted
     await asyncio.gather(*(keys.public() for _ in range(50)))
     assert reads == 2
 
@@ -198,7 +205,7 @@ async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more
 async def test_a_former_key_can_be_withdrawn_and_the_one_that_signs_cannot() -> None:
     keys = keys_of()
     (first,) = await shown(keys)
-    fresh = await keys.rotate("", lead=0, keep=KEEP)
+    fresh = await keys.rotate("", lead=0, keep=DEFAULT_KEY_KEEP_MS)
     with pytest.raises(InvalidParams, match="this key signs; rotate to another one first"):
         await keys.withdraw(fresh.id)
     await keys.withdraw(first)
@@ -211,11 +218,11 @@ async def test_a_new_key_that_is_withdrawn_leaves_all_as_it_was() -> None:
     time = Time()
     keys = keys_of(time)
     (first,) = await shown(keys)
-    fresh = await keys.rotate("EdDSA", lead=LEAD, keep=KEEP)
+    fresh = await keys.rotate("EdDSA", lead=DEFAULT_KEY_LEAD_MS, keep=DEFAULT_KEY_KEEP_MS)
     with pytest.raises(InvalidParams, match="a new key is shown already and does not sign yet"):
         await keys.rotate("", lead=0, keep=0)
     await keys.withdraw(fresh.id)
-    time.past(LEAD + KEEP)
+    time.past(DEFAULT_KEY_LEAD_MS + DEFAULT_KEY_KEEP_MS)
     assert await shown(keys) == [first]
     assert kid(await letter(keys)) == first
 
@@ -233,13 +240,13 @@ async def test_what_is_asked_of_a_rotation_is_looked_at() -> None:
 
 
 async def test_servers_of_one_store_have_the_same_keys() -> None:
-    time, papers = Time(), Paper()
+    time, papers = Time(), InMemoryKeyValues()
     one, two = keys_of(time, papers), keys_of(time, papers)
     told: list[str] = []
-    two.changed.append(lambda: told.append("changed"))
+    two.change_listeners.append(lambda: told.append("changed"))
     assert await shown(one) == await shown(two)
-    fresh = await one.rotate("", lead=0, keep=KEEP)
-    time.past(int(FRESH * 1000))
+    fresh = await one.rotate("", lead=0, keep=DEFAULT_KEY_KEEP_MS)
+    time.past(int(SIGNING_KEYS_CACHE_TTL * 1000))
     assert await shown(two) == await shown(one)
     assert kid(await letter(two)) == fresh.id
     assert told == ["changed"]
@@ -247,11 +254,11 @@ async def test_servers_of_one_store_have_the_same_keys() -> None:
 
 
 async def test_of_two_who_rotate_at_once_one_is_told_to_look() -> None:
-    class Late(Paper):
-        async def write(self, name: str, text: str, *, former: str) -> bool:
+    class Late(InMemoryKeyValues):
+        async def compare_and_set(self, name: str, value: str, *, expected: str) -> bool:
             if not self.texts:
                 self.texts[name] = "[]"
-            return await super().write(name, text, former=former)
+            return await super().compare_and_set(name, value, expected=expected)
 
     keys = keys_of(papers=Late())
     with pytest.raises(Unavailable, match="changed by somebody else"):
@@ -259,10 +266,10 @@ async def test_of_two_who_rotate_at_once_one_is_told_to_look() -> None:
 
 
 async def test_a_key_that_was_made_up_is_sealed_in_the_store() -> None:
-    time, papers, vault = Time(), Paper(), Vault([b"k" * 32])
+    time, papers, vault = Time(), InMemoryKeyValues(), AesGcmSecretBox([b"k" * 32])
     keys = keys_of(time, papers, vault=vault)
     fresh = await keys.rotate("EdDSA", lead=0, keep=0)
-    assert PREFIX in papers.texts[PAPER]
-    assert (b"\x01" * 32).hex() not in papers.texts[PAPER]
-    again = keys_of(time, papers, vault=Vault([b"n" * 32, b"k" * 32]))
+    assert SEALED_PREFIX in papers.texts[SIGNING_KEYS_ENTRY]
+    assert (b"\x01" * 32).hex() not in papers.texts[SIGNING_KEYS_ENTRY]
+    again = keys_of(time, papers, vault=AesGcmSecretBox([b"n" * 32, b"k" * 32]))
     assert kid(await letter(again)) == fresh.id

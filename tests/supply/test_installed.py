@@ -170,7 +170,10 @@ async def tried(turn: Turn) -> None:
         text=True,
         check=False,
     ).stdout
-    assert 'Revealed type is "dragoman.agents.declare.DeclaredAgent[[turn: dragoman.agents.turn.Turn], ' in said
+    assert (
+        'Revealed type is "dragoman.agents.functions.declaration.DeclaredAgent[[turn: dragoman.agents.functions.turn.Turn], '
+        in said
+    )
     assert "Coroutine[Any, Any, " in said
     assert "AsyncIterator[" in said
     assert said.count('Revealed type is "') == 4

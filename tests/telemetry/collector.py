@@ -12,7 +12,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
 from opentelemetry.proto.trace.v1 import trace_pb2 as tr
 
-from dragoman.telemetry.otlp import EXPORT
+from dragoman.telemetry.otlp import EXPORT_METHOD
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Collector:
     """Each with the `service.name` of its process."""
     headers: list[dict[str, str]] = field(default_factory=list)
     status: int = 200
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
     took: asyncio.Event = field(default_factory=asyncio.Event)
     http: str = ""
     grpc: str = ""
@@ -53,7 +53,7 @@ async def collecting() -> AsyncIterator[Collector]:
     async def over_http(request: web.BaseRequest) -> web.Response:
         assert request.path == "/v1/traces"
         assert request.content_type == "application/x-protobuf"
-        found.asked.set()
+        found.requested.set()
         if found.status == 200:
             found.take(await request.read(), dict(request.headers))
         return web.Response(status=found.status)
@@ -65,7 +65,7 @@ async def collecting() -> AsyncIterator[Collector]:
     runner = web.ServerRunner(web.Server(over_http))
     await runner.setup()
     server = grpc.aio.server()
-    package, _, method = EXPORT.removeprefix("/").partition("/")
+    package, _, method = EXPORT_METHOD.removeprefix("/").partition("/")
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {method: grpc.unary_unary_rpc_method_handler(over_grpc)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(package, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -16,9 +16,9 @@ from tests.telemetry.test_usage import ended, explained
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client, connect, message
-from dragoman.core import delegation
-from dragoman.core.identity import Identity
-from dragoman.core.usage import Usage, parse
+from dragoman.core import trace
+from dragoman.core.access.identity import Identity
+from dragoman.core.limits.quotas import Usage, parse_budgets
 from dragoman.runtime import Call
 from dragoman.settings import Settings
 from dragoman.testing import AgentUnderTest
@@ -66,11 +66,11 @@ def threaded(turn: Turn) -> str:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **said: Any) -> AsyncIterator[App]:
+async def serving(folder: Path, **overrides: Any) -> AsyncIterator[App]:
     places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db"}
     address: list[str] = []
     agents: list[Any] = [lead_at(address), helper, threaded]
-    async with open_app(Settings.model_validate({**places, **said}), agents) as app:
+    async with open_app(Settings.model_validate({**places, **overrides}), agents) as app:
         address += [str(app.grpc), app.public_url]
         yield app
 
@@ -114,7 +114,7 @@ async def test_a_worker_s_agent_delegates_as_any_other(tmp_path: Path) -> None:
 
         worker = Worker([far], str(app.grpc))
         working = asyncio.create_task(worker.run())
-        await worker.welcomed.wait()
+        await worker.ready.wait()
         _, told = await ended(app, agent="far")
         assert told[-1]["usage"] == {"tokens": 10.0, "cost": 0.25, "delegated": {"tokens": 10.0, "cost": 0.25}}
         await worker.drain(5)
@@ -126,26 +126,28 @@ async def test_what_others_use_for_a_task_counts_against_its_budget(tmp_path: Pa
         task, _ = await ended(app)
         # It had its result when it was told; its next turn would not begin.
         assert task.status.state == pb.TASK_STATE_COMPLETED
-    async with AgentUnderTest(asks_again, helper, budgets=parse("asks-again.tokens=5")) as a:
+    async with AgentUnderTest(asks_again, helper, budgets=parse_budgets("asks-again.tokens=5")) as a:
         run = await a.send("go")
         await a.send("alone", agent="helper", metadata=dict(run_metadata(run.id)))
         await run.send("go on")
-        assert run.said.startswith("OVER_BUDGET: The task has used more than it may. It used 10 tokens, and may use 5.")
+        assert run.status_text.startswith(
+            "OVER_BUDGET: The task has used more than it may. It used 10 tokens, and may use 5."
+        )
 
 
 @agent
 async def asks_again(turn: Turn) -> str:
     """Asks first."""
-    if turn.asked is None:
+    if turn.question is None:
         turn.ask("more?")
     return "done"
 
 
 def run_metadata(task: str, agent: str = "asks-again") -> dict[str, Any]:
-    return {delegation.URI: {"agent": agent, "task": task}}
+    return {trace.DELEGATION_URI: {"agent": agent, "task": task}}
 
 
-async def test_only_who_made_a_task_that_goes_on_has_others_work_for_it() -> None:
+async def test_only_the_creator_of_a_running_task_can_delegate_for_it() -> None:
     async with AgentUnderTest(asks_again, helper, principal="alice") as a:
         run = await a.send("go")
 
@@ -153,18 +155,18 @@ async def test_only_who_made_a_task_that_goes_on_has_others_work_for_it() -> Non
             asked = pb.SendMessageRequest(message=message("alone"))
             asked.metadata.update(metadata)
             service = a.runtime.service
-            sent = await service.send_message(Call(service.caller("helper", Identity(principal))), asked)
+            sent = await service.send_message(Call(service.authorize("helper", Identity(principal))), asked)
             assert pb.SendMessageResponse.FromString(sent).task.status.state == pb.TASK_STATE_COMPLETED
-            await run.look()
+            await run.refresh()
             return run.usage
 
         for metadata in (
             run_metadata("00000000-0000-7000-8000-00000000ffff"),
             run_metadata("nobody's"),
             run_metadata(run.id, "helper"),
-            {delegation.URI: run.id},
-            {delegation.URI: {"task": run.id}},
-            {delegation.URI: {"agent": 1, "task": [run.id]}},
+            {trace.DELEGATION_URI: run.id},
+            {trace.DELEGATION_URI: {"task": run.id}},
+            {trace.DELEGATION_URI: {"agent": 1, "task": [run.id]}},
         ):
             assert await help_as("alice", metadata) == Usage()
         assert await help_as("mallory", run_metadata(run.id)) == Usage()
@@ -182,8 +184,8 @@ async def test_a_turn_says_what_other_clients_have_to_send() -> None:
     async def says(turn: Turn) -> str:
         seen.append(turn.delegation())
         request = pb.SendMessageRequest()
-        delegation.stamp(request)
-        assert delegation.parent_of(request) == ("says", turn.task_id)
+        trace.add_delegation(request)
+        assert trace.parent_task_of(request) == ("says", turn.task_id)
         return "done"
 
     async with AgentUnderTest(says) as a:
@@ -194,5 +196,5 @@ async def test_a_turn_says_what_other_clients_have_to_send() -> None:
         assert not run.task.HasField("metadata")
         assert not run.events[-1].metadata
     outside = pb.SendMessageRequest()
-    delegation.stamp(outside)
+    trace.add_delegation(outside)
     assert outside == pb.SendMessageRequest()

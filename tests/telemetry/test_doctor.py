@@ -21,16 +21,16 @@ from dragoman.settings import Settings
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("DRAGOMAN_"):
             monkeypatch.delenv(name)
 
 
-async def found(**said: object) -> dict[str, Finding]:
+async def found(**overrides: object) -> dict[str, Finding]:
     places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
-    settings = Settings.model_validate({**places, **said})
+    settings = Settings.model_validate({**places, **overrides})
     return {finding.what: finding async for finding in checkup(settings)}
 
 
@@ -79,7 +79,7 @@ async def test_what_a_start_would_stumble_over_is_found(tmp_path: Path, monkeypa
     assert (await found(store=f"sqlite:///{tmp_path}/broken.db"))["store"].level == "fail"
 
 
-async def test_a_store_without_keys_lets_nobody_in(tmp_path: Path) -> None:
+async def test_a_store_without_keys_admits_no_caller(tmp_path: Path) -> None:
     async with serving(tmp_path):
         pass
     keys = (await found(store=f"sqlite:///{tmp_path}/tasks.db", api_keys=True))["keys"]
@@ -105,7 +105,7 @@ def test_a_store_that_a_server_holds_is_left_alone(tmp_path: Path) -> None:
     assert "-> stop the server to have each task looked at" in done.stdout
 
 
-def test_settings_that_cannot_be_used_are_said() -> None:
+def test_invalid_settings_are_reported() -> None:
     done = CliRunner().invoke(cli, ["doctor", "--store", "nowhere"])
     assert done.exit_code == 2
     assert done.stdout.startswith("FAIL  settings")

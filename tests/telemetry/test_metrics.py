@@ -15,12 +15,12 @@ import promql_parser
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from tests.test_letters import hooked
+from tests.test_webhooks import hooked
 
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client, ClientError, message
-from dragoman.core.counting import Family, Histogram, Sample
+from dragoman.core.counters import Histogram, MetricFamily, MetricSample
 from dragoman.settings import Settings
 from dragoman.telemetry.prometheus import Exposition
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -48,9 +48,9 @@ async def slow(turn: Turn) -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **said: Any) -> AsyncIterator[App]:
+async def serving(folder: Path, **overrides: Any) -> AsyncIterator[App]:
     places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db"}
-    async with open_app(Settings.model_validate({**places, **said}), [echo, slow]) as app:
+    async with open_app(Settings.model_validate({**places, **overrides}), [echo, slow]) as app:
         yield app
 
 
@@ -132,7 +132,7 @@ async def test_what_a_server_does_is_in_its_numbers(tmp_path: Path) -> None:
     assert value(values, "draining") == 0
     assert values["process_resident_memory_bytes"][()] > 0
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}  # also those of workers
-    unknown = asked_for() - set(values) - named
+    unknown = referenced_metrics() - set(values) - named
     assert not unknown, f"dashboard and alerts ask for what is not there: {sorted(unknown)}"
 
 
@@ -159,7 +159,7 @@ async def test_who_comes_through_a_proxy_is_not_from_here(tmp_path: Path) -> Non
         assert (await fetch(url, **{"X-Forwarded-For": "203.0.113.7"}))[0] == 401
 
 
-async def test_a_store_that_cannot_be_asked_hides_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_store_hides_no_other_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(tmp_path) as app:
         asked: list[None] = []
 
@@ -167,7 +167,7 @@ async def test_a_store_that_cannot_be_asked_hides_nothing_else(tmp_path: Path, m
             asked.append(None)
             raise OSError("no such disk")
 
-        monkeypatch.setattr(app.runtime.vitals._parts.store, "census", broken)
+        monkeypatch.setattr(app.runtime.metrics._deps.store, "census", broken)
         both = await asyncio.gather(*(fetch(f"{app.public_url}/metrics") for _ in range(2)))
         for _, _, text in both:
             values = parsed(text)
@@ -181,7 +181,7 @@ def test_a_spread_is_written_as_buckets_that_hold_those_below() -> None:
     spread = Histogram((1.0, 2.0))
     for number in (0.5, 1.0, 1.5, 9.0):
         spread.add(number)
-    family = Family("took_seconds", "histogram", "How long.", ("who",), (Sample(("me",), spread),))
+    family = MetricFamily("took_seconds", "histogram", "How long.", ("who",), (MetricSample(("me",), spread),))
     text, _ = Exposition().render([family])
     values = parsed(text.decode())["dragoman_took_seconds_bucket"]
     assert [values[("le", bound), ("who", "me")] for bound in ("1.0", "2.0", "+Inf")] == [2, 3, 4]
@@ -207,7 +207,7 @@ def expressions() -> Iterator[str]:
         yield from (target["expr"].replace("$__rate_interval", "5m") for target in panel.get("targets", ()))
 
 
-def asked_for() -> set[str]:
+def referenced_metrics() -> set[str]:
     """Every metric that an alert or a panel is about."""
     found: set[str] = set()
     for expression in expressions():

@@ -10,7 +10,16 @@ import pytest
 from rich.console import Console
 from tests.telemetry.test_metrics import ROOT, serving
 
-from dragoman.cli.watching import Change, Given, Numbers, Unreadable, _watch, drawn, run, seconds
+from dragoman.cli.top import (
+    MetricsDelta,
+    MetricsSnapshot,
+    MetricsUnavailable,
+    TopOptions,
+    _watch,
+    format_seconds,
+    render_dashboard,
+    run_top,
+)
 from dragoman.client import Client, message
 
 BEFORE = """\
@@ -29,20 +38,20 @@ dragoman_runs_ended_total{agent="echo",state="completed"} 8
 AFTER = BEFORE.replace(" 10\n", " 30\n").replace('le="0.1"} 30', 'le="0.1"} 11')
 
 
-def shown(change: Change) -> str:
+def shown(change: MetricsDelta) -> str:
     out = io.StringIO()
-    Console(file=out, width=140, no_color=True).print(drawn(change, "http://here"))
+    Console(file=out, width=140, no_color=True).print(render_dashboard(change, "http://here"))
     return out.getvalue()
 
 
 def test_rates_are_of_the_time_between_two_looks() -> None:
-    change = Change(Numbers.parse(BEFORE, 100.0), Numbers.parse(AFTER, 104.0))
+    change = MetricsDelta(MetricsSnapshot.parse(BEFORE, 100.0), MetricsSnapshot.parse(AFTER, 104.0))
     assert change.rate("dragoman_requests_total", method="Send") == 5.0
     assert change.rate("dragoman_requests_total", method="Get") == 0.0
     assert change.quantile(0.5, "dragoman_request_duration_seconds") == 1.0
     assert change.quantile(0.01, "dragoman_request_duration_seconds") == 0.1
     assert change.quantile(0.5, "dragoman_run_duration_seconds") == 0.0
-    anew = Change(Numbers.parse(AFTER, 100.0), Numbers.parse(BEFORE, 104.0))
+    anew = MetricsDelta(MetricsSnapshot.parse(AFTER, 100.0), MetricsSnapshot.parse(BEFORE, 104.0))
     assert anew.rate("dragoman_requests_total", method="Send") == 0.0
     lines = [line.split() for line in shown(change).splitlines()]
     assert ["echo", "22", "0", "-", "0.0", "0.0", "-", "0", "0"] in lines
@@ -50,22 +59,22 @@ def test_rates_are_of_the_time_between_two_looks() -> None:
 
 
 def test_times_are_written_for_people() -> None:
-    assert [seconds(value) for value in (0, 0.0042, 3.25, 600)] == ["-", "4 ms", "3.2 s", "10 min"]
+    assert [format_seconds(value) for value in (0, 0.0042, 3.25, 600)] == ["-", "4 ms", "3.2 s", "10 min"]
 
 
 async def test_a_server_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(tmp_path, token=ROOT) as app, Client(str(app.grpc), token=ROOT) as client:
-        watching = asyncio.create_task(_watch(Given(app.public_url, 0.3, True, None, ROOT)))
+        watching = asyncio.create_task(_watch(TopOptions(app.public_url, 0.3, True, None, ROOT)))
         await client.send(message("hello"))
         assert await watching == 0
-        with pytest.raises(Unreadable, match="shows its numbers to operators"):
-            await _watch(Given(app.public_url, 0.2, True, None, ""))
+        with pytest.raises(MetricsUnavailable, match="shows its numbers to operators"):
+            await _watch(TopOptions(app.public_url, 0.2, True, None, ""))
     out = capsys.readouterr().out
     assert out.startswith("dragoman ")
     assert "0 of 1000 running" in out
     assert "echo" in out
 
 
-def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(Given("http://127.0.0.1:1", 0.2, True, None, "")) == 3
+def test_an_unreachable_server_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_top(TopOptions("http://127.0.0.1:1", 0.2, True, None, "")) == 3
     assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err

@@ -17,17 +17,17 @@ import pytest
 from opentelemetry import trace as otel
 from opentelemetry.proto.trace.v1 import trace_pb2 as tr
 from tests.telemetry.collector import Collector, collecting, of
-from tests.test_letters import Hook, hooked
+from tests.test_webhooks import Hook, hooked
 
 from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client
 from dragoman.core import trace
-from dragoman.core.trace import CURRENT
+from dragoman.core.trace import CURRENT_TRACE
 from dragoman.logs import JsonLines
 from dragoman.settings import Settings
-from dragoman.telemetry.otlp import Exporter, OverHttp
-from dragoman.telemetry.spans import LOT, Recorder
+from dragoman.telemetry.otlp import OtlpHttpTransport, SpanExporter
+from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
 from dragoman.tracing import open_tracing
 from dragoman.worker import Worker
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -45,7 +45,7 @@ seen: dict[str, str] = {}
 
 @agent(default=True)
 async def echo(turn: Turn) -> str:
-    seen["echo"] = CURRENT.get()
+    seen["echo"] = CURRENT_TRACE.get()
     record = logging.makeLogRecord({"msg": "a line of the agent"})
     seen["log"] = JsonLines().format(record)
     if turn.text == "ask":
@@ -55,15 +55,15 @@ async def echo(turn: Turn) -> str:
 
 @agent
 def remote(turn: Turn) -> str:
-    seen["remote"] = CURRENT.get()  # in a thread, which has the context of its turn
+    seen["remote"] = CURRENT_TRACE.get()  # in a thread, which has the context of its turn
     seen["library"] = f"{otel.get_current_span().get_span_context().span_id:016x}"
     return turn.text
 
 
 @asynccontextmanager
-async def serving(folder: Path, **said: Any) -> AsyncIterator[App]:
+async def serving(folder: Path, **overrides: Any) -> AsyncIterator[App]:
     places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db"}
-    async with open_app(Settings.model_validate({**places, **said}), [echo]) as app:
+    async with open_app(Settings.model_validate({**places, **overrides}), [echo]) as app:
         yield app
 
 
@@ -99,7 +99,7 @@ async def through_worker_to_webhook(folder: Path, collector: Collector, hook: Ho
     ):
         worker = Worker([remote], str(app.grpc), tracer=tracing.tracer)
         working = asyncio.create_task(worker.run())
-        await worker.welcomed.wait()
+        await worker.ready.wait()
         asked = sending("hello", taskPushNotificationConfig={"url": hook.url})
         answer = await post(app, "/remote/message:send", asked, traceparent=parent)
         assert answer["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -116,7 +116,7 @@ async def test_one_trace_reaches_from_the_caller_through_the_worker_to_the_webho
         assert {headers.get("X-Key") for headers in collector.headers} == {"secret", None}
 
 
-async def test_of_a_trace_that_is_not_recorded_everybody_hears_and_nobody_records(tmp_path: Path) -> None:
+async def test_an_unrecorded_trace_is_passed_on_but_not_recorded(tmp_path: Path) -> None:
     parent = PARENT[:-2] + "00"
     async with collecting() as collector, hooked() as hook:
         await through_worker_to_webhook(tmp_path, collector, hook, parent)
@@ -125,7 +125,7 @@ async def test_of_a_trace_that_is_not_recorded_everybody_hears_and_nobody_record
         assert seen["library"] == "0" * 16
 
 
-def assert_one_trace(collector: Collector, task: str, letters: list[str]) -> None:
+def assert_one_trace(collector: Collector, task: str, webhooks: list[str]) -> None:
     assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
     accepted = only(accepting(collector))
     run, turn = only(collector.named("run remote")), only(collector.named("turn remote"))
@@ -137,7 +137,7 @@ def assert_one_trace(collector: Collector, task: str, letters: list[str]) -> Non
     assert {push.parent_span_id for push in pushes} == {accepted.span_id}
     assert {push.kind for push in pushes} == {tr.Span.SPAN_KIND_CLIENT}
     # The receiver may go on with it: what it is shown is the span of the very call.
-    assert set(letters) == {f"00-{TRACE}-{push.span_id.hex()}-01" for push in pushes}
+    assert set(webhooks) == {f"00-{TRACE}-{push.span_id.hex()}-01" for push in pushes}
     assert seen["remote"] == f"00-{TRACE}-{turn.span_id.hex()}-01"
     assert seen["library"] == turn.span_id.hex()
     for span in (accepted, run, turn, *pushes):
@@ -160,7 +160,7 @@ async def test_a_run_goes_on_with_the_trace_on_another_server_and_later(tmp_path
         async with serving(tmp_path, otlp=collector.http, worker_wait=600) as app:
             worker = Worker([remote], str(app.grpc))
             working = asyncio.create_task(worker.run())
-            await worker.welcomed.wait()
+            await worker.ready.wait()
             await worker.drain(5)
             await working
             waiting = await post(app, "/remote/message:send", body, traceparent=PARENT)
@@ -251,12 +251,12 @@ async def test_a_caller_says_whether_its_trace_is_recorded(
             assert seen["echo"].endswith("-01" if recorded else "-00")
 
 
-async def test_nothing_is_traced_or_kept_unless_somebody_collects(tmp_path: Path) -> None:
+async def test_nothing_is_traced_or_stored_without_a_collector(tmp_path: Path) -> None:
     async with serving(tmp_path) as app, Client(str(app.grpc)) as client:
         await post(app, "/message:send", sending("hello"), traceparent=PARENT)
         assert seen["echo"] == ""
-        (head,) = await app.runtime.upkeep._store.locate((await anext(aiter(client.list()))).id)
-        assert trace.of(await app.runtime.upkeep._store.envelope(head.ref, 1)) == ""
+        (head,) = await app.runtime.maintenance._store.locate((await anext(aiter(client.list()))).id)
+        assert trace.trace_of(await app.runtime.maintenance._store.envelope(head.ref, 1)) == ""
 
 
 async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +267,11 @@ async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatc
         async with open_tracing(collector.http, {}, 1.0) as tracing:
             told = ("dragoman.event", "dragoman.agent", "dragoman.state")
             values = (3, "", "no \udcff")
-            tracing.tracer.record("one", "internal", tracing.tracer.begin(""), "", 1.0, told, values, "it broke \udcff")
+            tracing.tracer.record_span(
+                "one", "internal", tracing.tracer.start_span(""), "", 1.0, told, values, "it broke \udcff"
+            )
             async with asyncio.timeout(60):
-                await collector.asked.wait()
+                await collector.requested.wait()
                 collector.status = 200
                 await collector.took.wait()
         numbers = {family.name: family.samples[0].value for family in tracing.families()}
@@ -280,7 +282,7 @@ async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_a_connection_to_a_collector_is_kept_and_made_again_once_it_was_closed(closes: bool) -> None:
+def test_a_collector_connection_is_reused_and_reopened_after_a_close(closes: bool) -> None:
     taken = list[tuple[int, bytes]]()
 
     class Taking(BaseHTTPRequestHandler):
@@ -298,7 +300,7 @@ def test_a_connection_to_a_collector_is_kept_and_made_again_once_it_was_closed(c
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Taking) as server:
         threading.Thread(target=server.serve_forever).start()
-        to = OverHttp(f"http://127.0.0.1:{server.server_port}", {})
+        to = OtlpHttpTransport(f"http://127.0.0.1:{server.server_port}", {})
         to.send(b"one", 60)
         to.send(b"two", 60)
         to.close()
@@ -309,7 +311,7 @@ def test_a_connection_to_a_collector_is_kept_and_made_again_once_it_was_closed(c
 
 def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.telemetry.otlp.EVERY", 600.0)
-    recorder, sent, first = Recorder(), list[bytes](), threading.Event()
+    recorder, sent, first = SpanRecorder(), list[bytes](), threading.Event()
 
     class Road:
         def send(self, message: bytes, patience: float) -> None:
@@ -321,10 +323,10 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
             pass
 
     def span(name: str) -> None:
-        recorder.record(name, "internal", recorder.begin(""), "", 1.0, (), ())
+        recorder.record_span(name, "internal", recorder.start_span(""), "", 1.0, (), ())
 
     span("one")
-    exporter = Exporter(recorder, Road(), {})
+    exporter = SpanExporter(recorder, Road(), {})
     assert first.wait(60)
     for _ in range(3):
         span("another")
@@ -334,7 +336,7 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
 
 def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.telemetry.otlp.EVERY", 600.0)
-    recorder, sent, came = Recorder(), list[int](), threading.Event()
+    recorder, sent, came = SpanRecorder(), list[int](), threading.Event()
 
     class Road:
         def send(self, message: bytes, patience: float) -> None:
@@ -344,40 +346,46 @@ def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch)
         def close(self) -> None:
             pass
 
-    exporter = Exporter(recorder, Road(), {})
-    for _ in range(LOT):
-        recorder.record("one of many", "internal", recorder.begin(""), "", 1.0, (), ())
+    exporter = SpanExporter(recorder, Road(), {})
+    for _ in range(EXPORT_BATCH_SIZE):
+        recorder.record_span("one of many", "internal", recorder.start_span(""), "", 1.0, (), ())
     assert came.wait(60)
     exporter.close()
-    assert sum(sent) == exporter.sent == LOT
+    assert sum(sent) == exporter.sent == EXPORT_BATCH_SIZE
 
 
 def test_spans_for_which_there_is_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.telemetry.spans.QUEUE", 2)
-    recorder = Recorder()
+    recorder = SpanRecorder()
     for name in ("one", "two", "three"):
-        recorder.record(name, "internal", recorder.begin(""), "", 1.0, (), ())
+        recorder.record_span(name, "internal", recorder.start_span(""), "", 1.0, (), ())
     assert (recorder.recorded, recorder.dropped) == (2, 1)
     assert [span.count(b"three") for span in recorder.take(9)] == [0, 0]
 
 
 def test_only_what_is_a_traceparent_is_read() -> None:
-    assert trace.read(PARENT) == trace.read(f"cc-{TRACE}-{CALLER}-03-of-later") == PARENT
-    assert trace.read(PARENT[:-2] + "fe") == PARENT[:-2] + "00"
+    assert trace.parse_traceparent(PARENT) == trace.parse_traceparent(f"cc-{TRACE}-{CALLER}-03-of-later") == PARENT
+    assert trace.parse_traceparent(PARENT[:-2] + "fe") == PARENT[:-2] + "00"
     for wrong in (
         "", "00", PARENT.upper(), PARENT + "-more", f"ff-{TRACE}-{CALLER}-01", f"00-{'0' * 32}-{CALLER}-01",
         f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE[:-1]}-{CALLER}-01", PARENT + "\n",
     ):  # fmt: skip
-        assert trace.read(wrong) == "", wrong
+        assert trace.parse_traceparent(wrong) == "", wrong
 
 
 def test_an_envelope_keeps_what_it_was_and_says_its_trace() -> None:
     envelope = pb.SendMessageRequest(configuration=pb.SendMessageConfiguration(accepted_output_modes=["text/plain"]))
-    kept = trace.stamped(envelope.SerializeToString(), PARENT)
+    kept = trace.add_trace(envelope.SerializeToString(), PARENT)
     read = pb.SendMessageRequest.FromString(kept)
     assert read.configuration == envelope.configuration
-    assert trace.of(read.SerializeToString()) == trace.of(kept) == PARENT
-    assert trace.of(envelope.SerializeToString()) == trace.of(b"") == trace.of(kept[:-1]) == trace.of(kept + b"0") == ""
+    assert trace.trace_of(read.SerializeToString()) == trace.trace_of(kept) == PARENT
+    assert (
+        trace.trace_of(envelope.SerializeToString())
+        == trace.trace_of(b"")
+        == trace.trace_of(kept[:-1])
+        == trace.trace_of(kept + b"0")
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -386,4 +394,4 @@ def test_an_envelope_keeps_what_it_was_and_says_its_trace() -> None:
 def test_a_stamp_that_is_no_trace_context_of_ours_is_none(forged: str) -> None:
     """A caller can write one, and a server that traces nothing keeps it."""
     assert len(forged) == len(PARENT)
-    assert trace.of(trace.stamped(b"\x12\x00", forged)) == ""
+    assert trace.trace_of(trace.add_trace(b"\x12\x00", forged)) == ""

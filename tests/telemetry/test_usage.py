@@ -16,7 +16,7 @@ from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client, message
 from dragoman.client.operations import Operator
-from dragoman.core.usage import Budget, Budgets, Usage, Used, parse, report
+from dragoman.core.limits.quotas import TaskBudget, TaskBudgets, Usage, UsageReport, checked_usage_report, parse_budgets
 from dragoman.settings import Settings
 from dragoman.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -61,10 +61,10 @@ async def silent(turn: Turn) -> str:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **said: Any) -> AsyncIterator[App]:
+async def serving(folder: Path, **overrides: Any) -> AsyncIterator[App]:
     places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db"}
     agents: list[Any] = [spends, threaded, endless, silent]
-    async with open_app(Settings.model_validate({**places, **said}), agents) as app:
+    async with open_app(Settings.model_validate({**places, **overrides}), agents) as app:
         yield app
 
 
@@ -139,7 +139,7 @@ async def test_a_worker_reports_for_its_turns(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
         worker = Worker([far], str(app.grpc))
         working = asyncio.create_task(worker.run())
-        await worker.welcomed.wait()
+        await worker.ready.wait()
         _, told = await ended(app, agent="far")
         assert told[-1]["usage"] == {"tokens": 3.0, "cost": 0.5}
         await worker.drain(5)
@@ -147,24 +147,24 @@ async def test_a_worker_reports_for_its_turns(tmp_path: Path) -> None:
 
 
 def test_a_report_has_to_be_an_amount() -> None:
-    assert report(3, 0.1, "k") == Used(3, 100_000_000, "k")
+    assert checked_usage_report(3, 0.1, "k") == UsageReport(3, 100_000_000, "k")
     for tokens, cost, error in (
         (-1, 0, ValueError), (0, -0.1, ValueError), (0, float("nan"), ValueError), (True, 0, TypeError),
         (1.5, 0, TypeError), (0, "1", TypeError), (2**63, 0, ValueError), (0, 1e30, ValueError),
     ):  # fmt: skip
         with pytest.raises(error, match="usage: "):
-            report(tokens, cost)  # type: ignore[arg-type]
+            checked_usage_report(tokens, cost)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="may have 255"):
-        report(key="k" * 256)
+        checked_usage_report(key="k" * 256)
 
 
-def test_budgets_are_said_in_general_and_of_agents() -> None:
-    budgets = parse("tokens=100,cost=2.5,desk.cost=0.1,desk.tokens=0")
-    assert budgets.of("echo") == Budget(100, 2_500_000_000)
-    assert budgets.of("desk") == Budget(0, 100_000_000)
-    assert parse({"cost": 1, "desk": {"tokens": 5}}).of("desk") == Budget(5, 1_000_000_000)
-    assert not parse("")
-    assert Budgets().of("echo").passed(Usage(10**9, 10**18)) == ""
+def test_budgets_are_set_globally_and_per_agent() -> None:
+    budgets = parse_budgets("tokens=100,cost=2.5,desk.cost=0.1,desk.tokens=0")
+    assert budgets.budget_of("echo") == TaskBudget(100, 2_500_000_000)
+    assert budgets.budget_of("desk") == TaskBudget(0, 100_000_000)
+    assert parse_budgets({"cost": 1, "desk": {"tokens": 5}}).budget_of("desk") == TaskBudget(5, 1_000_000_000)
+    assert not parse_budgets("")
+    assert TaskBudgets().budget_of("echo").exceeded(Usage(10**9, 10**18)) == ""
     for wrong in ("tokens", "bytes=1", "tokens=-1", "tokens=1.5", "cost=nan", "desk.bytes=1"):
         with pytest.raises(ValueError, match=r"tokens|cost"):
-            parse(wrong)
+            parse_budgets(wrong)

@@ -14,7 +14,7 @@ from dragoman import Turn, agent, retry, types
 @agent(input_modes=["*/*"])
 async def desk(turn: Turn) -> str:
     """Books a table, and asks when."""
-    if turn.asked is None:
+    if turn.question is None:
         turn.state["what"] = turn.text
         turn.status("looking at the book")
         turn.ask("On which day?")

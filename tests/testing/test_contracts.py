@@ -26,7 +26,7 @@ FORGETFUL: Final = """
 import pytest
 from my_store import CountingStore
 
-from dragoman.testing.store_contract import StoreContract
+from dragoman.testing.contracts import StoreContract
 
 
 class ForgetfulStore(CountingStore):

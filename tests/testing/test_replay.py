@@ -56,7 +56,7 @@ async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> N
 async def test_what_differs_is_told_with_its_place() -> None:
     @agent(id="desk")
     async def other(turn: Turn) -> dict[str, str]:
-        if turn.asked is None:
+        if turn.question is None:
             turn.ask("When?")
         return {"booked": turn.text}
 

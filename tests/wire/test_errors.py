@@ -15,7 +15,7 @@ from dragoman.core import errors as core
 from dragoman.core.errors import A2AError, InvalidParams, Violation
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import Codes, MethodNotAllowed, Rpc, Table
+from dragoman.wire.errors import ErrorCodes, ErrorTable, MethodNotAllowed, RpcCode
 
 V1, V03, GOOGLE = Dialect.V1, Dialect.V03, Dialect.GOOGLE
 
@@ -34,67 +34,97 @@ def details(status_bin: bytes) -> tuple[error_details_pb2.ErrorInfo, list[tuple[
     return info, [(violation.field, violation.description) for violation in bad.field_violations]
 
 
-def test_rules_are_told_in_the_words_of_the_dialect() -> None:
+def test_violations_use_the_terms_of_the_dialect() -> None:
     context = InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
     part = InvalidParams.field("message.parts[0]", "must have exactly one of text, raw, url, data")
-    assert errors.jsonrpc(context, Dialect.V01)["message"] == "sessionId: is not the session of the task; leave it out"
-    assert errors.jsonrpc(context, Dialect.V01)["data"][1]["fieldViolations"][0]["field"] == "sessionId"
-    assert errors.jsonrpc(context, V03)["message"] == context.message
+    assert (
+        errors.jsonrpc_error(context, Dialect.V01)["message"]
+        == "sessionId: is not the session of the task; leave it out"
+    )
+    assert errors.jsonrpc_error(context, Dialect.V01)["data"][1]["fieldViolations"][0]["field"] == "sessionId"
+    assert errors.jsonrpc_error(context, V03)["message"] == context.message
     for dialect in (V03, GOOGLE):
         told = "message.parts[0]: must have exactly one of text, file, data"
-        assert json.loads(errors.rest(part, dialect).body)["error"]["message"] == told
+        assert json.loads(errors.rest_error(part, dialect).body)["error"]["message"] == told
         assert errors.grpc_status(part, dialect).details.endswith(told)
-    assert errors.jsonrpc(part, V1)["message"] == part.message
+    assert errors.jsonrpc_error(part, V1)["message"] == part.message
 
 
 # The table -----------------------------------------------------------------------------------------------------
 
-ROWS: list[tuple[type[A2AError], Dialect, Table, Codes]] = [
-    (core.TaskNotFound, V1, "1.0.1", Codes(Rpc.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND")),
-    (core.TaskNotFound, V03, "1.0.1", Codes(Rpc.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND")),
-    (core.TaskNotCancelable, V1, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE")),
-    (core.TaskNotCancelable, V1, "1.0.0", Codes(Rpc.FAILED_PRECONDITION, 409, -32002, "TASK_NOT_CANCELABLE")),
-    (core.TaskNotCancelable, V03, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 409, -32002, "TASK_NOT_CANCELABLE")),
-    (core.TaskNotCancelable, GOOGLE, "1.0.0", Codes(Rpc.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE")),
-    (core.UnsupportedOperation, V1, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION")),
-    (core.UnsupportedOperation, V1, "1.0.0", Codes(Rpc.UNIMPLEMENTED, 400, -32004, "UNSUPPORTED_OPERATION")),
-    (core.UnsupportedOperation, V03, "1.0.1", Codes(Rpc.UNIMPLEMENTED, 501, -32004, "UNSUPPORTED_OPERATION")),
-    (core.ContentTypeNotSupported, V1, "1.0.0", Codes(Rpc.INVALID_ARGUMENT, 415, -32005, "CONTENT_TYPE_NOT_SUPPORTED")),
-    (core.ContentTypeNotSupported, V03, "1.0.1", Codes(Rpc.UNIMPLEMENTED, 415, -32005, "CONTENT_TYPE_NOT_SUPPORTED")),
-    (core.InvalidAgentResponse, V1, "1.0.0", Codes(Rpc.INTERNAL, 502, -32006, "INVALID_AGENT_RESPONSE")),
-    (core.InvalidAgentResponse, V1, "1.0.1", Codes(Rpc.INTERNAL, 500, -32006, "INVALID_AGENT_RESPONSE")),
-    (core.VersionNotSupported, V1, "1.0.0", Codes(Rpc.UNIMPLEMENTED, 400, -32009, "VERSION_NOT_SUPPORTED")),
-    (core.VersionNotSupported, V03, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32009, "VERSION_NOT_SUPPORTED")),
-    (core.InvalidParams, V1, "1.0.1", Codes(Rpc.INVALID_ARGUMENT, 400, -32602, "INVALID_PARAMS")),
-    (core.InvalidParams, V03, "1.0.1", Codes(Rpc.INVALID_ARGUMENT, 422, -32602, "INVALID_PARAMS")),
-    (core.TaskEnded, V1, "1.0.1", Codes(Rpc.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION")),
-    (core.TaskEnded, V1, "1.0.0", Codes(Rpc.UNIMPLEMENTED, 400, -32004, "UNSUPPORTED_OPERATION")),
-    (core.TaskEnded, V03, "1.0.1", Codes(Rpc.INVALID_ARGUMENT, 422, -32602, "INVALID_PARAMS")),
-    (core.AgentNotFound, V1, "1.0.1", Codes(Rpc.NOT_FOUND, 404, -32602, "AGENT_NOT_FOUND")),
-    (core.PayloadTooLarge, V1, "1.0.1", Codes(Rpc.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE")),
-    (core.RateLimited, V1, "1.0.1", Codes(Rpc.RESOURCE_EXHAUSTED, 429, -32603, "RATE_LIMITED")),
-    (core.RateLimited, V03, "1.0.1", Codes(Rpc.RESOURCE_EXHAUSTED, 429, -32603, "RATE_LIMITED")),
-    (core.Unavailable, V03, "1.0.1", Codes(Rpc.UNAVAILABLE, 503, -32603, "UNAVAILABLE")),
+ROWS: list[tuple[type[A2AError], Dialect, ErrorTable, ErrorCodes]] = [
+    (core.TaskNotFound, V1, "1.0.1", ErrorCodes(RpcCode.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND")),
+    (core.TaskNotFound, V03, "1.0.1", ErrorCodes(RpcCode.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND")),
+    (core.TaskNotCancelable, V1, "1.0.1", ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE")),
+    (core.TaskNotCancelable, V1, "1.0.0", ErrorCodes(RpcCode.FAILED_PRECONDITION, 409, -32002, "TASK_NOT_CANCELABLE")),
+    (core.TaskNotCancelable, V03, "1.0.1", ErrorCodes(RpcCode.FAILED_PRECONDITION, 409, -32002, "TASK_NOT_CANCELABLE")),
+    (
+        core.TaskNotCancelable,
+        GOOGLE,
+        "1.0.0",
+        ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE"),
+    ),
+    (
+        core.UnsupportedOperation,
+        V1,
+        "1.0.1",
+        ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION"),
+    ),
+    (core.UnsupportedOperation, V1, "1.0.0", ErrorCodes(RpcCode.UNIMPLEMENTED, 400, -32004, "UNSUPPORTED_OPERATION")),
+    (core.UnsupportedOperation, V03, "1.0.1", ErrorCodes(RpcCode.UNIMPLEMENTED, 501, -32004, "UNSUPPORTED_OPERATION")),
+    (
+        core.ContentTypeNotSupported,
+        V1,
+        "1.0.0",
+        ErrorCodes(RpcCode.INVALID_ARGUMENT, 415, -32005, "CONTENT_TYPE_NOT_SUPPORTED"),
+    ),
+    (
+        core.ContentTypeNotSupported,
+        V03,
+        "1.0.1",
+        ErrorCodes(RpcCode.UNIMPLEMENTED, 415, -32005, "CONTENT_TYPE_NOT_SUPPORTED"),
+    ),
+    (core.InvalidAgentResponse, V1, "1.0.0", ErrorCodes(RpcCode.INTERNAL, 502, -32006, "INVALID_AGENT_RESPONSE")),
+    (core.InvalidAgentResponse, V1, "1.0.1", ErrorCodes(RpcCode.INTERNAL, 500, -32006, "INVALID_AGENT_RESPONSE")),
+    (core.VersionNotSupported, V1, "1.0.0", ErrorCodes(RpcCode.UNIMPLEMENTED, 400, -32009, "VERSION_NOT_SUPPORTED")),
+    (
+        core.VersionNotSupported,
+        V03,
+        "1.0.1",
+        ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32009, "VERSION_NOT_SUPPORTED"),
+    ),
+    (core.InvalidParams, V1, "1.0.1", ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32602, "INVALID_PARAMS")),
+    (core.InvalidParams, V03, "1.0.1", ErrorCodes(RpcCode.INVALID_ARGUMENT, 422, -32602, "INVALID_PARAMS")),
+    (core.TaskEnded, V1, "1.0.1", ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION")),
+    (core.TaskEnded, V1, "1.0.0", ErrorCodes(RpcCode.UNIMPLEMENTED, 400, -32004, "UNSUPPORTED_OPERATION")),
+    (core.TaskEnded, V03, "1.0.1", ErrorCodes(RpcCode.INVALID_ARGUMENT, 422, -32602, "INVALID_PARAMS")),
+    (core.AgentNotFound, V1, "1.0.1", ErrorCodes(RpcCode.NOT_FOUND, 404, -32602, "AGENT_NOT_FOUND")),
+    (core.PayloadTooLarge, V1, "1.0.1", ErrorCodes(RpcCode.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE")),
+    (core.RateLimited, V1, "1.0.1", ErrorCodes(RpcCode.RESOURCE_EXHAUSTED, 429, -32603, "RATE_LIMITED")),
+    (core.RateLimited, V03, "1.0.1", ErrorCodes(RpcCode.RESOURCE_EXHAUSTED, 429, -32603, "RATE_LIMITED")),
+    (core.Unavailable, V03, "1.0.1", ErrorCodes(RpcCode.UNAVAILABLE, 503, -32603, "UNAVAILABLE")),
 ]
 
 
 @pytest.mark.parametrize(
     ("kind", "dialect", "table", "expected"), ROWS, ids=[f"{row[0].__name__}-{row[1].name}-{row[2]}" for row in ROWS]
 )
-def test_each_dialect_has_its_own_codes(kind: type[A2AError], dialect: Dialect, table: Table, expected: Codes) -> None:
+def test_each_dialect_has_its_own_codes(
+    kind: type[A2AError], dialect: Dialect, table: ErrorTable, expected: ErrorCodes
+) -> None:
     assert errors.codes(kind(), dialect, table=table) == expected
 
 
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("table", ["1.0.1", "1.0.0"])
-def test_every_error_has_a_row_of_its_own(kind: type[A2AError], dialect: Dialect, table: Table) -> None:
+def test_every_error_has_a_row_of_its_own(kind: type[A2AError], dialect: Dialect, table: ErrorTable) -> None:
     row = errors.codes(kind(), dialect, table=table)
     assert (row.reason == "INTERNAL_ERROR") == (kind is core.InternalError)
 
 
 def test_the_names_of_the_codes_are_those_of_grpc() -> None:
-    for code in Rpc:
+    for code in RpcCode:
         assert code_pb2.Code.Value(code.name) == code
         assert grpc.StatusCode[code.name].value[0] == code
 
@@ -113,21 +143,21 @@ def test_a_kind_of_a_known_error_has_its_row() -> None:
 
 @pytest.mark.parametrize("error", [KeyError("secret"), Unheard("secret")])
 def test_what_the_table_does_not_know_is_an_internal_error(error: Exception) -> None:
-    assert errors.codes(error, V1) == Codes(Rpc.INTERNAL, 500, -32603, "INTERNAL_ERROR")
+    assert errors.codes(error, V1) == ErrorCodes(RpcCode.INTERNAL, 500, -32603, "INTERNAL_ERROR")
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_nothing_of_a_foreign_exception_is_told(dialect: Dialect) -> None:
+def test_a_foreign_exception_reveals_nothing(dialect: Dialect) -> None:
     error = KeyError("secret")
     assert "secret" not in errors.grpc_status(error, dialect).details
     assert b"secret" not in errors.grpc_status(error, dialect).status_bin
-    assert b"secret" not in errors.rest(error, dialect).body
+    assert b"secret" not in errors.rest_error(error, dialect).body
 
 
 def test_readers_of_0_x_get_the_literal_text_of_a_missing_task() -> None:
     error = core.TaskNotFound('Task not found: "42"')
-    assert errors.message(error, V03) == "Task not found"
-    assert errors.message(error, V1) == 'Task not found: "42"'
+    assert errors.error_message(error, V03) == "Task not found"
+    assert errors.error_message(error, V1) == 'Task not found: "42"'
 
 
 # gRPC ----------------------------------------------------------------------------------------------------------
@@ -139,7 +169,7 @@ def test_a_grpc_status_carries_reason_metadata_and_violations(dialect: Dialect) 
     error.metadata["taskId"] = "42"
     code, text, status_bin = errors.grpc_status(error, dialect)
     info, violations = details(status_bin)
-    assert code is Rpc.INVALID_ARGUMENT
+    assert code is RpcCode.INVALID_ARGUMENT
     assert (info.reason, info.domain, dict(info.metadata)) == ("INVALID_PARAMS", "a2a-protocol.org", {"taskId": "42"})
     assert violations == [("message.parts[0]", "must have content")]
     # grpc-status and its clients take the details only if both agree.
@@ -176,7 +206,7 @@ def test_a_grpc_status_fits_into_the_trailers_whatever_was_sent(filler: str) -> 
     assert len(violations) < 50
 
 
-def test_violations_are_told_as_far_as_they_fit() -> None:
+def test_violations_are_cut_to_the_size_limit() -> None:
     every = [Violation(f"message.parts[{n}]", "must have content") for n in range(200)]
     _, violations = details(errors.grpc_status(InvalidParams("bad parts", violations=every), V1).status_bin)
     assert 20 < len(violations) < 200
@@ -189,7 +219,7 @@ def test_violations_are_told_as_far_as_they_fit() -> None:
 @pytest.mark.parametrize("dialect", [V1, GOOGLE])
 def test_a_rest_body_is_the_one_of_aip_193(dialect: Dialect) -> None:
     error = InvalidParams.field("pageSize", "must be 1 to 100")
-    status, body = errors.rest(error, dialect)
+    status, body = errors.rest_error(error, dialect)
     assert status == 400
     assert json.loads(body) == {
         "error": {
@@ -212,7 +242,7 @@ def test_a_rest_body_is_the_one_of_aip_193(dialect: Dialect) -> None:
 
 
 def test_a_0_3_rest_body_suits_every_reader() -> None:
-    status, body = errors.rest(core.TaskNotFound(metadata={"taskId": "42"}), V03)
+    status, body = errors.rest_error(core.TaskNotFound(metadata={"taskId": "42"}), V03)
     assert status == 404
     assert json.loads(body) == {
         "code": -32001,
@@ -241,9 +271,9 @@ def test_a_0_3_rest_body_suits_every_reader() -> None:
         (MethodNotAllowed("PUT", ["GET", "POST"]), 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
     ],
 )
-def test_a_wrong_path_and_a_wrong_method_are_told_apart(error: A2AError, http: int, rpc: str, reason: str) -> None:
+def test_a_wrong_path_and_a_wrong_method_differ(error: A2AError, http: int, rpc: str, reason: str) -> None:
     for dialect in Dialect:
-        status, body = errors.rest(error, dialect)
+        status, body = errors.rest_error(error, dialect)
         told: dict[str, Any] = json.loads(body)["error"]
         assert (status, told["code"], told["status"], told["details"][0]["reason"]) == (http, http, rpc, reason)
         assert told["message"] == error.message
@@ -256,13 +286,13 @@ def test_a_wrong_method_names_those_that_are_served() -> None:
 
 
 def test_a_405_has_no_name_that_keeps_sdks_from_trying_the_other_method() -> None:
-    body = json.loads(errors.rest(MethodNotAllowed("POST", ["GET"]), V03).body)
+    body = json.loads(errors.rest_error(MethodNotAllowed("POST", ["GET"]), V03).body)
     assert body["type"] not in {errors._SDK_NAMES[code] for code in errors._SDK_NAMES}
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_an_error_body_is_one_line_for_a_stream(dialect: Dialect) -> None:
-    body = errors.rest(core.InvalidRequest("two\nlines\r\n"), dialect).body
+    body = errors.rest_error(core.InvalidRequest("two\nlines\r\n"), dialect).body
     assert b"\n" not in body
     assert b"\r" not in body
 
@@ -272,14 +302,14 @@ def test_lone_surrogates_in_a_text_break_neither_form(dialect: Dialect) -> None:
     error = InvalidParams("bad \ud800", violations=[Violation("\ud800", "\ud800")])
     error.metadata["\ud800"] = "\ud800"
     assert errors.grpc_status(error, dialect).details.endswith("bad ?")
-    assert json.loads(errors.rest(error, dialect).body)["error"]["message"] == "bad ?"
+    assert json.loads(errors.rest_error(error, dialect).body)["error"]["message"] == "bad ?"
 
 
 # When to try again ---------------------------------------------------------------------------------------------
 
 
 def limited(seconds: float) -> core.RateLimited:
-    return core.RateLimited("too much", limit="live_tasks", most=7, retry_after=seconds)
+    return core.RateLimited("too much", limit="live_tasks", maximum=7, retry_after=seconds)
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(2.0, "2s"), (0.25, "0.250s")])
@@ -288,12 +318,12 @@ def test_a_refusal_for_now_says_when_to_try_again(seconds: float, said: str) -> 
     info = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": "RATE_LIMITED",
-        "domain": errors.DOMAIN,
+        "domain": errors.ERROR_DOMAIN,
         "metadata": {"limit": "live_tasks", "maximum": "7"},
     }
     for dialect in Dialect:
-        assert errors.jsonrpc(limited(seconds), dialect)["data"] == [info, retry]
-        assert json.loads(errors.rest(limited(seconds), dialect).body)["error"]["details"] == [info, retry]
+        assert errors.jsonrpc_error(limited(seconds), dialect)["data"] == [info, retry]
+        assert json.loads(errors.rest_error(limited(seconds), dialect).body)["error"]["details"] == [info, retry]
 
 
 @pytest.mark.parametrize("dialect", [V1, V03])
@@ -305,5 +335,5 @@ def test_over_grpc_the_time_is_a_detail(dialect: Dialect) -> None:
 
 
 def test_an_error_that_passes_says_no_time() -> None:
-    assert "data" not in errors.jsonrpc(core.TaskNotFound(), V03)
-    assert len(errors.jsonrpc(core.TaskNotFound(), V1)["data"]) == 1
+    assert "data" not in errors.jsonrpc_error(core.TaskNotFound(), V03)
+    assert len(errors.jsonrpc_error(core.TaskNotFound(), V1)["data"]) == 1

@@ -14,8 +14,11 @@ protocol raises InvalidAgentResponse here, before anything is put.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import math
 import mimetypes
+import sys
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -23,17 +26,17 @@ from typing import Any, Final
 
 from google.protobuf.message import Message as AnyMessage
 
-from dragoman.agents.plain import check, checked_text, fill, fill_object, is_record, plain
-from dragoman.core import frames
 from dragoman.core.errors import InvalidAgentResponse
-from dragoman.core.log import ArtifactChange
+from dragoman.core.limits.message_limits import MAX_NESTING_DEPTH
+from dragoman.core.task import frames
+from dragoman.core.task.log import ArtifactChange
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NewId = Callable[[], str]
 """Where the ids of an agent's messages and artifacts come from."""
 
-OCTETS: Final = "application/octet-stream"
-MAGIC: Final = (
+OCTET_STREAM_TYPE: Final = "application/octet-stream"
+FILE_SIGNATURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png", ".png"),
     (b"\xff\xd8\xff", "image/jpeg", ".jpg"),
     (b"GIF8", "image/gif", ".gif"),
@@ -43,14 +46,14 @@ MAGIC: Final = (
     (b"OggS", "audio/ogg", ".ogg"),
     (b"ID3", "audio/mpeg", ".mp3"),
 )
-_OURS: Final = {one.DESCRIPTOR.full_name: one for one in (pb.Part, pb.Artifact, pb.Message)}
+_MESSAGE_CLASSES: Final = {one.DESCRIPTOR.full_name: one for one in (pb.Part, pb.Artifact, pb.Message)}
 
 
-def adopted(value: object) -> object:
+def to_local_type(value: object) -> object:
     """`value`, or the same Part, Artifact or Message as our class when it is another library's."""
     if not isinstance(value, AnyMessage) or isinstance(value, (pb.Part, pb.Artifact, pb.Message)):
         return value
-    ours = _OURS.get(value.DESCRIPTOR.full_name)
+    ours = _MESSAGE_CLASSES.get(value.DESCRIPTOR.full_name)
     if ours is None:
         raise InvalidAgentResponse(f"{value.DESCRIPTOR.full_name} cannot be an answer; use Part, Artifact or Message")
     return ours.FromString(value.SerializeToString())
@@ -58,7 +61,7 @@ def adopted(value: object) -> object:
 
 def parts_of(value: object) -> list[pb.Part]:
     """The parts that `value` means. Raises InvalidAgentResponse for everything that is no parts."""
-    value = adopted(value)
+    value = to_local_type(value)
     match value:
         case pb.Part():
             return [checked_part(value)]
@@ -69,20 +72,20 @@ def parts_of(value: object) -> list[pb.Part]:
         case PathLike():
             return [file_part(Path(value))]
         case list() | tuple() if any(isinstance(item, AnyMessage) for item in value):
-            return [checked_part(_only_part(item)) for item in map(adopted, value)]
+            return [checked_part(_only_part(item)) for item in map(to_local_type, value)]
         case dict() | Mapping() | list() | tuple() | int() | float():
             return [data_part(value)]
         case pb.Artifact() | pb.Message():
             raise InvalidAgentResponse(f"{type(value).__name__} stands for itself and cannot be a part")
     if is_record(value):
         return [data_part(value)]
-    raise _unusable(value)
+    raise _unsupported_value(value)
 
 
 def data_part(value: object) -> pb.Part:
     """One data part. Raises InvalidAgentResponse unless `value` is JSON."""
     part = pb.Part()
-    fill(part.data, plain(value))
+    fill_value(part.data, to_json(value))
     return part
 
 
@@ -95,10 +98,12 @@ def file_part(content: bytes | Path, *, name: str = "", media_type: str = "") ->
         except OSError as error:
             # The caller learns the name only; the whole path stands in the log.
             raise InvalidAgentResponse(f"{content.name}: cannot be read: {error.strerror}") from error
-        media_type = media_type or mimetypes.guess_type(name)[0] or OCTETS
+        media_type = media_type or mimetypes.guess_type(name)[0] or OCTET_STREAM_TYPE
     else:
         raw = content
-        guessed, suffix = next((found[1:] for found in MAGIC if raw.startswith(found[0])), (OCTETS, ".bin"))
+        guessed, suffix = next(
+            (found[1:] for found in FILE_SIGNATURES if raw.startswith(found[0])), (OCTET_STREAM_TYPE, ".bin")
+        )
         if name and not media_type:
             guessed = mimetypes.guess_type(name)[0] or guessed
         media_type = media_type or guessed
@@ -107,13 +112,13 @@ def file_part(content: bytes | Path, *, name: str = "", media_type: str = "") ->
 
 
 def checked_part(part: pb.Part) -> pb.Part:
-    """`part`, if the protocol allows it (1.0 §4.1.6: exactly one content)."""
+    """`to_part`, if the protocol allows it (1.0 §4.1.6: exactly one content)."""
     content = part.WhichOneof("content")
     if content is None:
         raise InvalidAgentResponse("a Part has no content; set one of text, raw, url, data")
-    check("metadata of a Part", part.metadata)
+    check_json_value("metadata of a Part", part.metadata)
     if content == "data":
-        check("data", part.data)
+        check_json_value("data", part.data)
     return part
 
 
@@ -127,13 +132,13 @@ def artifact_of(
     metadata: Mapping[str, object] | None = None,
 ) -> pb.Artifact:
     """The artifact that `value` means, with an id, checked. What is given here wins over what an Artifact says."""
-    value = adopted(value)
+    value = to_local_type(value)
     artifact = pb.Artifact()
     if isinstance(value, pb.Artifact):
         artifact.CopyFrom(value)  # the author's own object stays as it is
         for part in artifact.parts:
             checked_part(part)
-        check("metadata of an Artifact", artifact.metadata)
+        check_json_value("metadata of an Artifact", artifact.metadata)
     else:
         artifact.parts.extend(parts_of(value))
         if isinstance(value, PathLike):
@@ -152,13 +157,13 @@ def message_of(value: object, new_id: NewId, *, task_id: str, context_id: str) -
 
     A Message with the caller's role is taken for its content: it becomes a new message of the agent.
     """
-    value = adopted(value)
+    value = to_local_type(value)
     message = pb.Message()
     if isinstance(value, pb.Message):
         message.CopyFrom(value)
         for part in message.parts:
             checked_part(part)
-        check("metadata of a Message", message.metadata)
+        check_json_value("metadata of a Message", message.metadata)
         if message.role == pb.ROLE_USER:
             message.message_id = ""
     else:
@@ -174,29 +179,29 @@ def message_of(value: object, new_id: NewId, *, task_id: str, context_id: str) -
 def set_metadata(target: Any, metadata: Mapping[str, object] | None) -> None:
     """Adds these to the metadata of a Part, Artifact or Message."""
     if metadata:
-        fill_object(target.metadata, plain(metadata))
+        fill_struct(target.metadata, to_json(metadata))
 
 
-def change_of(artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> ArtifactChange:
+def artifact_change(artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> ArtifactChange:
     """The event that puts `artifact`, as bytes of its fields."""
-    head = head_of(artifact.artifact_id, artifact.name, artifact.description)
+    head = encode_artifact_head(artifact.artifact_id, artifact.name, artifact.description)
     extensions = [frames.text(6, uri) for uri in artifact.extensions]
     return ArtifactChange(
         artifact.artifact_id,
         head,
-        frame_parts(artifact.parts),
+        encode_parts(artifact.parts),
         frames.submessage(5, artifact.metadata.SerializeToString()) + b"".join(extensions),
         append=append,
         last_chunk=last,
     )
 
 
-def head_of(id: str, name: str = "", description: str = "") -> bytes:
+def encode_artifact_head(id: str, name: str = "", description: str = "") -> bytes:
     """The fields of Artifact that come before its parts."""
     return frames.text(1, id) + frames.text(2, name) + frames.text(3, description)
 
 
-def frame_parts(parts: Any) -> bytes:
+def encode_parts(parts: Any) -> bytes:
     """Field 4 of Artifact, once for each part."""
     return b"".join([frames.frame(4, part.SerializeToString()) for part in parts])
 
@@ -207,7 +212,7 @@ def _only_part(item: object) -> pb.Part:
     raise InvalidAgentResponse(f"a list of Parts also holds {type(item).__qualname__}; it must hold Parts only")
 
 
-def _unusable(value: object) -> InvalidAgentResponse:
+def _unsupported_value(value: object) -> InvalidAgentResponse:
     if value is None:
         return InvalidAgentResponse("None is no content; to say nothing, leave the call or the yield out")
     if inspect.isawaitable(value):
@@ -220,3 +225,161 @@ def _unusable(value: object) -> InvalidAgentResponse:
         f"{type(value).__qualname__} is no content; use str, dict, list, a number, bytes, Path,"
         " a pydantic model, a dataclass, Part, Artifact or Message"
     )
+
+
+MAX_EXACT_INTEGER: Final = 2**53
+"""The largest distance from zero at which every whole number is a double of its own."""
+
+
+def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
+    """`value` as dict, list, str, float, int, bool and None; pydantic models and dataclasses become objects.
+
+    Raises InvalidAgentResponse for what JSON, or the protocol's depth limit, has no place for.
+    """
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return checked_text(value)
+        case int():
+            if abs(value) > MAX_EXACT_INTEGER:
+                raise InvalidAgentResponse(
+                    f"the number {_abbreviated(value)} is beyond 2^53 and would be rounded; give it as text"
+                )
+            return value
+        case float():
+            if not math.isfinite(value):
+                raise InvalidAgentResponse(f"{value} is no JSON number; give None or text instead")
+            return value
+        case list() | tuple():
+            _check_depth(depth_left)
+            return [to_json(item, depth_left - 1) for item in value]
+        case Mapping():
+            return _object_to_json(value, depth_left)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _object_to_json({one.name: getattr(value, one.name) for one in dataclasses.fields(value)}, depth_left)
+    if _is_pydantic_model(value):
+        return to_json(value.model_dump(mode="json"), depth_left)  # type: ignore[attr-defined]
+    raise InvalidAgentResponse(f"{_type_name(value)} is not JSON; use dict, list, str, int, float, bool or None")
+
+
+def is_record(value: object) -> bool:
+    """Whether `value` is an instance of a dataclass or of a pydantic model."""
+    return (dataclasses.is_dataclass(value) and not isinstance(value, type)) or _is_pydantic_model(value)
+
+
+def fill_value(target: Any, value: Any) -> None:
+    """Writes a plain value into a Value, of whatever descriptor pool."""
+    match value:
+        case None:
+            target.null_value = 0
+        case bool():
+            target.bool_value = value
+        case str():
+            target.string_value = value
+        case int() | float():
+            target.number_value = value
+        case list():
+            target.list_value.SetInParent()  # the empty list is a value too
+            for item in value:
+                fill_value(target.list_value.values.add(), item)
+        case dict():
+            target.struct_value.SetInParent()
+            fill_struct(target.struct_value, value)
+
+
+def fill_struct(target: Any, value: Mapping[str, Any]) -> None:
+    """Writes a plain object into a Struct, of whatever descriptor pool."""
+    for key, item in value.items():
+        fill_value(target.fields[key], item)
+
+
+def value_to_json(value: Any) -> Any:
+    """The JSON of a Value: whole numbers up to 2^53 as int, objects as dict."""
+    match value.WhichOneof("kind"):
+        case "number_value":
+            number = value.number_value
+            return int(number) if number.is_integer() and abs(number) <= MAX_EXACT_INTEGER else number
+        case "string_value":
+            return value.string_value
+        case "bool_value":
+            return value.bool_value
+        case "struct_value":
+            return struct_to_json(value.struct_value)
+        case "list_value":
+            return [value_to_json(item) for item in value.list_value.values]
+        case _:
+            return None
+
+
+def struct_to_json(struct: Any) -> dict[str, Any]:
+    """The JSON of a Struct."""
+    return {key: value_to_json(item) for key, item in struct.fields.items()}
+
+
+def check_json_value(label: str, value: Any, depth_left: int = MAX_NESTING_DEPTH) -> None:
+    """Raises InvalidAgentResponse unless a Struct or Value that somebody else filled has a JSON form, and not too deep.
+
+    A double without one (NaN, infinity) would be stored and then fail in every REST answer.
+    """
+    match value.DESCRIPTOR.name:
+        case "Struct":
+            inner = value.fields.values()
+        case "ListValue":
+            inner = value.values
+        case _:
+            kind = value.WhichOneof("kind")
+            if kind == "number_value" and not math.isfinite(value.number_value):
+                raise InvalidAgentResponse(f"{label}: {value.number_value} is no JSON number")
+            if kind in ("struct_value", "list_value"):
+                check_json_value(label, getattr(value, kind), depth_left)
+            return
+    if depth_left == 0:
+        raise InvalidAgentResponse(f"{label} nests more than {MAX_NESTING_DEPTH} levels of arrays and objects")
+    for item in inner:
+        check_json_value(label, item, depth_left - 1)
+
+
+def checked_text(text: str) -> str:
+    """`text`, if it has a UTF-8 form. Raises InvalidAgentResponse for half of a surrogate pair."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidAgentResponse(
+                f"text has half of a surrogate pair at position {error.start}, which UTF-8 cannot say"
+            ) from None
+    return text
+
+
+def _object_to_json(value: Mapping[Any, object], depth_left: int) -> dict[str, Any]:
+    _check_depth(depth_left)
+    made = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise InvalidAgentResponse(f"the key {_abbreviated(key)} of an object is {_type_name(key)}; keys are text")
+        made[checked_text(key)] = to_json(item, depth_left - 1)
+    return made
+
+
+def _check_depth(depth_left: int) -> None:
+    if depth_left == 0:
+        raise InvalidAgentResponse(f"data nests more than {MAX_NESTING_DEPTH} levels of arrays and objects")
+
+
+def _is_pydantic_model(value: object) -> bool:
+    # Whoever has a model has imported pydantic; an agent without one does not pay for the import.
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(value, pydantic.BaseModel)
+
+
+def _type_name(value: object) -> str:
+    name = type(value).__qualname__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _abbreviated(value: object) -> str:
+    if isinstance(value, int) and abs(value) > 10**40:
+        return f"of {value.bit_length()} bits"  # printing it may cost more than the whole turn
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -11,8 +11,8 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from dragoman.bindings.tally import OTHER, Tally
-from dragoman.core.identity import Caller
-from dragoman.core.trace import CURRENT, is_recorded, read
+from dragoman.core.access.identity import Caller
+from dragoman.core.trace import CURRENT_TRACE, is_recorded, parse_traceparent
 
 _LOG: Final = logging.getLogger("dragoman.access")
 
@@ -49,16 +49,16 @@ class Access:
         task that serves it, where `is_traced` holds."""
         tracer = self._tally.tracer
         if tracer is not None:
-            parent = parent and read(parent)
-            context = tracer.begin(parent)
-            CURRENT.set(context)
+            parent = parent and parse_traceparent(parent)
+            context = tracer.start_span(parent)
+            CURRENT_TRACE.set(context)
             if is_recorded(context):
                 self._span = self.method, context, parent
 
     def about(self, caller: Caller, request: object) -> None:
         """Notes who asks, if that is known, and what about, as far as the request says."""
         self.agent = caller.agent
-        self.principal = caller.identity.principal if caller.identity.known else ""
+        self.principal = caller.identity.principal if caller.identity.is_authenticated else ""
         self.task = task_of(request)
 
     def done(self, status: object) -> None:
@@ -85,7 +85,7 @@ class Access:
         tracer, self._span = self._tally.tracer, None
         assert tracer is not None
         name, method = (self.method, self.method) if self.known else (name, OTHER)
-        tracer.record(
+        tracer.record_span(
             name, "server", context, parent, seconds, _TOLD,
             (self._binding, method, status, self.dialect, self.agent, self.task, self._request),
             f"answered with {status}" if status in _FAULTS or (len(status) == 3 and status[0] == "5") else "",

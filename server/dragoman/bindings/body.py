@@ -9,7 +9,7 @@ from aiohttp import HttpVersion11, web
 
 from dragoman.bindings import connections
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge
-from dragoman.wire import jsonscan
+from dragoman.wire import body_scan
 
 _JSON: Final = re.compile(r"\s*application/([a-z0-9!#$&^_.+-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
@@ -40,7 +40,7 @@ async def read(request: web.BaseRequest, message_bytes: int, *, lossy_numbers: b
             metadata={"field": "Content-Type", "accepted": "application/json, application/a2a+json"},
         )
     data = await _read(request, cap(message_bytes))
-    return jsonscan.loads(data, lossy_numbers=lossy_numbers) if data else None
+    return body_scan.loads(data, lossy_numbers=lossy_numbers) if data else None
 
 
 async def _read(request: web.BaseRequest, limit: int) -> bytes:

@@ -13,10 +13,10 @@ from typing import Final
 from dragoman.bindings import peers
 from dragoman.bindings.peers import Peer
 from dragoman.bindings.serving import Options
-from dragoman.core.errors import AgentNotFound, ForeignPage, PermissionDenied, Unauthenticated
-from dragoman.core.identity import NOBODY, OPERATOR, Caller, Identity
+from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, Caller, Identity
+from dragoman.core.errors import AgentNotFound, OriginNotAllowed, PermissionDenied, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE, Owner
-from dragoman.runtime.service import TaskService
+from dragoman.runtime.operations.service import TaskService
 
 REQUIRED: Final = "credentials are required: send Authorization: Bearer CREDENTIALS"
 CERTIFICATE: Final = ", or connect with a certificate"
@@ -36,14 +36,14 @@ async def identify(
     Raises Unauthenticated for wrong credentials, and for none where some are needed.
     """
     if options.authenticator is None:
-        return NOBODY
+        return ANONYMOUS
     holder = None
     if options.holders is not None and (certificate := peers.certificate(peer)):
         holder = options.holders.identify(certificate)
     identity = await options.authenticator.authenticate(headers) or holder
-    if identity is None and options.doorway.closed and not public:
+    if identity is None and options.doorway.is_closed and not public:
         raise Unauthenticated(REQUIRED + (CERTIFICATE if options.holders is not None else ""))
-    return identity or NOBODY
+    return identity or ANONYMOUS
 
 
 def caller(service: TaskService, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
@@ -53,9 +53,9 @@ def caller(service: TaskService, tenant: str, identity: Identity, *, public: boo
     Raises AgentNotFound, Unauthenticated, PermissionDenied.
     """
     if not public:
-        return service.caller(tenant, identity)
-    scope, agent = service.meant(tenant)
-    seen = identity if identity.may_call(scope, agent) else NOBODY
+        return service.authorize(tenant, identity)
+    scope, agent = service.resolve_agent(tenant)
+    seen = identity if identity.may_call(scope, agent) else ANONYMOUS
     return Caller(Owner(scope, seen.principal), agent, seen)
 
 
@@ -65,9 +65,9 @@ async def visitor(headers: Iterable[tuple[str, str]], options: Options, peer: Pe
     Raises Unauthenticated; AgentNotFound for an agent that this caller may not call.
     """
     if not options.private_pages:
-        return NOBODY
+        return ANONYMOUS
     identity = await identify(headers, options, peer, public=True)
-    if not identity.known and not (agent and options.doorway.is_public(agent)):
+    if not identity.is_authenticated and not (agent and options.doorway.is_public(agent)):
         raise Unauthenticated(REQUIRED)
     if agent and not identity.may_call(DEFAULT_SCOPE, agent):
         raise AgentNotFound
@@ -80,13 +80,13 @@ async def operator(headers: Iterable[tuple[str, str]], options: Options, peer: P
     Raises Unauthenticated for who has not shown who it is, PermissionDenied for who is no operator.
     """
     if options.authenticator is None:
-        return NOBODY
+        return ANONYMOUS
     identity = await identify(headers, options, peer)
-    if not identity.known:
+    if not identity.is_authenticated:
         raise Unauthenticated("operations are for operators; show who you are")
-    if not identity.operates:
-        about = {"principal": identity.principal, **({"key": identity.key} if identity.key else {})}
-        raise PermissionDenied(f'operations need the grant "{OPERATOR}"', about=about)
+    if not identity.is_operator:
+        about = {"principal": identity.principal, **({"key": identity.credential_id} if identity.credential_id else {})}
+        raise PermissionDenied(f'operations need the grant "{OPERATOR_GRANT}"', log_details=about)
     return identity
 
 
@@ -96,7 +96,7 @@ def challenge(error: BaseException) -> dict[str, str]:
     match error:
         case Unauthenticated():
             word, scope = error.error, ""
-        case ForeignPage():  # no credentials would help
+        case OriginNotAllowed():  # no credentials would help
             return {}
         case PermissionDenied():
             word, scope = "insufficient_scope", error.scope

@@ -20,16 +20,16 @@ from dragoman.bindings.access import Access
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.methods import SEND, STREAM, CallRow
 from dragoman.bindings.origins import Origin
+from dragoman.core.access.identity import Caller, Identity
+from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, SERVER_EXTENSIONS
 from dragoman.core.errors import A2AError, MethodNotFound
-from dragoman.core.extensions import IDEMPOTENCY, RESUME, SERVER
-from dragoman.core.identity import Caller, Identity
-from dragoman.core.log import Event
-from dragoman.core.shared import form
-from dragoman.runtime.call import Call
-from dragoman.runtime.flow import Flow
-from dragoman.runtime.service import TaskService
-from dragoman.wire import errors, flat_json, jsonrpc, parts
-from dragoman.wire.dialects import Dialect
+from dragoman.core.task.log import Event
+from dragoman.core.task.projection import cached_encoding
+from dragoman.runtime.feeds import EventStream
+from dragoman.runtime.operations.call import Call
+from dragoman.runtime.operations.service import TaskService
+from dragoman.wire import errors, jsonrpc
+from dragoman.wire.dialects import Dialect, json_mixed, parts
 
 _log: Final = logging.getLogger("dragoman.bindings.jsonrpc")
 
@@ -62,7 +62,7 @@ class Answer:
 
     row: CallRow
     result: bytes = b"null"
-    events: Flow | None = None
+    events: EventStream | None = None
     results: Callable[[Event], Iterable[bytes]] | None = None
 
 
@@ -76,13 +76,13 @@ class Calls:
 
     def ask(self, peer: Peer) -> None:
         """Counts a call, before anything of it is read. Raises RateLimited when they come too often."""
-        self._service.admission.ask(peer.identity)
+        self._service.admission.check_rate(peer.identity)
 
     def connect(self, peer: Peer) -> AbstractContextManager[None]:
         """Counts a connection for as long as it is open. Raises RateLimited."""
-        return self._service.admission.open(peer.identity)
+        return self._service.admission.hold_stream(peer.identity)
 
-    async def answer(self, request: jsonrpc.Request, peer: Peer, access: Access) -> Answer:
+    async def answer(self, request: jsonrpc.JsonRpcRequest, peer: Peer, access: Access) -> Answer:
         """Answers one call. Raises A2AError; `dialect` says in which words."""
         named = versions.check(peer.versions)
         rows = self._rows.get(request.method)
@@ -104,8 +104,8 @@ class Calls:
         said = _said(params)
         call = Call(
             caller,
-            after=str(said.get(RESUME.uri, {}).get("after", "")) or peer.after,
-            key=str(said.get(IDEMPOTENCY.uri, {}).get("key", "")) or peer.key,
+            cursor=str(said.get(RESUME_EXTENSION.uri, {}).get("after", "")) or peer.after,
+            idempotency_key=str(said.get(IDEMPOTENCY_EXTENSION.uri, {}).get("key", "")) or peer.key,
             stops_with_turn=row.turn,
             dialect=row.dialect.value,
             names_tasks=row.names_tasks,
@@ -114,7 +114,8 @@ class Calls:
         if not row.op.streaming:
             answer = await operation(call, asked)
             return Answer(
-                row, form(answer, row.write, lambda: orjson.dumps(row.write(row.op.answer.FromString(answer))))
+                row,
+                cached_encoding(answer, row.write, lambda: orjson.dumps(row.write(row.op.answer.FromString(answer)))),
             )
         write, turn, show = row.results(), row.turn, extensions.shown(call.extensions)
         events = operation(call, asked)
@@ -132,7 +133,9 @@ class Calls:
         rows = self._rows.get(method)
         return rows is not None and next(iter(rows.values())).errors_in_stream
 
-    async def _choose(self, rows: dict[Dialect, CallRow], request: jsonrpc.Request, peer: Peer, named: str) -> CallRow:
+    async def _choose(
+        self, rows: dict[Dialect, CallRow], request: jsonrpc.JsonRpcRequest, peer: Peer, named: str
+    ) -> CallRow:
         rows = _of_its_shape(rows, request.params)
         first = next(iter(rows.values()))
         if len(rows) == 1:
@@ -160,10 +163,10 @@ class Calls:
         if not isinstance(task_id, str) or not isinstance(tenant, str):
             return None
         try:
-            caller: Caller = self._service.caller(tenant, peer.identity)
+            caller: Caller = self._service.authorize(tenant, peer.identity)
         except A2AError:
             return None  # told where the call is answered
-        made = await self._service.made_in(caller, task_id)
+        made = await self._service.dialect_of(caller, task_id)
         return Dialect(made) if made else None
 
 
@@ -172,7 +175,11 @@ def _said(params: object) -> dict[str, dict[str, Any]]:
     metadata = params.get("metadata") if isinstance(params, dict) else None
     if not isinstance(metadata, dict):
         return {}
-    return {extension.uri: given for extension in SERVER if isinstance(given := metadata.get(extension.uri), dict)}
+    return {
+        extension.uri: given
+        for extension in SERVER_EXTENSIONS
+        if isinstance(given := metadata.get(extension.uri), dict)
+    }
 
 
 def _by_shape(rows: dict[Dialect, CallRow], params: object) -> Dialect | None:
@@ -184,7 +191,7 @@ def _by_shape(rows: dict[Dialect, CallRow], params: object) -> Dialect | None:
         return None
     given = message.get("parts")
     part: Any = next(iter(given), None) if isinstance(given, list) else None
-    if Dialect.RUST in rows and flat_json.is_rust(params):
+    if Dialect.RUST in rows and json_mixed.is_rust(params):
         return Dialect.RUST
     if Dialect.FASTA2A in rows and "kind" not in message and not parts.is_tagged(part):
         return Dialect.FASTA2A
@@ -207,6 +214,6 @@ def failure(error: BaseException, id: str | int | None, dialect: Dialect, access
     """The answer to a call that failed; what is no A2AError is logged and told to nobody."""
     if not isinstance(error, A2AError):
         _log.error("%s failed", access.method, exc_info=error)
-    told = errors.jsonrpc(error, dialect)
+    told = errors.jsonrpc_error(error, dialect)
     access.done(told["code"])
-    return jsonrpc.failure(id, told)
+    return jsonrpc.encode_error(id, told)

@@ -18,19 +18,18 @@ from aiohttp import web
 from dragoman.bindings import origins
 from dragoman.bindings.origins import Networks, Origin
 from dragoman.bindings.serving import Bound
-from dragoman.core import overlay
-from dragoman.core.card import AgentSpec
-from dragoman.core.enforced import NOTHING, Enforced, secured
+from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Identity
+from dragoman.core.cards import agent_spec
+from dragoman.core.cards.agent_spec import AgentSpec, CardOverride
+from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity, apply_security
 from dragoman.core.errors import (
     AgentNotFound,
     ExtendedAgentCardNotConfigured,
     Unauthenticated,
     UnsupportedOperation,
 )
-from dragoman.core.identity import OPEN, Doorway, Identity
-from dragoman.core.overlay import Overlay
 from dragoman.ports import CardSigner
-from dragoman.wire import cards
+from dragoman.wire.cards import agent_card
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -43,13 +42,13 @@ MAX_AGE: Final = 300
 _KEPT: Final = 256
 """Cards kept: a caller chooses its `Host`, so their number must not be a caller's to choose."""
 
-_Make = Callable[[AgentSpec, cards.Addresses, cards.Seal], bytes]
+_Make = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
 
 _SHAPES: Final[Mapping[str, _Make]] = {
-    "1.0": cards.v1_document,
-    "0.3": cards.v03_document,
-    "0.2": cards.v03_document,
-    "0.1": cards.v01_document,
+    "1.0": agent_card.v1_document,
+    "0.3": agent_card.v03_document,
+    "0.2": agent_card.v03_document,
+    "0.1": agent_card.v01_document,
 }
 
 
@@ -72,18 +71,18 @@ class Cards:
         public_url: str = "",
         public_grpc: str = "",
         trusted_proxies: Networks = (),
-        enforced: Enforced = NOTHING,
-        doorway: Doorway = OPEN,
+        enforced: ServerSecurity = NO_SECURITY,
+        doorway: AccessPolicy = OPEN_ACCESS,
         push: bool = False,
         signer: CardSigner | None = None,
     ) -> None:
-        """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards.
+        """`server_security`: what callers may show to say who they are; if there is anything, there are extended cards.
         `push`: this server pushes. `signer`: cards are signed, which needs a `public_url`: nobody shall have a card
         signed that leads to where its caller says.
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
         self._declared = dict(agents)
-        self._overlays: Mapping[str, Overlay] = {}
+        self._overlays: Mapping[str, CardOverride] = {}
         self.agents = {id: _secured(spec, enforced, doorway) for id, spec in agents.items()}
         """As cards show them."""
         self._doorway = doorway
@@ -104,7 +103,7 @@ class Cards:
         """Shows the card of one more agent, or one that has changed. Where there is no root agent, it is that."""
         self.root = self.root or spec.id
         self._declared[spec.id] = spec
-        shown = overlay.over(spec, self._overlays.get(spec.id))
+        shown = agent_spec.apply_card_override(spec, self._overlays.get(spec.id))
         self.agents[spec.id] = _secured(shown, self.enforced, self._doorway)
         for key in [key for key in self._kept if key[1] == spec.id]:
             del self._kept[key]
@@ -114,7 +113,7 @@ class Cards:
         self.agents.pop(agent, None)
         self._declared.pop(agent, None)
 
-    def lay_over(self, overlays: Mapping[str, Overlay]) -> None:
+    def lay_over(self, overlays: Mapping[str, CardOverride]) -> None:
         """Shows on cards what is said here of agents, by their ids, in the place of what they say themselves."""
         self._overlays = overlays
         for spec in list(self._declared.values()):
@@ -127,19 +126,21 @@ class Cards:
     def document(self, agent: str, origin: Origin | None, version: str = "", *, old: bool = False) -> Served:
         """The card in the shape of a version, `Major.Minor`; for those who name none, one that readers of all
         generations accept. `old`: it was asked for where 0.1 looks for it. Raises AgentNotFound."""
-        make = cards.old_document if old else cards.document
+        make = agent_card.legacy_document if old else agent_card.combined_document
         return self._served(_SHAPES.get(version[:3], make), agent, origin)
 
     def v03_document(self, agent: str, origin: Origin | None, identity: Identity) -> Served:
         """The 0.3 card as JSON, for `GET /v1/card`: the extended one for who may see it. Raises AgentNotFound."""
-        trusted = identity.known and self._extends(self._spec(agent))
-        return self._served(cards.v03_document, agent, origin, trusted=trusted)
+        trusted = identity.is_authenticated and self._extends(self._spec(agent))
+        return self._served(agent_card.v03_document, agent, origin, trusted=trusted)
 
     def v03_card(self, agent: str, identity: Identity) -> v03_pb.AgentCard:
         """The 0.3 card as message, for the gRPC method GetAgentCard, as `v03_document`. Raises AgentNotFound."""
         spec = self._spec(agent)
-        trusted = identity.known and self._extends(spec)
-        return cards.sealed_v03_card(cards.v03_card(spec, self._addresses(agent, None, trusted=trusted)), self._seal)
+        trusted = identity.is_authenticated and self._extends(spec)
+        return agent_card.sign_v03_card(
+            agent_card.v03_card(spec, self._addresses(agent, None, trusted=trusted)), self._seal
+        )
 
     def extended(self, agent: str, origin: Origin | None, identity: Identity, dialect: Dialect) -> bytes:
         """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
@@ -148,20 +149,20 @@ class Cards:
         Unauthenticated for a caller who has not shown who it is.
         """
         self._check_extended(agent, identity, dialect)
-        make = cards.v1_document if dialect in (Dialect.V1, Dialect.RUST) else cards.v03_document
+        make = agent_card.v1_document if dialect in (Dialect.V1, Dialect.RUST) else agent_card.v03_document
         return self._served(make, agent, origin, trusted=True).body
 
     def extended_message(self, agent: str, identity: Identity) -> pb.AgentCard:
         """The extended card as message, as `extended`."""
         self._check_extended(agent, identity, Dialect.V1)
-        return cards.sealed_card(
-            cards.v1_card(self._spec(agent), self._addresses(agent, None, trusted=True)), self._seal
+        return agent_card.sign_v1_card(
+            agent_card.v1_card(self._spec(agent), self._addresses(agent, None, trusted=True)), self._seal
         )
 
     def _check_extended(self, agent: str, identity: Identity, dialect: Dialect) -> None:
         if not self._extends(self._spec(agent)):
             raise UnsupportedOperation if dialect in (Dialect.V1, Dialect.RUST) else ExtendedAgentCardNotConfigured
-        if not identity.known:
+        if not identity.is_authenticated:
             raise Unauthenticated("the extended card is for callers who show who they are")
 
     def _extends(self, spec: AgentSpec) -> bool:
@@ -189,7 +190,7 @@ class Cards:
         served = self._kept.get(key)
         if served is None:
             body = make(spec, at, self._seal)
-            served = self._kept[key] = Served(body, cards.etag(body))
+            served = self._kept[key] = Served(body, agent_card.etag(body))
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         else:
@@ -197,9 +198,9 @@ class Cards:
         return served
 
     @property
-    def _seal(self) -> cards.Seal:
+    def _seal(self) -> agent_card.SignPayloads:
         if self._signer is None:
-            return cards.unsealed
+            return agent_card.no_signatures
         return partial(self._signer.sign, keys_url=f"{self._public_url}/.well-known/jwks.json")
 
     def _spec(self, agent: str) -> AgentSpec:
@@ -208,14 +209,16 @@ class Cards:
             raise AgentNotFound
         return spec
 
-    def _addresses(self, agent: str, origin: Origin | None, *, trusted: bool = False) -> cards.Addresses:
+    def _addresses(self, agent: str, origin: Origin | None, *, trusted: bool = False) -> agent_card.CardAddresses:
         spec = self._spec(agent)
-        return cards.Addresses(
+        return agent_card.CardAddresses(
             http=self.url(origin),
             grpc=self._grpc_target(origin),
-            root=agent == self.root,
+            is_root=agent == self.root,
             trusted=trusted,
-            capabilities=cards.Capabilities(streaming=spec.streaming, push=self._push, extended=self._extends(spec)),
+            capabilities=agent_card.CardCapabilities(
+                streaming=spec.streaming, push=self._push, extended=self._extends(spec)
+            ),
         )
 
     def _grpc_target(self, origin: Origin | None) -> str:
@@ -232,8 +235,8 @@ def _reachable(bound: Bound) -> Bound:
     return replace(bound, host="localhost") if bound.is_any else bound
 
 
-def _secured(spec: AgentSpec, server: Enforced, doorway: Doorway) -> AgentSpec:
-    shown, gone = secured(spec, server, public=doorway.is_public(spec.id))
+def _secured(spec: AgentSpec, server: ServerSecurity, doorway: AccessPolicy) -> AgentSpec:
+    shown, gone = apply_security(spec, server, public=doorway.is_public(spec.id))
     for one in gone:
         _log.warning(
             "an agent declares security that is not what this server asks for; its card does not show it",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from dragoman.core.access.identity import ANONYMOUS, Identity
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
-from dragoman.core.identity import NOBODY, Identity
 from dragoman.ports import Authenticator
 
 _log: Final = logging.getLogger("dragoman.security")
@@ -27,7 +27,7 @@ LOOK_AGAIN: Final = 5.0
 class Stream:
     """One open stream, and who reads it, as soon as that is known."""
 
-    identity: Identity = NOBODY
+    identity: Identity = ANONYMOUS
     sending: bool = False
     """gRPC has events of it in hand. Canceled then, the call would end without a status, and its reader wait on."""
     ended: A2AError | None = None
@@ -48,7 +48,7 @@ class Streams:
         return len(self._tasks)
 
     @contextmanager
-    def open(self, identity: Identity = NOBODY) -> Iterator[Stream]:
+    def open(self, identity: Identity = ANONYMOUS) -> Iterator[Stream]:
         """Counts the current asyncio task as a stream. Raises Unavailable when the server is stopping.
 
         `close` then raises CancelledError in it, like a client that goes away, and so does `look_again`;
@@ -83,17 +83,21 @@ class Streams:
 
     async def look_again(self, authenticator: Authenticator) -> None:
         """Ends the streams of keys that are not good any more."""
-        readers = {stream.identity.key: stream.identity for stream in self._tasks.values() if stream.identity.key}
+        readers = {
+            stream.identity.credential_id: stream.identity
+            for stream in self._tasks.values()
+            if stream.identity.credential_id
+        }
         for key, identity in readers.items():
             try:
-                await authenticator.check(identity)
+                await authenticator.recheck(identity)
             except Unauthenticated as error:
                 self._withdraw(key, error)
             except A2AError:  # it cannot be found out now; next time
                 continue
 
     def _withdraw(self, key: str, error: A2AError) -> None:
-        theirs = [(task, stream) for task, stream in self._tasks.items() if stream.identity.key == key]
+        theirs = [(task, stream) for task, stream in self._tasks.items() if stream.identity.credential_id == key]
         for task, stream in theirs:
             if stream.sending:
                 stream.ended = error

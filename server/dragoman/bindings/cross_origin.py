@@ -25,7 +25,7 @@ from yarl import URL
 from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.serving import HttpOptions
-from dragoman.core.errors import ForeignPage
+from dragoman.core.errors import OriginNotAllowed
 
 _SITE: Final = "Sec-Fetch-Site"
 _OWN: Final = ("same-origin", "none")
@@ -63,9 +63,9 @@ class CrossOrigin:
         if (_SITE in headers or "Origin" in headers) and headers.get("Origin") not in self._named:
             seen_at = self._cards.url(cards.origin(request, self._cards))
             if is_foreign(request, _authority(seen_at)):
-                raise ForeignPage(f"{_who(request)} may not call; --cors names the origins whose pages may")
+                raise OriginNotAllowed(f"{_who(request)} may not call; --cors names the origins whose pages may")
         if self._looks_at_host and (name := _strangers(headers.get("Host", ""))) and name not in self._names:
-            raise ForeignPage(
+            raise OriginNotAllowed(
                 f'Host: "{name[:_SHOWN]}" is a name that a stranger could own; say http://NAME in --public-url or '
                 "--cors, or call localhost or an address"
             )

@@ -16,11 +16,12 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
 from dragoman.bindings.methods import Row
-from dragoman.core import states
-from dragoman.core.card import AgentSpec, Skill
-from dragoman.core.log import Event
-from dragoman.wire import cards, protojson, v03
-from dragoman.wire.dialects import Dialect
+from dragoman.core.cards.agent_spec import AgentSpec, Skill
+from dragoman.core.task import states
+from dragoman.core.task.log import Event
+from dragoman.wire.cards import agent_card
+from dragoman.wire.dialects import Dialect, v03
+from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -149,7 +150,7 @@ def stream(row: Row) -> tuple[str, list[Any]]:
 def answers(row: Row) -> Named:
     """The answers of an operation that does not stream."""
     if row.op.call is None:
-        make = cards.v1_document if row.op.extended_card else cards.v03_document
+        make = agent_card.v1_document if row.op.extended_card else agent_card.v03_document
         return {"card": {"summary": "The card of an agent", "value": orjson.loads(make(_SPEC, _AT))}}
     codec = protojson.compile(row.response, row.json)
     return {
@@ -208,9 +209,9 @@ _SPEC: Final = AgentSpec(
         ),
     ),
 )
-_AT: Final = cards.Addresses(http="https://agents.example.com", grpc="agents.example.com:443", root=True)
+_AT: Final = agent_card.CardAddresses(http="https://agents.example.com", grpc="agents.example.com:443", is_root=True)
 
 
 def card() -> Any:
     """The card for both generations."""
-    return orjson.loads(cards.document(_SPEC, _AT))
+    return orjson.loads(agent_card.combined_document(_SPEC, _AT))

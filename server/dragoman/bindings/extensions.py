@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dragoman.bindings.cards import Cards
-from dragoman.core.extensions import RESUME, SERVER, stamped
-from dragoman.core.log import Event
+from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, with_cursor
+from dragoman.core.task.log import Event
 from dragoman.wire.dialects import Dialect
 
 HEADER: Final = "A2A-Extensions"
@@ -21,7 +21,7 @@ OLD_HEADER: Final = "X-A2A-Extensions"
 
 def shown(uris: Sequence[str]) -> Callable[[Event], Event]:
     """What makes an event what a caller who named these extensions is shown."""
-    return stamped if RESUME.uri in uris else as_it_is
+    return with_cursor if RESUME_EXTENSION.uri in uris else as_it_is
 
 
 def as_it_is(event: Event) -> Event:
@@ -45,7 +45,7 @@ def activated(uris: Sequence[str], known: Cards, agent: str) -> str:
     spec = known.agents.get(agent)
     if not uris or spec is None:
         return ""
-    declared = {extension.uri for extension in (*spec.extensions, *SERVER)}
+    declared = {extension.uri for extension in (*spec.extensions, *SERVER_EXTENSIONS)}
     return ", ".join(uri for uri in uris if uri in declared)
 
 

@@ -17,7 +17,7 @@ from dragoman.core import errors
 from dragoman.core.errors import A2AError, InvalidParams
 from dragoman.wire import errors as wire
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.httprule import Rule
+from dragoman.wire.http.httprule import Rule
 
 _ANY: Final = (errors.VersionNotSupported('A2A-Version: "9.9" is not supported; use one of 1.0, 0.3'),)
 _ASKED: Final = (
@@ -35,7 +35,7 @@ UNKNOWN_AGENT: Final = errors.AgentNotFound('tenant: no agent "nobody" here; use
 _LIMITED: Final = errors.RateLimited(
     "open_streams: 2000 of your streams and waiting calls are open, and at most 2000 may be; close some",
     limit="open_streams",
-    most=2000,
+    maximum=2000,
     retry_after=1,
 )
 _SEND: Final = (
@@ -160,7 +160,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {"Error": _ERROR, "Error03": _ERROR_V03}
 class Responses:
     """The error responses of a document, one for each set of errors."""
 
-    def __init__(self, table: wire.Table) -> None:
+    def __init__(self, table: wire.ErrorTable) -> None:
         self.found: dict[str, Any] = {}
         self._table = table
 
@@ -170,7 +170,7 @@ class Responses:
         schema = pointer("Error")
         for error, dialect in failed:
             row = wire.codes(error, dialect, table=self._table)
-            body = wire.rest(error, dialect, table=self._table).body
+            body = wire.rest_error(error, dialect, table=self._table).body
             shown.setdefault(row.http, {}).setdefault(row.reason, {"value": orjson.loads(body)})
             if dialect is Dialect.V03:
                 schema = pointer("Error03")

@@ -8,8 +8,10 @@ from typing import Final
 
 import orjson
 
-from dragoman.core.log import Event
-from dragoman.wire import a2a_json, flat_json, protojson, shared_json, sse, v01_json, v03, v03_json
+from dragoman.core.task.log import Event
+from dragoman.wire.dialects import json_mixed, json_proto, json_v01, json_v03, v03
+from dragoman.wire.http import sse
+from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -25,9 +27,9 @@ class Form:
     def __call__(self, event: Event, final: bool) -> bytes:
         """The event in this form. `final`: the stream that asks stops with it, and the dialect says so."""
         key = (self, final)
-        data: bytes | None = event.forms.get(key)
+        data: bytes | None = event.encodings.get(key)
         if data is None:
-            data = event.forms[key] = self._encode(pb.StreamResponse.FromString(event.data), final)
+            data = event.encodings[key] = self._encode(pb.StreamResponse.FromString(event.data), final)
         return data
 
 
@@ -39,10 +41,10 @@ class SseForm(Form):
     def __call__(self, event: Event, final: bool) -> bytes:
         """The SSE frame."""
         key = (self, final)
-        data: bytes | None = event.forms.get(key)
+        data: bytes | None = event.encodings.get(key)
         if data is None:
             value = self._encode(pb.StreamResponse.FromString(event.data), final)
-            data = event.forms[key] = sse.frame(value, id=event.cursor or None)
+            data = event.encodings[key] = sse.frame(value, id=event.cursor or None)
         return data
 
 
@@ -64,10 +66,10 @@ class Forms:
     json: Frame
 
 
-_V1_JSON: Final = protojson.compile(pb.StreamResponse, a2a_json.V1)
-_V03_JSON: Final = protojson.compile(v03_pb.StreamResponse, a2a_json.V03)
-_FASTA2A: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
-_RUST: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
+_V1_JSON: Final = protojson.compile(pb.StreamResponse, json_proto.PROTOJSON_V1)
+_V03_JSON: Final = protojson.compile(v03_pb.StreamResponse, json_proto.PROTOJSON_V03)
+_FASTA2A: Final = protojson.compile(pb.StreamResponse, json_mixed.JSON_FASTA2A)
+_RUST: Final = protojson.compile(pb.StreamResponse, json_mixed.JSON_RUST)
 
 V1: Final = Forms(
     grpc=untouched,
@@ -75,9 +77,9 @@ V1: Final = Forms(
     json=Form(lambda event, final: _V1_JSON.encode(event)),
 )
 V03: Final = Forms(
-    grpc=Form(lambda event, final: v03.write_stream(event, ends=final).SerializeToString()),
-    sse=SseForm(lambda event, final: _V03_JSON.encode(v03.write_stream(event, ends=final))),
-    json=Form(lambda event, final: _V03_JSON.encode(v03.write_stream(event, ends=final))),
+    grpc=Form(lambda event, final: v03.write_stream(event, is_last=final).SerializeToString()),
+    sse=SseForm(lambda event, final: _V03_JSON.encode(v03.write_stream(event, is_last=final))),
+    json=Form(lambda event, final: _V03_JSON.encode(v03.write_stream(event, is_last=final))),
 )
 
 
@@ -110,10 +112,10 @@ def _one(frame: Frame) -> Callable[[], Results]:
 
 def v01_results() -> Results:
     """The results of one 0.1 stream, which depend on what it has told before, so nobody shares them."""
-    stream = v01_json.Stream()
+    stream = json_v01.V01StreamWriter()
 
     def results(event: Event, final: bool) -> Sequence[bytes]:
-        every = v01_json.updates(pb.StreamResponse.FromString(event.data))
+        every = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
         last = len(every) - 1
         return [orjson.dumps(stream.write(update, final and index == last)) for index, update in enumerate(every)]
 
@@ -122,7 +124,7 @@ def v01_results() -> Results:
 
 def shared_v01_results() -> Results:
     """As `v01_results`, for readers of 0.3 too."""
-    write = shared_json.v01_stream()
+    write = json_mixed.v01_event_writer()
 
     def results(event: Event, final: bool) -> Sequence[bytes]:
         return [orjson.dumps(said) for said in write(pb.StreamResponse.FromString(event.data), final)]
@@ -131,10 +133,10 @@ def shared_v01_results() -> Results:
 
 
 shared_fasta2a_results: Final = _one(
-    Form(lambda event, final: orjson.dumps(shared_json.write_fasta2a_event(event, final)))
+    Form(lambda event, final: orjson.dumps(json_mixed.write_fasta2a_event(event, final)))
 )
-shared_rust_results: Final = _one(Form(lambda event, final: orjson.dumps(shared_json.write_rust_event(event, final))))
+shared_rust_results: Final = _one(Form(lambda event, final: orjson.dumps(json_mixed.write_rust_event(event, final))))
 v1_results: Final = _one(V1.json)
-v03_results: Final = _one(Form(lambda event, final: orjson.dumps(v03_json.write_event(event, final))))
+v03_results: Final = _one(Form(lambda event, final: orjson.dumps(json_v03.write_event(event, final))))
 fasta2a_results: Final = _one(Form(lambda event, final: _FASTA2A.encode(event)))
 rust_results: Final = _one(RUST.json)

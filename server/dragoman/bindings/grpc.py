@@ -44,17 +44,17 @@ from dragoman.bindings.methods import Operation, Row
 from dragoman.bindings.ops import Operations
 from dragoman.bindings.serving import Bound, Options
 from dragoman.bindings.tally import GRPC
+from dragoman.core.access.identity import Caller
 from dragoman.core.errors import A2AError
-from dragoman.core.identity import Caller
-from dragoman.core.shared import form
-from dragoman.core.trace import HEADER
-from dragoman.ports import Directory, SigningKeys, Switchboard
-from dragoman.runtime.call import Call
-from dragoman.runtime.explain import Explainer
-from dragoman.runtime.keyring import Keyring
-from dragoman.runtime.redelivery import Redelivery
-from dragoman.runtime.service import TaskService
-from dragoman.runtime.upkeep import Upkeep
+from dragoman.core.task.projection import cached_encoding
+from dragoman.core.trace import TRACE_HEADER
+from dragoman.ports import SigningKeys, UpstreamRegistry, WorkerHub
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.observe.explain import Explainer
+from dragoman.runtime.operations.call import Call
+from dragoman.runtime.operations.service import TaskService
+from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import grpc_status
 from dragoman_pb import _pool
@@ -77,12 +77,12 @@ async def serve(
     cards: Cards,
     options: Options,
     explainer: Explainer | None = None,
-    upkeep: Upkeep | None = None,
-    keyring: Keyring | None = None,
+    upkeep: Maintenance | None = None,
+    keyring: ApiKeyService | None = None,
     redelivery: Redelivery | None = None,
-    switchboard: Switchboard | None = None,
+    switchboard: WorkerHub | None = None,
     signing: SigningKeys | None = None,
-    directory: Directory | None = None,
+    directory: UpstreamRegistry | None = None,
 ) -> AsyncIterator[Bound]:
     """Serves both packages, health and reflection over gRPC.
 
@@ -204,7 +204,9 @@ class _Method:
                 if self._row.encode is None:
                     answer = bytes(found)  # gRPC takes nothing that is derived from bytes
                 else:
-                    answer = form(found, self._row.encode, lambda: self._row.message(found).SerializeToString())
+                    answer = cached_encoding(
+                        found, self._row.encode, lambda: self._row.message(found).SerializeToString()
+                    )
         except Exception as error:
             await self._refuse(context, error, access)
         except asyncio.CancelledError:
@@ -257,11 +259,11 @@ class _Method:
         for key, value in metadata:
             given.setdefault(key, []).append(value)
         if access.is_traced:
-            access.trace(given.get(HEADER, [""])[0])
+            access.trace(given.get(TRACE_HEADER, [""])[0])
         public = row.op.shows_card and not self._options.private_pages
         identity = await callers.identify(metadata, self._options, context, public=public)
         versions.check(given.get("a2a-version", ()))
-        self._service.admission.ask(identity)
+        self._service.admission.check_rate(identity)
         if row.op.push:
             self._service.check_push()
         asked = row.asked(methods.parse(self._request, data))
@@ -280,8 +282,8 @@ class _Method:
             shows_finished=row.shows_finished,
             dialect=row.dialect.value,
             extensions=named,
-            after=given.get("dragoman-after", [""])[0],
-            key=given.get("idempotency-key", [""])[0],
+            cursor=given.get("dragoman-after", [""])[0],
+            idempotency_key=given.get("idempotency-key", [""])[0],
         )
         return call, asked
 

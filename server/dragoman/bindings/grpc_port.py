@@ -8,7 +8,7 @@ from typing import Any, Final
 import grpc
 
 from dragoman.bindings.serving import Options
-from dragoman.ports.tls import Certificates, Pair
+from dragoman.ports.security import CertificatePair, ServerCertificates
 
 STREAMS: Final = 1024
 """Calls at the same time on one connection; further ones wait at the client (RFC 9113 §5.1.2)."""
@@ -42,22 +42,24 @@ def limits(options: Options) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def add(server: grpc.aio.Server, address: str, certificates: Certificates | None) -> int:
+def add(server: grpc.aio.Server, address: str, certificates: ServerCertificates | None) -> int:
     """Adds the port, and gives its number. Raises RuntimeError when it cannot be had."""
     if certificates is None:
         return server.add_insecure_port(address)
     known = certificates.pair
     newer = _newer(certificates, known)
     credentials = grpc.dynamic_ssl_server_credentials(
-        _configuration(known, certificates.clients),
+        _configuration(known, certificates.client_authorities),
         newer,  # type: ignore[arg-type]  # None is allowed, and means: as before
         # gRPC knows no third way: who shows none is either never asked, or not let in.
-        require_client_authentication=bool(certificates.clients),
+        require_client_authentication=bool(certificates.client_authorities),
     )
     return server.add_secure_port(address, credentials)
 
 
-def _newer(certificates: Certificates, known: Pair) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+def _newer(
+    certificates: ServerCertificates, known: CertificatePair
+) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
     """What gRPC asks, from a thread of its own, before each handshake: the pair if it is another one."""
 
     def newer() -> grpc.ServerCertificateConfiguration | None:
@@ -65,10 +67,10 @@ def _newer(certificates: Certificates, known: Pair) -> Callable[[], grpc.ServerC
         if certificates.pair is known:
             return None
         known = certificates.pair
-        return _configuration(known, certificates.clients)
+        return _configuration(known, certificates.client_authorities)
 
     return newer
 
 
-def _configuration(pair: Pair, clients: bytes) -> grpc.ServerCertificateConfiguration:
+def _configuration(pair: CertificatePair, clients: bytes) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], clients or None)

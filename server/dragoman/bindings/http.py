@@ -43,13 +43,13 @@ from dragoman.bindings.rest import Route
 from dragoman.bindings.serving import Bound, HttpOptions
 from dragoman.bindings.tally import PAGE
 from dragoman.bindings.websocket import WebSocket
-from dragoman.core.errors import ForeignPage, MethodNotFound
-from dragoman.core.identity import Identity
-from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED, RESOURCE
-from dragoman.runtime.service import TaskService
-from dragoman.wire import httprule
+from dragoman.core.access.identity import Identity
+from dragoman.core.errors import MethodNotFound, OriginNotAllowed
+from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME
+from dragoman.runtime.operations.service import TaskService
 from dragoman.wire.errors import MethodNotAllowed
-from dragoman.wire.routes import Candidate, Match, Refused, Routes
+from dragoman.wire.http import httprule
+from dragoman.wire.http.routes import Candidate, Match, NoMatch, Routes
 
 _FIXED: Final = health.PATHS | {"/", "/agents", "/console", "/metrics", "/openapi.json", "/.well-known/agent-card.json"}
 """Pages that are counted by name."""
@@ -93,9 +93,9 @@ def _rpc_tenant(path: str) -> str | None:
     A slash may follow the agent: one client puts it there.
     """
     tenant = path.strip("/").removeprefix("tenants/")
-    if not tenant or RESOURCE.fullmatch(tenant):
+    if not tenant or RESOURCE_NAME.fullmatch(tenant):
         return tenant
-    return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED else None
+    return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED_AGENT_IDS else None
 
 
 class _Site:
@@ -126,7 +126,7 @@ class _Site:
             for method in _READ if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
         self._known = lru_cache(_KNOWN)(self._match)
-        push = service.push
+        push = service.push_enabled
         served = [openapi.Served(rule, route.row, route.dialect) for rule, route in routes]
         self._openapi = cache(
             lambda: openapi.document(
@@ -184,7 +184,7 @@ class _Site:
             if path == "/":
                 return await self._watched(request, self._root, {})
             match, rust = (self._known if len(path) <= _SHORT else self._match)(request.method, path)
-            if isinstance(match, Refused):
+            if isinstance(match, NoMatch):
                 method, path, _ = rest.canonical(request.method, path)
                 if match.allow:
                     raise MethodNotAllowed(method, match.allow)
@@ -197,13 +197,13 @@ class _Site:
                 chosen = rest.choose(request, cast("tuple[Candidate[Route], ...]", match.candidates))
             return await chosen.target(request, chosen.variables, rust=rust)
         except Exception as error:
-            if isinstance(error, ForeignPage) and request.method == "POST" and _rpc_tenant(path) is not None:
+            if isinstance(error, OriginNotAllowed) and request.method == "POST" and _rpc_tenant(path) is not None:
                 return self._rpc.refuse(request, error)
             response = rest.failure(request, error, rest.dialect_of(path), self._options)
             self._access(request, known=False).done(response.status)
             return response
 
-    def _match(self, method: str, path: str) -> tuple[Match[Route | Endpoint] | Refused, bool]:
+    def _match(self, method: str, path: str) -> tuple[Match[Route | Endpoint] | NoMatch, bool]:
         """What serves a path, and whether a2a-rust calls it so. Raises InvalidParams."""
         method, path, rust = rest.canonical(method, path)
         return self._routes.match(method, path), rust
@@ -248,7 +248,7 @@ class _Site:
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         who = await self._admit(request)
         doorway = self._options.doorway
-        shown = [spec for spec in self._cards.catalogue() if doorway.shows(DEFAULT_SCOPE, spec.id, who)]
+        shown = [spec for spec in self._cards.catalogue() if doorway.may_see(DEFAULT_SCOPE, spec.id, who)]
         return page.index(shown, self._cards, cards.origin(request, self._cards))
 
     async def _keys(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:

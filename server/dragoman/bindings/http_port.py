@@ -31,7 +31,7 @@ async def listen(
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
     watching = asyncio.create_task(server.watch(), name="http-connections")
-    door = Door(server, options.certificates.context, shared=options.shared) if options.certificates else None
+    door = Door(server, options.certificates.ssl_context, shared=options.shared) if options.certificates else None
     try:
         if door is not None:
             host, port = await door.open(options.host, options.port)

@@ -21,13 +21,14 @@ from dragoman.bindings.pages import request_id
 from dragoman.bindings.rest import idempotency_key, named_versions, retrying
 from dragoman.bindings.serving import HttpOptions
 from dragoman.bindings.tally import JSONRPC
+from dragoman.core.access.identity import Identity
 from dragoman.core.errors import ParseError, PermissionDenied, Unauthenticated
-from dragoman.core.identity import Identity
-from dragoman.core.log import Event
-from dragoman.core.trace import HEADER
-from dragoman.wire import jsonrpc, sse
+from dragoman.core.task.log import Event
+from dragoman.core.trace import TRACE_HEADER
+from dragoman.wire import jsonrpc
+from dragoman.wire.body_scan import AmbiguousJson
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.jsonscan import Ambiguous
+from dragoman.wire.http import sse
 
 JSON: Final = "application/json"
 
@@ -58,25 +59,25 @@ class JsonRpc:
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         """Answers, whatever happens, but for a client that goes away."""
         access = Access(self._options.tally, JSONRPC, "JSON-RPC", "", request_id(request), known=False)
-        call = jsonrpc.Request(None, "", None)
+        call = jsonrpc.JsonRpcRequest(None, "", None)
         if access.is_traced:
-            access.trace(request.headers.get(HEADER, ""))
+            access.trace(request.headers.get(TRACE_HEADER, ""))
         try:
             peer = await peer_of(request, variables, self._cards, self._options)
             self._calls.ask(peer)
             if not request.can_read_body:
                 raise ParseError("Invalid JSON payload: the body is empty")
             sent = await body.read(request, self._options.message_bytes, lossy_numbers=self._options.lossy_numbers)
-            call = jsonrpc.about(sent)
-            call = jsonrpc.request(sent)
+            call = jsonrpc.partial_request(sent)
+            call = jsonrpc.parse_request(sent)
             access.method = call.method
             answer = await self._calls.answer(call, peer, access)
             headers = extensions.told(peer.extensions, self._cards, access.agent, answer.row.dialect)
             if answer.events is not None:
                 return await self._stream(request, call.id, answer, peer.identity, access, headers)
         except Exception as error:
-            if isinstance(error, Ambiguous):
-                call = jsonrpc.about(error.value)
+            if isinstance(error, AmbiguousJson):
+                call = jsonrpc.partial_request(error.value)
             return self._failure(request, error, call, access)
         except asyncio.CancelledError:
             why = self._streams.ended_here()
@@ -85,13 +86,13 @@ class JsonRpc:
                 raise
             return self._failure(request, why, call, access)
         access.done("OK")
-        result = jsonrpc.result(call.id, answer.result)
+        result = jsonrpc.encode_result(call.id, answer.result)
         return web.Response(body=result, headers={"Content-Type": JSON, **headers})
 
     def refuse(self, request: web.BaseRequest, error: Exception) -> web.Response:
         """The answer to a call of which nothing was read."""
         access = Access(self._options.tally, JSONRPC, "JSON-RPC", "", request_id(request), known=False)
-        return self._failure(request, error, jsonrpc.Request(None, "", None), access)
+        return self._failure(request, error, jsonrpc.JsonRpcRequest(None, "", None), access)
 
     async def _stream(
         self,
@@ -102,7 +103,7 @@ class JsonRpc:
         access: Access,
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
-        head = b"data: " + jsonrpc.head(id)
+        head = b"data: " + jsonrpc.result_prefix(id)
         results, events = answer.results, answer.events
         assert results is not None
         assert events is not None
@@ -131,7 +132,7 @@ class JsonRpc:
         return response
 
     def _failure(
-        self, request: web.BaseRequest, error: Exception, call: jsonrpc.Request, access: Access
+        self, request: web.BaseRequest, error: Exception, call: jsonrpc.JsonRpcRequest, access: Access
     ) -> web.Response:
         self._options.refusals.tell(error, peer=request.remote or "", method=access.method)
         dialect = self._calls.dialect(call.method, call.params)

@@ -19,12 +19,12 @@ from typing import Final
 
 import orjson
 
-from dragoman.core.log import Event
-from dragoman.core.push import Push
-from dragoman.core.webhook import PushConfig
-from dragoman.ports import Letter, Signer, Vault
-from dragoman.wire import a2a_json, flat_json, protojson, v01_json, v03, v03_json
-from dragoman.wire.dialects import Dialect
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import PushRecord
+from dragoman.core.task.log import Event
+from dragoman.ports import SecretBox, WebhookRequest, WebhookRequestSigner
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03, v03
+from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -49,11 +49,11 @@ class _Form:
     inline: str = "configuration.taskPushNotificationConfig."
 
 
-_V1: Final = protojson.compile(pb.StreamResponse, a2a_json.V1)
-_FASTA2A: Final = protojson.compile(pb.StreamResponse, flat_json.FASTA2A)
-_RUST: Final = protojson.compile(pb.StreamResponse, flat_json.RUST)
-_V03: Final = protojson.compile(pb.Task, v03_json.JSON)
-_GOOGLE: Final = protojson.compile(v03_pb.Task, a2a_json.V03)
+_V1: Final = protojson.compile(pb.StreamResponse, json_proto.PROTOJSON_V1)
+_FASTA2A: Final = protojson.compile(pb.StreamResponse, json_mixed.JSON_FASTA2A)
+_RUST: Final = protojson.compile(pb.StreamResponse, json_mixed.JSON_RUST)
+_V03: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
+_GOOGLE: Final = protojson.compile(v03_pb.Task, json_proto.PROTOJSON_V03)
 
 _FORMS: Final = {
     Dialect.V1: _Form(_V1.encode),
@@ -72,7 +72,7 @@ _FORMS: Final = {
         inline="configuration.pushNotification.",
     ),
     Dialect.V01: _Form(
-        lambda event: orjson.dumps(v01_json.write_task(event.task)),
+        lambda event: orjson.dumps(json_v01.write_task(event.task)),
         whole=True,
         place="pushNotificationConfig.",
         inline="pushNotification.",
@@ -83,28 +83,28 @@ _FORMS: Final = {
 class PushLetters:
     """Implements `dragoman.ports.Letters`. Events that several receivers are told in one dialect are written once."""
 
-    def __init__(self, signer: Signer, vault: Vault) -> None:
+    def __init__(self, signer: WebhookRequestSigner, vault: SecretBox) -> None:
         self._signer = signer
         self._vault = vault
 
-    def whole(self, dialect: str) -> bool:
+    def sends_task(self, dialect: str) -> bool:
         return _FORMS[Dialect(dialect)].whole
 
-    def place(self, dialect: str, *, inline: bool) -> str:
+    def field_prefix(self, dialect: str, *, inline: bool) -> str:
         form = _FORMS[Dialect(dialect)]
         return form.inline if inline else form.place
 
-    def sealed(self, config: PushConfig) -> PushConfig:
-        seal, about = self._vault.seal, config.url
+    def encrypt_secrets(self, config: PushConfig) -> PushConfig:
+        seal, about = self._vault.encrypt, config.url
         return replace(config, token=seal(config.token, about), credentials=seal(config.credentials, about))
 
-    async def write(self, push: Push, event: Event) -> Letter:
+    async def encode(self, push: PushRecord, event: Event) -> WebhookRequest:
         config = push.config
         form = _FORMS[Dialect(config.dialect)]
-        body: bytes | None = event.forms.get(form)
+        body: bytes | None = event.encodings.get(form)
         if body is None:
-            body = event.forms[form] = form.body(pb.StreamResponse.FromString(event.data))
-        token, credentials = (self._vault.open(kept, config.url) for kept in (config.token, config.credentials))
+            body = event.encodings[form] = form.body(pb.StreamResponse.FromString(event.data))
+        token, credentials = (self._vault.decrypt(kept, config.url) for kept in (config.token, config.credentials))
         signature = await self._signer.sign(config.url, push.task_id, config.id, event.cursor, body)
         headers = {"Content-Type": "application/json", EVENT: event.cursor, SIGNATURE: signature}
         if token:
@@ -113,4 +113,4 @@ class PushLetters:
             headers["Authorization"] = f"{config.scheme} {credentials}"
         elif config.scheme.lower() == "bearer":
             headers["Authorization"] = f"{config.scheme} {signature}"
-        return Letter(headers, body)
+        return WebhookRequest(headers, body)

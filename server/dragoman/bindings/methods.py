@@ -25,10 +25,11 @@ from google.protobuf.message_factory import GetMessageClass
 from dragoman.bindings import forms
 from dragoman.bindings.forms import Forms, Results
 from dragoman.core.errors import InvalidParams
-from dragoman.runtime.service import TaskService
-from dragoman.wire import a2a_json, flat_json, protojson, shared_json, v01_json, v03, v03_json, v03_push, weighing
-from dragoman.wire.dialects import Dialect
-from dragoman.wire.transcode import WHOLE
+from dragoman.runtime.operations.service import TaskService
+from dragoman.wire import body_scan
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03, v03
+from dragoman.wire.http.transcode import WHOLE_REQUEST
+from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -126,7 +127,7 @@ class Row:
     shows_finished: bool = False
     """Subscribing to a finished task gives the Task and closes (0.3), instead of UnsupportedOperation (1.0)."""
     bodies: tuple[str, ...] = ()
-    """Request bodies that real clients send, best first, where they depart from the rule (wire/transcode.py)."""
+    """Request bodies that real clients send, best first, where they depart from the rule (wire/http/transcode.py)."""
 
     @property
     def name(self) -> str:
@@ -154,7 +155,7 @@ class Row:
 
     @property
     def json(self) -> protojson.JsonDialect:
-        return a2a_json.V1 if self.dialect is Dialect.V1 else a2a_json.V03
+        return json_proto.PROTOJSON_V1 if self.dialect is Dialect.V1 else json_proto.PROTOJSON_V03
 
     def message(self, data: bytes) -> Message:
         """The dialect's answer, from what the operation gave."""
@@ -168,8 +169,8 @@ class Row:
 
 def parse(cls: type[Message], data: bytes) -> Message:
     """A request from gRPC's bytes. Raises InvalidParams when they are none, or hold too much."""
-    if len(data) > weighing.MOST:
-        weighing.check(cast(Descriptor, cls.DESCRIPTOR), data)
+    if len(data) > body_scan.MAX_MESSAGE_FIELDS:
+        body_scan.check_field_count(cast(Descriptor, cls.DESCRIPTOR), data)
     try:
         return cls.FromString(data)
     except DecodeError:
@@ -210,15 +211,15 @@ ROWS: Final = (
     _v03(
         "CreateTaskPushNotificationConfig",
         CREATE_PUSH,
-        decode=v03_push.read_create,
-        encode=v03_push.write_config,
+        decode=v03.read_create_push_config,
+        encode=v03.write_push_config,
         # The rule says `config`. One SDK posts the whole request, others and Google's clients the bare
         # PushNotificationConfig's parent, and the rule's own shape is what the JS SDK sends.
-        bodies=("config", WHOLE, "config.push_notification_config"),
+        bodies=("config", WHOLE_REQUEST, "config.push_notification_config"),
     ),
-    _v03("GetTaskPushNotificationConfig", GET_PUSH, decode=v03_push.read_get, encode=v03_push.write_config),
-    _v03("ListTaskPushNotificationConfig", LIST_PUSH, decode=v03_push.read_list, encode=v03_push.write_list),
-    _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH, decode=v03_push.read_delete),
+    _v03("GetTaskPushNotificationConfig", GET_PUSH, decode=v03.read_get_push_config, encode=v03.write_push_config),
+    _v03("ListTaskPushNotificationConfig", LIST_PUSH, decode=v03.read_list_push_configs, encode=v03.write_push_configs),
+    _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH, decode=v03.read_delete_push_config),
     _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),
 )
 
@@ -242,7 +243,7 @@ class CallRow:
     read: Callable[[object], Any]
     """From `params` to the 1.0 request. Raises InvalidParams."""
     write: Callable[[Any], object]
-    """From the 1.0 answer to the JSON value of `result`."""
+    """From the 1.0 answer to the JSON value of `encode_result`."""
     results: Callable[[], Results]
     """A writer for one stream."""
     turn: bool = False
@@ -295,40 +296,40 @@ _TASKS: Final = {"tasks/get": GET, "tasks/cancel": CANCEL, "tasks/resubscribe": 
 _MESSAGES: Final = {"message/send": SEND, "message/stream": STREAM}
 
 CALLS: Final = (
-    *_calls(Dialect.V1, a2a_json.V1, forms.v1_results, _V1_CALLS),
+    *_calls(Dialect.V1, json_proto.PROTOJSON_V1, forms.v1_results, _V1_CALLS),
     *_calls(
         Dialect.V03,
-        v03_json.JSON,
+        json_v03.JSON_V03,
         forms.v03_results,
         {**_MESSAGES, **_TASKS, **_PUSH, "agent/getAuthenticatedExtendedCard": EXTENDED_CARD},
     ),
     *_calls(
         Dialect.V01,
-        v01_json.JSON,
+        json_v01.JSON_V01,
         forms.v01_results,
         {"tasks/send": SEND, "tasks/sendSubscribe": STREAM, **_TASKS, **_OLD_PUSH},
-        tasks_send={"read": v01_json.read_send, "write": v01_json.write_sent, "names_tasks": True},
-        tasks_sendSubscribe={"read": v01_json.read_send, "names_tasks": True},
-        tasks_get={"read": v01_json.read_get},
+        tasks_send={"read": json_v01.read_send, "write": json_v01.write_send_response, "names_tasks": True},
+        tasks_sendSubscribe={"read": json_v01.read_send, "names_tasks": True},
+        tasks_get={"read": json_v01.read_get},
     ),
     # fasta2a 0.5 and 0.6 speak 0.3 and keep 0.1's names for these two.
     *_calls(
         Dialect.V03,
-        v03_json.JSON,
+        json_v03.JSON_V03,
         forms.v03_results,
         _OLD_PUSH,
-        tasks_pushNotification_set={"write": v03_json.write_old_push},
-        tasks_pushNotification_get={"write": v03_json.write_old_push},
+        tasks_pushNotification_set={"write": json_v03.write_v01_push},
+        tasks_pushNotification_get={"write": json_v03.write_v01_push},
     ),
     *_calls(
         Dialect.FASTA2A,
-        flat_json.FASTA2A,
+        json_mixed.JSON_FASTA2A,
         forms.fasta2a_results,
         {**_MESSAGES, **_TASKS, "tasks/list": LIST, **_OLD_PUSH, **_PUSH},
     ),
     *_calls(
         Dialect.RUST,
-        flat_json.RUST,
+        json_mixed.JSON_RUST,
         forms.rust_results,
         {
             **_V1_CALLS,
@@ -350,27 +351,27 @@ SHARED: Final = {
     for row in (
         *_calls(
             Dialect.V01,
-            v01_json.JSON,
+            json_v01.JSON_V01,
             forms.shared_v01_results,
             _TASKS,
-            tasks_get={"read": v01_json.read_get, "write": shared_json.write_v01_task},
-            tasks_cancel={"write": shared_json.write_v01_task},
+            tasks_get={"read": json_v01.read_get, "write": json_mixed.write_v01_task},
+            tasks_cancel={"write": json_mixed.write_v01_task},
         ),
         *_calls(
             Dialect.FASTA2A,
-            flat_json.FASTA2A,
+            json_mixed.JSON_FASTA2A,
             forms.shared_fasta2a_results,
             _TASKS,
-            tasks_get={"write": shared_json.write_fasta2a_task},
-            tasks_cancel={"write": shared_json.write_fasta2a_task},
+            tasks_get={"write": json_mixed.write_fasta2a_task},
+            tasks_cancel={"write": json_mixed.write_fasta2a_task},
         ),
         *_calls(
             Dialect.RUST,
-            flat_json.RUST,
+            json_mixed.JSON_RUST,
             forms.shared_rust_results,
             _TASKS,
-            tasks_get={"write": shared_json.write_rust_task},
-            tasks_cancel={"write": shared_json.write_rust_task},
+            tasks_get={"write": json_mixed.write_rust_task},
+            tasks_cancel={"write": json_mixed.write_rust_task},
             tasks_resubscribe={"turn": True},
         ),
     )

@@ -22,13 +22,13 @@ from dragoman.bindings.failures import Responses
 from dragoman.bindings.methods import Row
 from dragoman.bindings.parameters import SHARED, fits_a_query, in_path, in_query, shared
 from dragoman.bindings.schemas import Schema, Schemas, pointer
-from dragoman.core.enforced import NOTHING, Enforced, Scheme
+from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
+from dragoman.core.cards.security_schemes import NO_SECURITY, SecurityScheme, ServerSecurity
 from dragoman.core.errors import A2AError, PushNotificationNotSupported
-from dragoman.core.identity import OPEN, Doorway
 from dragoman.release import version
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.httprule import Rule, Template, Wildcard
+from dragoman.wire.http.httprule import Rule, Template, Wildcard
 
 _JSON: Final = "application/json"
 _A2A_JSON: Final = "application/a2a+json"
@@ -40,7 +40,7 @@ dialect below.
 
 - A path without an agent means the root agent; `/{tenant}/...` means the agent with that id.
 - Requests may spell keys in lowerCamelCase or as the proto does, and may hold keys that nobody knows.
-- Every error has a `google.rpc.ErrorInfo` whose `reason` says what happened.
+- Every error has a `google.rpc.ErrorInfo` whose `failure_reason` says what happened.
 """
 _V1, _V03, _GOOGLE = "A2A 1.0", "A2A 0.3", "Google"
 _TAGS: Final = {
@@ -71,18 +71,19 @@ def document(
     served: Iterable[Served],
     *,
     root: str,
-    table: errors.Table = "1.0.1",
+    table: errors.ErrorTable = "1.0.1",
     push: bool = True,
-    enforced: Enforced = NOTHING,
-    doorway: Doorway = OPEN,
+    enforced: ServerSecurity = NO_SECURITY,
+    doorway: AccessPolicy = OPEN_ACCESS,
 ) -> dict[str, Any]:
     """The description. Where two packages share a path, both schemas are allowed. `root` is an agent that exists.
 
-    `push` says whether the server has push notifications. `enforced` is what callers have to show, but for those of
+    `push` says whether the server has push notifications. `server_security` is what callers have to show, but for
+    those of
     agents that `doorway` opens to all.
     """
     required = [{name: list(scopes) for name, scopes in one.items()} for one in enforced.requirements]
-    if required and doorway.public:
+    if required and doorway.public_agents:
         required.append({})  # which agent is meant, the path says
     return _Document(root, table, push, required, enforced.schemes).made(served)
 
@@ -93,10 +94,10 @@ class _Document:
     def __init__(
         self,
         root: str,
-        table: errors.Table,
+        table: errors.ErrorTable,
         push: bool,
         required: list[dict[str, list[str]]],
-        schemes: Mapping[str, Scheme],
+        schemes: Mapping[str, SecurityScheme],
     ) -> None:
         self._root = root
         self._push = push

@@ -14,10 +14,10 @@ from dragoman.bindings.ops_audit import Acting
 from dragoman.bindings.ops_calls import Context, Refuse
 from dragoman.bindings.pushes import config
 from dragoman.bindings.serving import Options
-from dragoman.core import states
 from dragoman.core.errors import InvalidParams, TaskNotFound, Unauthenticated
-from dragoman.core.usage import BILLION
-from dragoman.runtime.explain import Explainer, Explanation
+from dragoman.core.limits.quotas import BILLION
+from dragoman.core.task import states
+from dragoman.runtime.observe.explain import Explainer, Explanation
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
@@ -63,7 +63,7 @@ class Operations:
                     card_url=self._cards.card_url(spec.id, None),
                     input_modes=spec.input_modes,
                     output_modes=spec.output_modes,
-                    threads_left_behind=self._explainer.left_behind(spec.id) if self._explainer else 0,
+                    threads_left_behind=self._explainer.leaked_threads(spec.id) if self._explainer else 0,
                 )
                 for spec in self._cards.catalogue()
             ]
@@ -91,7 +91,7 @@ def is_here(context: Context) -> bool:
 
 
 def _explained(one: Explanation) -> ops.Explanation:
-    head = one.head
+    head = one.record
     return ops.Explanation(
         task_id=head.id,
         agent=head.agent,
@@ -101,8 +101,8 @@ def _explained(one: Explanation) -> ops.Explanation:
         state=states.name(head.state),
         since=head.updated,
         dialect=head.dialect,
-        last_event=head.last,
-        queued_messages=max(head.inbox - head.taken, 0) if not states.is_terminal(head.state) else 0,
+        last_event=head.last_sequence,
+        queued_messages=max(head.last_received - head.last_delivered, 0) if not states.is_terminal(head.state) else 0,
         attempt=head.attempt,
         attempts_allowed=one.attempts_allowed,
         session=head.session,
@@ -117,7 +117,7 @@ def _explained(one: Explanation) -> ops.Explanation:
         worker=one.worker,
         tokens=one.usage.tokens,
         cost=one.usage.cost / BILLION,
-        delegated_tokens=one.usage.tokens_below,
-        delegated_cost=one.usage.cost_below / BILLION,
+        delegated_tokens=one.usage.delegated_tokens,
+        delegated_cost=one.usage.delegated_cost / BILLION,
         trace_id=one.trace,
     )

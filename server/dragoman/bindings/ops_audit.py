@@ -9,8 +9,8 @@ from typing import Any, Final
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from dragoman.core.identity import Identity
-from dragoman.runtime.auditing import Auditor
+from dragoman.core.access.identity import Identity
+from dragoman.runtime.observe.audit import Auditor
 from dragoman_pb import _pool
 
 QUIET: Final = frozenset(("ListAgents", "ListUpstreams", "ListWorkers"))
@@ -31,13 +31,13 @@ class Acting:
         if self.auditor is None or verb in QUIET:
             return
         who = {"principal": self.identity.principal}
-        if self.identity.key:
-            who["key"] = self.identity.key
+        if self.identity.credential_id:
+            who["key"] = self.identity.credential_id
         if self.peer:
             who["peer"] = self.peer
         receipt: Any = getattr(answer, "receipt", None)
         about = {"receipt": str(receipt.number), "digest": receipt.digest} if receipt and receipt.number else {}
-        await self.auditor.operated(verb, who, dict(_flat("asked", _said(request))), **about)
+        await self.auditor.record_operator_action(verb, who, dict(_flat("asked", _said(request))), **about)
 
 
 def _said(request: Message) -> dict[str, Any]:

@@ -10,15 +10,15 @@ import grpc
 
 from dragoman.bindings import ops_calls
 from dragoman.bindings.ops_calls import Check, Refuse
-from dragoman.core.apikeys import ApiKey
-from dragoman.runtime.keyring import Keyring
+from dragoman.core.access.caller_credentials import ApiKey
+from dragoman.runtime.api_keys import ApiKeyService
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
 class Keykeeping:
     """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
 
-    def __init__(self, keyring: Keyring) -> None:
+    def __init__(self, keyring: ApiKeyService) -> None:
         self._keyring = keyring
 
     async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
@@ -46,7 +46,7 @@ class Keykeeping:
         return ops.RevokeKeyResponse(key=_shown(await self._keyring.revoke(request.id)))
 
 
-def handler(keyring: Keyring, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
+def handler(keyring: ApiKeyService, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
     """What grpc calls for these operations."""
     keeping = Keykeeping(keyring)
     unary: ops_calls.Unary = {

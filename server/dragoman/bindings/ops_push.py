@@ -9,10 +9,10 @@ import grpc
 from dragoman.bindings import ops_calls
 from dragoman.bindings.ops_calls import Check, Refuse
 from dragoman.bindings.pushes import config
-from dragoman.core.erasing import Selection
 from dragoman.core.errors import InvalidParams
-from dragoman.core.push import Push
-from dragoman.runtime.redelivery import Redelivery
+from dragoman.core.push.delivery import PushRecord
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.runtime.push.scheduler import Redelivery
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
 
 LISTED: Final = 100
@@ -28,7 +28,7 @@ class PushOperations:
     async def list_push_configs(self, request: ops.ListPushConfigsRequest) -> ops.ListPushConfigsResponse:
         """The configurations of a task, or all that have something to deliver."""
         if request.task_id:
-            found = await self._redelivery.of_tasks(_selection(request))
+            found = await self._redelivery.of_selection(_selection(request))
             return ops.ListPushConfigsResponse(configs=[config(one.push, one.attempts) for one in found])
         if not 0 <= request.limit <= MOST_LISTED:
             raise InvalidParams.field("limit", f"must be 1 to {MOST_LISTED}, or 0 for {LISTED}")
@@ -59,11 +59,11 @@ def handler(redelivery: Redelivery, check: Check, refuse: Refuse) -> grpc.Generi
     return ops_calls.handler(unary(redelivery), check, refuse)
 
 
-def _selection(request: ops.ListPushConfigsRequest | ops.RedeliverRequest) -> Selection:
-    return Selection(task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope)
+def _selection(request: ops.ListPushConfigsRequest | ops.RedeliverRequest) -> TaskSelection:
+    return TaskSelection(task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope)
 
 
-def _meant(request: ops.ListPushConfigsRequest, push: Push) -> bool:
+def _meant(request: ops.ListPushConfigsRequest, push: PushRecord) -> bool:
     owner = push.task.owner
     return (
         request.agent in ("", push.agent)

@@ -17,13 +17,14 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.ops import Operations
 from dragoman.bindings.ops_calls import SERVICE, Operation
 from dragoman.bindings.serving import HttpOptions
-from dragoman.ports import Switchboard
-from dragoman.runtime.explain import Explainer
-from dragoman.runtime.redelivery import Redelivery
-from dragoman.runtime.upkeep import Upkeep
-from dragoman.wire import httprule, protojson
-from dragoman.wire.httprule import Rule
-from dragoman.wire.transcode import Transcoder
+from dragoman.ports import WorkerHub
+from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.observe.explain import Explainer
+from dragoman.runtime.push.scheduler import Redelivery
+from dragoman.wire.http import httprule
+from dragoman.wire.http.httprule import Rule
+from dragoman.wire.http.transcode import Transcoder
+from dragoman.wire.json import protojson
 
 Endpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 
@@ -35,9 +36,9 @@ class Operated:
     """What the operations are about."""
 
     explainer: Explainer
-    upkeep: Upkeep
+    upkeep: Maintenance
     redelivery: Redelivery
-    switchboard: Switchboard
+    switchboard: WorkerHub
 
 
 def routes(operated: Operated | None, known: Cards, options: HttpOptions) -> Iterator[tuple[Rule, Endpoint]]:

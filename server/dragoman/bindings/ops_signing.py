@@ -8,13 +8,13 @@ import grpc
 
 from dragoman.bindings import ops_calls
 from dragoman.bindings.ops_calls import Check, Refuse
-from dragoman.core import signing
+from dragoman.core.access import signing_keys
+from dragoman.core.access.signing_keys import SigningKey, SigningKeyState
 from dragoman.core.errors import InvalidParams
-from dragoman.core.signing import SigningKey, State
 from dragoman.ports import SigningKeys
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 
-_STATES: Final[dict[State, ops.SigningKeyState]] = {
+_STATES: Final[dict[SigningKeyState, ops.SigningKeyState]] = {
     "next": ops.SIGNING_KEY_STATE_NEXT,
     "signing": ops.SIGNING_KEY_STATE_SIGNING,
     "former": ops.SIGNING_KEY_STATE_FORMER,
@@ -33,8 +33,8 @@ class SigningOperations:
 
     async def rotate_signing_key(self, request: ops.RotateSigningKeyRequest) -> ops.RotateSigningKeyResponse:
         """Makes another one."""
-        lead = request.lead.ToMilliseconds() if request.HasField("lead") else signing.LEAD
-        keep = request.keep.ToMilliseconds() if request.HasField("keep") else signing.KEEP
+        lead = request.lead.ToMilliseconds() if request.HasField("lead") else signing_keys.DEFAULT_KEY_LEAD_MS
+        keep = request.keep.ToMilliseconds() if request.HasField("keep") else signing_keys.DEFAULT_KEY_KEEP_MS
         key = await self._keys.rotate(request.algorithm, lead=lead, keep=keep)
         return ops.RotateSigningKeyResponse(key=_shown(key, "next" if lead else "signing"))
 
@@ -57,7 +57,7 @@ def handler(keys: SigningKeys, check: Check, refuse: Refuse) -> grpc.GenericRpcH
     return ops_calls.handler(unary, check, refuse)
 
 
-def _shown(key: SigningKey, state: State) -> ops.SigningKey:
+def _shown(key: SigningKey, state: SigningKeyState) -> ops.SigningKey:
     shown = ops.SigningKey(id=key.id, algorithm=key.algorithm, state=_STATES.get(state))
     for field, at in (("created", key.made), ("signs", key.signs), ("until", key.until)):
         if at:

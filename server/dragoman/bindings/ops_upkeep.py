@@ -24,12 +24,12 @@ from dragoman.bindings.methods import parse
 from dragoman.bindings.ops_calls import SERVICE, Check, Context, Refuse
 from dragoman.bindings.pushes import config
 from dragoman.bindings.tally import GRPC
-from dragoman.core import states
-from dragoman.core.audit import line
-from dragoman.core.erasing import Receipt, Selection
+from dragoman.core.audit import format_audit_line
 from dragoman.core.errors import InvalidParams
+from dragoman.core.task import states
+from dragoman.core.task.maintenance import ErasureReceipt, TaskSelection
 from dragoman.release import version
-from dragoman.runtime.upkeep import Exported, Upkeep
+from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -40,7 +40,7 @@ FORM: Final = 1
 class Upkeeping:
     """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
 
-    def __init__(self, upkeep: Upkeep, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, upkeep: Maintenance, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._upkeep = upkeep
         self._now = now
 
@@ -49,7 +49,7 @@ class Upkeeping:
         selection = selection_of(request.selection)
         if request.dry_run:
             counts = await self._upkeep.measure(selection)
-            receipt = Receipt(0, "", str(selection), 0, 0, counts, "")
+            receipt = ErasureReceipt(0, "", str(selection), 0, 0, counts, "")
         else:
             receipt = await self._upkeep.purge(selection)
         return ops.PurgeResponse(receipt=_receipt(receipt), dry_run=request.dry_run)
@@ -58,7 +58,7 @@ class Upkeeping:
         """Everything that is kept of one task."""
         if not request.task_id:
             raise InvalidParams.field("taskId", "is required")
-        selection = Selection(
+        selection = TaskSelection(
             task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope
         )
         end = ops.ExportEnd()
@@ -66,7 +66,7 @@ class Upkeeping:
             async for piece in pieces:
                 if piece.event is not None:
                     end.events += 1
-                elif piece.delivery is not None:
+                elif piece.push_history is not None:
                     end.pushes += 1
                 elif piece.message is not None:
                     end.messages += 1
@@ -87,10 +87,10 @@ class Upkeeping:
             raise InvalidParams.field("after", "must be 0 or more")
         async with aclosing(self._upkeep.audit(request.after)) as lots:
             async for lot in lots:
-                yield ops.ExportAuditResponse(lines=map(line, lot))
+                yield ops.ExportAuditResponse(lines=map(format_audit_line, lot))
 
-    def _header(self, piece: Exported) -> ops.ExportHeader:
-        head = piece.head
+    def _header(self, piece: ExportEntry) -> ops.ExportHeader:
+        head = piece.record
         header = ops.ExportHeader(
             version=FORM,
             dragoman=version(),
@@ -104,7 +104,7 @@ class Upkeeping:
         return header
 
 
-def handler(upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams) -> grpc.GenericRpcHandler:
+def handler(upkeep: Maintenance, check: Check, refuse: Refuse, streams: Streams) -> grpc.GenericRpcHandler:
     """What grpc calls for these operations; the service's other ones have a handler of their own."""
     operations = Upkeeping(upkeep)
 
@@ -140,19 +140,19 @@ def handler(upkeep: Upkeep, check: Check, refuse: Refuse, streams: Streams) -> g
     return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
 
 
-def selection_of(said: ops.Selection) -> Selection:
+def selection_of(said: ops.Selection) -> TaskSelection:
     """The selection in a request. Raises InvalidParams."""
-    if said.state and said.state not in states.STORED:
+    if said.state and said.state not in states.STORED_STATES:
         raise InvalidParams.field("selection.state", "is no state of a task")
     older = said.older_than.ToMilliseconds()
     if said.HasField("older_than") and older <= 0:
         raise InvalidParams.field("selection.olderThan", "must be more than nothing")
     try:
-        return Selection(
+        return TaskSelection(
             task=said.task_id,
             context=said.context_id,
             principal=said.principal,
-            older=older,
+            older_than=older,
             scope=said.scope,
             agent=said.agent,
             state=said.state,
@@ -161,7 +161,7 @@ def selection_of(said: ops.Selection) -> Selection:
         raise InvalidParams.field("selection", str(error)) from error
 
 
-def _receipt(receipt: Receipt) -> ops.Receipt:
+def _receipt(receipt: ErasureReceipt) -> ops.Receipt:
     counts = receipt.counts
     made = ops.Receipt(
         number=receipt.number,
@@ -181,9 +181,9 @@ def _receipt(receipt: Receipt) -> ops.Receipt:
     return made
 
 
-def _entry(piece: Exported) -> ops.ExportTaskResponse:
-    if piece.delivery is not None:
-        return ops.ExportTaskResponse(push=config(piece.delivery.push, piece.delivery.attempts))
+def _entry(piece: ExportEntry) -> ops.ExportTaskResponse:
+    if piece.push_history is not None:
+        return ops.ExportTaskResponse(push=config(piece.push_history.push, piece.push_history.attempts))
     if piece.event is not None:
         event = pb.StreamResponse.FromString(piece.event.data)
         return ops.ExportTaskResponse(

@@ -8,21 +8,21 @@ import grpc
 
 from dragoman.bindings import ops_calls
 from dragoman.bindings.ops_calls import Check, Refuse
-from dragoman.core import upstreams
+from dragoman.core import agent_sources
 from dragoman.core.errors import InvalidParams
-from dragoman.ports import Directory, Standing
+from dragoman.ports import UpstreamRegistry, UpstreamStatus
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 
 
 class UpstreamOperations:
     """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: UpstreamRegistry) -> None:
         self._directory = directory
 
     async def list_upstreams(self, _: ops.ListUpstreamsRequest) -> ops.ListUpstreamsResponse:
         """How it stands with each, by id."""
-        return ops.ListUpstreamsResponse(upstreams=map(_message, self._directory.standing()))
+        return ops.ListUpstreamsResponse(upstreams=map(_message, self._directory.status()))
 
     async def add_upstream(self, request: ops.AddUpstreamRequest) -> ops.AddUpstreamResponse:
         """Stands in front of one more."""
@@ -36,7 +36,7 @@ class UpstreamOperations:
             table["turns"] = request.turns
         limit = request.time_limit
         try:
-            upstream = upstreams.read({**table, "time_limit": limit.seconds + limit.nanos / 1e9})
+            upstream = agent_sources.upstream_from_table({**table, "time_limit": limit.seconds + limit.nanos / 1e9})
         except ValueError as error:
             field, _, rule = str(error).partition(": ")
             if not rule:
@@ -51,22 +51,22 @@ class UpstreamOperations:
         return ops.RemoveUpstreamResponse(ended_tasks=await self._directory.remove(request.agent))
 
 
-def _message(one: Standing) -> ops.Upstream:
+def _message(one: UpstreamStatus) -> ops.Upstream:
     return ops.Upstream(
         agent=one.agent,
         url=one.url,
-        settings=one.settings,
-        credentials=one.credentials,
-        away=round(one.away * 1000),
-        trouble=one.trouble,
+        settings=one.from_settings,
+        credentials=one.has_credentials,
+        away=round(one.seconds_absent * 1000),
+        trouble=one.problem,
         interfaces=one.interfaces,
-        left_out=one.left_out,
-        running=one.running,
-        turns=one.turns,
+        left_out=one.skipped_interfaces,
+        running=one.running_turns,
+        turns=one.max_turns,
     )
 
 
-def handler(directory: Directory, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
+def handler(directory: UpstreamRegistry, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
     """What grpc calls for these operations."""
     operations = UpstreamOperations(directory)
     unary: ops_calls.Unary = {

@@ -9,14 +9,14 @@ import grpc
 from dragoman.bindings import ops_calls
 from dragoman.bindings.ops_calls import Check, Refuse
 from dragoman.core.errors import InvalidParams
-from dragoman.ports import Switchboard
+from dragoman.ports import WorkerHub
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops
 
 
 class WorkerOperations:
     """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
 
-    def __init__(self, switchboard: Switchboard) -> None:
+    def __init__(self, switchboard: WorkerHub) -> None:
         self._switchboard = switchboard
 
     async def list_workers(self, _: ops.ListWorkersRequest) -> ops.ListWorkersResponse:
@@ -26,19 +26,19 @@ class WorkerOperations:
                 ops.WorkerAgent(
                     agent=one.agent,
                     principal=one.principal,
-                    seen=datetime.fromtimestamp(one.seen / 1000, UTC),
+                    seen=datetime.fromtimestamp(one.last_seen / 1000, UTC),
                     workers=[
                         ops.Worker(
                             name=worker.name,
                             peer=worker.peer,
-                            free=worker.free,
-                            running=worker.running,
+                            free=worker.free_turns,
+                            running=worker.running_turns,
                             draining=worker.draining,
                         )
                         for worker in one.workers
                     ],
                 )
-                for one in self._switchboard.presence()
+                for one in self._switchboard.list_agents()
             ]
         )
 
@@ -49,7 +49,7 @@ class WorkerOperations:
         return ops.ForgetAgentResponse(ended_tasks=await self._switchboard.forget(request.agent))
 
 
-def unary(switchboard: Switchboard) -> ops_calls.Unary:
+def unary(switchboard: WorkerHub) -> ops_calls.Unary:
     """These operations, by the names of their methods."""
     operations = WorkerOperations(switchboard)
     return {
@@ -58,6 +58,6 @@ def unary(switchboard: Switchboard) -> ops_calls.Unary:
     }
 
 
-def handler(switchboard: Switchboard, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
+def handler(switchboard: WorkerHub, check: Check, refuse: Refuse) -> grpc.GenericRpcHandler:
     """What grpc calls for these operations."""
     return ops_calls.handler(unary(switchboard), check, refuse)

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.origins import Origin
-from dragoman.core.card import AgentSpec
+from dragoman.core.cards.agent_spec import AgentSpec
 
 _INLINE: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dragoman.core.push import Attempt, Push, PushState
+from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
 
 _STATES: Final = {
@@ -16,7 +16,7 @@ _STATES: Final = {
 }
 
 
-def config(push: Push, attempts: Sequence[Attempt] = ()) -> ops.PushConfig:
+def config(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> ops.PushConfig:
     """A configuration as operators see it: everything but its secrets."""
     made = ops.PushConfig(
         task_id=push.task_id,
@@ -27,23 +27,23 @@ def config(push: Push, attempts: Sequence[Attempt] = ()) -> ops.PushConfig:
         url=push.config.url,
         dialect=push.config.dialect,
         state=_STATES[push.state],
-        why=push.why,
-        delivered=push.delivered,
-        last=push.last,
-        failures=push.tries,
+        why=push.reason,
+        delivered=push.last_delivered,
+        last=push.last_sequence,
+        failures=push.failures,
         delivering=bool(push.session) and push.lag > 0,
-        tries=push.attempts,
+        tries=push.attempt_count,
         attempts=map(_attempt, attempts),
     )
     made.created.FromMilliseconds(push.created)
-    if push.failing:
-        made.failing_since.FromMilliseconds(push.failing)
-    if push.due and push.lag and not push.session:
-        made.next_try.FromMilliseconds(push.due)
+    if push.failing_since:
+        made.failing_since.FromMilliseconds(push.failing_since)
+    if push.due_at and push.lag and not push.session:
+        made.next_try.FromMilliseconds(push.due_at)
     return made
 
 
-def _attempt(one: Attempt) -> ops.PushAttempt:
-    made = ops.PushAttempt(sequence=one.sequence, status=one.status, error=one.error, milliseconds=one.ms)
+def _attempt(one: DeliveryAttempt) -> ops.PushAttempt:
+    made = ops.PushAttempt(sequence=one.sequence, status=one.status, error=one.error, milliseconds=one.duration_ms)
     made.time.FromMilliseconds(one.at)
     return made

@@ -45,7 +45,7 @@ class Refusals:
         if isinstance(error, Unauthenticated | PermissionDenied):
             # Who shows nothing may only have looked; wrong credentials are somebody's mistake, or an attempt.
             level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
-            fields = {"peer": peer, "method": method, **error.about}
+            fields = {"peer": peer, "method": method, **error.log_details}
             said = self._say(level, f"a caller was refused: {error.message}", fields)
             if said and level == logging.WARNING and self._audit is not None:
                 self._audit(error, peer, method)

@@ -25,19 +25,21 @@ from dragoman.bindings.methods import GET, SEND, STREAM, Operation, Row
 from dragoman.bindings.pages import request_id
 from dragoman.bindings.serving import HttpOptions
 from dragoman.bindings.tally import REST
+from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import A2AError
-from dragoman.core.identity import Caller, Identity
-from dragoman.core.log import Event
-from dragoman.core.shared import Shared, form
-from dragoman.core.trace import HEADER
-from dragoman.runtime.call import Call
-from dragoman.runtime.service import TaskService
-from dragoman.wire import errors, flat_json, httprule, protojson
-from dragoman.wire.dialects import Dialect
+from dragoman.core.task.log import Event
+from dragoman.core.task.projection import CachedResponse, cached_encoding
+from dragoman.core.trace import TRACE_HEADER
+from dragoman.runtime.operations.call import Call
+from dragoman.runtime.operations.service import TaskService
+from dragoman.wire import errors
+from dragoman.wire.dialects import Dialect, json_mixed
 from dragoman.wire.errors import MethodNotAllowed
-from dragoman.wire.httprule import Rule
-from dragoman.wire.routes import Candidate
-from dragoman.wire.transcode import WHOLE, Transcoder
+from dragoman.wire.http import httprule
+from dragoman.wire.http.httprule import Rule
+from dragoman.wire.http.routes import Candidate
+from dragoman.wire.http.transcode import WHOLE_REQUEST, Transcoder
+from dragoman.wire.json import protojson
 
 _log: Final = logging.getLogger("dragoman.bindings.rest")
 
@@ -68,8 +70,8 @@ def failure(request: web.BaseRequest, error: Exception, dialect: Dialect, option
     if not isinstance(error, A2AError):
         _log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=error)
     options.refusals.tell(error, peer=request.remote or "", method=f"{request.method} {request.rel_url.raw_path}")
-    answer = errors.rest(error, dialect, table=options.table)
-    headers = {"Content-Type": errors.CONTENT_TYPE, **callers.challenge(error), **retrying(error)}
+    answer = errors.rest_error(error, dialect, table=options.table)
+    headers = {"Content-Type": errors.ERROR_CONTENT_TYPE, **callers.challenge(error), **retrying(error)}
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     return web.Response(status=answer.status, body=answer.body, headers=headers)
@@ -122,11 +124,11 @@ class Route:
     ) -> web.StreamResponse:
         row, options = self.row, self._options
         if access.is_traced:
-            access.trace(request.headers.get(HEADER, ""))
+            access.trace(request.headers.get(TRACE_HEADER, ""))
         public = row.op.shows_card and not options.private_pages
         identity = await callers.identify(request.headers.items(), options, request, public=public)
         named = versions.check(named_versions(request))
-        self._service.admission.ask(identity)
+        self._service.admission.check_rate(identity)
         if row.op.push:
             self._service.check_push()
         sent = await body.read(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
@@ -144,23 +146,23 @@ class Route:
             shows_finished=row.shows_finished,
             dialect=Dialect.RUST.value if rust else self.dialect.value,
             extensions=named_extensions,
-            after=request.headers.get("Last-Event-ID", ""),
-            key=idempotency_key(request),
+            cursor=request.headers.get("Last-Event-ID", ""),
+            idempotency_key=idempotency_key(request),
         )
         headers = extensions.told(named_extensions, self._cards, caller.agent, self.dialect)
         if row.streaming:
             return await self._stream(request, call, asked, forms.RUST if rust else row.forms, headers)
         answer = await self._operation(call, asked)
         rust = rust or (reads and await self._is_rust(named, sent, caller, asked, answer))
-        codec = protojson.compile(row.response, flat_json.RUST) if rust else self._codec
+        codec = protojson.compile(row.response, json_mixed.JSON_RUST) if rust else self._codec
         headers = {"Content-Type": self._media_type(request), **headers}
-        said = form(answer, codec, lambda: codec.encode(row.message(answer)))
+        said = cached_encoding(answer, codec, lambda: codec.encode(row.message(answer)))
         return web.Response(body=said, headers=headers)
 
     def _card(self, request: web.BaseRequest, agent: str, identity: Identity) -> web.Response:
         origin = cards.origin(request, self._cards)
         if not self.row.op.extended_card:
-            served, private = self._cards.v03_document(agent, origin, identity), identity.known
+            served, private = self._cards.v03_document(agent, origin, identity), identity.is_authenticated
             return cards.respond(request, served, vary="Authorization, X-API-Key", private=private)
         body = self._cards.extended(agent, origin, identity, self.dialect)
         return web.Response(body=body, headers={"Content-Type": JSON, "Cache-Control": "private, no-store"})
@@ -173,13 +175,13 @@ class Route:
         if self.dialect is not Dialect.V1:
             return False
         if self.row.op in (SEND, STREAM):
-            return bool(sent) and flat_json.is_rust(sent)
+            return bool(sent) and json_mixed.is_rust(sent)
         if named == "1.0":
             return False
-        if isinstance(answer, Shared):
+        if isinstance(answer, CachedResponse):
             return answer.dialect == Dialect.RUST.value
         task_id = task_of(asked)
-        return bool(task_id) and await self._service.made_in(caller, task_id) == Dialect.RUST.value
+        return bool(task_id) and await self._service.dialect_of(caller, task_id) == Dialect.RUST.value
 
     async def _stream(
         self, request: web.BaseRequest, call: Call, asked: Any, written: Forms, headers: Mapping[str, str]
@@ -197,7 +199,7 @@ class Route:
         def fail(error: Exception) -> bytes:
             if not isinstance(error, A2AError):
                 _log.error("the stream of %s broke", self._name, exc_info=error)
-            return errors.rest(error, self.dialect, table=self._options.table).body
+            return errors.rest_error(error, self.dialect, table=self._options.table).body
 
         with self._streams.open(call.caller.identity):
             return await streams.respond(
@@ -229,7 +231,7 @@ def routes(
             key = method.name, rule.body
             if key not in transcoders:
                 # Clients of calls without a body post `{}`, or the whole request, all the same.
-                shapes = row.bodies or (() if rule.body else (WHOLE,))
+                shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
                 transcoders[key] = Transcoder(row.request, row.json, body=rule.body, shapes=shapes)
             yield rule, Route(row, rule, transcoders[key], service, known, options, open_streams)
 

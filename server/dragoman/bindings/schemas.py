@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 from google.api import field_behavior_pb2
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from dragoman.wire import a2a_json
-from dragoman.wire.protojson_out import is_map
+from dragoman.wire.dialects import json_proto
+from dragoman.wire.json.protojson_encoder import is_map
 
 Schema = dict[str, Any]
 
@@ -29,7 +29,10 @@ _WELL_KNOWN: Final[Mapping[str, Schema]] = {
     "google.protobuf.Value": {},
     "google.protobuf.Empty": {"type": "object"},
 }
-_ALWAYS: Final[Mapping[str, Set[str]]] = {**a2a_json.V1.always, **a2a_json.V03.always}
+_ALWAYS: Final[Mapping[str, Set[str]]] = {
+    **json_proto.PROTOJSON_V1.always_emitted,
+    **json_proto.PROTOJSON_V03.always_emitted,
+}
 
 
 def pointer(name: str) -> Schema:

@@ -9,12 +9,12 @@ from typing import Final
 
 from dragoman.bindings.refusals import Refusals
 from dragoman.bindings.tally import Tally
-from dragoman.core.identity import OPEN, Doorway
-from dragoman.core.limits import MESSAGE_BYTES
-from dragoman.ports import Authenticator, Blobs, CertificateHolders
-from dragoman.ports.tls import Certificates
-from dragoman.runtime.auditing import Auditor
-from dragoman.wire.errors import Table
+from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
+from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
+from dragoman.ports import Authenticator, Blobs, CertificateIdentifier
+from dragoman.ports.security import ServerCertificates
+from dragoman.runtime.observe.audit import Auditor
+from dragoman.wire.errors import ErrorTable
 
 GRACE: Final = 5.0
 """Seconds that calls in flight get to end when a server stops; streams end at once."""
@@ -73,20 +73,20 @@ class Options:
     port: int = 0
     shared: bool = False
     """Other processes of ours listen on the same port, and the system gives each connection to one of them."""
-    message_bytes: int = MESSAGE_BYTES
+    message_bytes: int = MAX_MESSAGE_BYTES
     """Decoded size of the largest request: the service's own limit, so that the wire lets such a request in."""
-    table: Table = "1.0.1"
+    table: ErrorTable = "1.0.1"
     """Which edition's status codes 1.0 errors have."""
     grace: float = GRACE
-    certificates: Certificates | None = None
+    certificates: ServerCertificates | None = None
     """What the server proves itself with; without it the port is not encrypted."""
     connections: int = CONNECTIONS
     """Open at the same time."""
     authenticator: Authenticator | None = None
     """Who knows callers; without it everyone is `anonymous`."""
-    holders: CertificateHolders | None = None
+    holders: CertificateIdentifier | None = None
     """Who knows callers by their certificates, where those are asked for."""
-    doorway: Doorway = OPEN
+    doorway: AccessPolicy = OPEN_ACCESS
     """Whom it lets in without credentials."""
     private_pages: bool = False
     """Cards, the catalogue, the description and its page are only for callers who show who they are."""

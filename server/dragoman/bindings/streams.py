@@ -19,9 +19,9 @@ from aiohttp import web
 from dragoman.bindings.closing import Streams
 from dragoman.bindings.pages import told
 from dragoman.core.errors import Unauthenticated
-from dragoman.core.log import Event
-from dragoman.runtime.flow import Flow
-from dragoman.wire import sse
+from dragoman.core.task.log import Event
+from dragoman.runtime.feeds import EventStream
+from dragoman.wire.http import sse
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Writer:
 
 async def respond(
     request: web.BaseRequest,
-    events: Flow,
+    events: EventStream,
     *,
     framing: Framing,
     frame: Callable[[Event], bytes],
@@ -120,7 +120,7 @@ async def respond(
     raise before the first of them.
     """
     async with aclosing(events):
-        lot = await events.lot()
+        lot = await events.next_batch()
         all_headers = {**_HEADERS, **told(request), **headers, "Content-Type": framing.media_type}
         response = web.StreamResponse(headers=all_headers)
         with suppress(_Gone):
@@ -133,7 +133,7 @@ async def respond(
             try:
                 while lot:
                     await writer.elements(map(frame, lot))
-                    lot = await events.lot()
+                    lot = await events.next_batch()
             except _Gone:
                 raise
             except Exception as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dragoman.core.counting import Family, Histogram, Sample
+from dragoman.core.counters import Histogram, MetricFamily, MetricSample
 from dragoman.ports.tracing import Tracer
 
 GRPC: Final = "grpc"
@@ -52,27 +52,27 @@ class Tally:
         """`streams` gives how many are open now."""
         self._streams.append((binding, streams))
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
         """What was counted so far."""
         kinds = sorted(self._kinds.items())
-        yield Family(
+        yield MetricFamily(
             "requests",
             "counter",
             "Requests answered. What nothing serves has the method `other`.",
             ("binding", "method", "dialect", "code"),
-            [Sample((*name, str(code)), count) for name, kind in kinds for code, count in kind.codes.items()],
+            [MetricSample((*name, str(code)), count) for name, kind in kinds for code, count in kind.codes.items()],
         )
-        yield Family(
+        yield MetricFamily(
             "request_duration_seconds",
             "histogram",
             "From the first look at a request to the end of its answer; a stream's is how long it was open.",
             ("binding", "method", "dialect"),
-            [Sample(name, kind.seconds) for name, kind in kinds],
+            [MetricSample(name, kind.seconds) for name, kind in kinds],
         )
-        yield Family(
+        yield MetricFamily(
             "open_streams",
             "gauge",
             "Streams and connections of WebSockets that are open.",
             ("binding",),
-            [Sample((binding,), streams()) for binding, streams in self._streams],
+            [MetricSample((binding,), streams()) for binding, streams in self._streams],
         )

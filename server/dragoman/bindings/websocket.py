@@ -25,8 +25,8 @@ from dragoman.bindings.pages import request_id, told
 from dragoman.bindings.serving import HttpOptions
 from dragoman.bindings.tally import WEBSOCKET
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PermissionDenied, Unauthenticated, Unavailable
-from dragoman.core.trace import HEADER
-from dragoman.wire import jsonrpc, jsonscan
+from dragoman.core.trace import TRACE_HEADER
+from dragoman.wire import body_scan, jsonrpc
 from dragoman.wire.dialects import Dialect
 
 AT_ONCE: Final = 64
@@ -120,13 +120,13 @@ class WebSocket:
     async def _call(
         self, socket: web.WebSocketResponse, request: web.BaseRequest, text: str, peer: Peer, access: Access
     ) -> None:
-        call = jsonrpc.Request(None, "", None)
+        call = jsonrpc.JsonRpcRequest(None, "", None)
         if access.is_traced:
-            access.trace(request.headers.get(HEADER, ""))
+            access.trace(request.headers.get(TRACE_HEADER, ""))
         try:
-            value = jsonscan.loads(text.encode(errors="surrogatepass"), lossy_numbers=self._options.lossy_numbers)
-            call = jsonrpc.about(value)
-            call = jsonrpc.request(value)
+            value = body_scan.loads(text.encode(errors="surrogatepass"), lossy_numbers=self._options.lossy_numbers)
+            call = jsonrpc.partial_request(value)
+            call = jsonrpc.parse_request(value)
             access.method = call.method
             # The connection may be older than its credentials are good.
             identity = await callers.identify(request.headers.items(), self._options, request)
@@ -134,19 +134,19 @@ class WebSocket:
             self._calls.ask(peer)  # only now: of several calls that are open, the answer has to say which it is for
             answer = await self._calls.answer(call, peer, access)
             if answer.events is None:
-                await self._send(socket, jsonrpc.result(call.id, answer.result))
+                await self._send(socket, jsonrpc.encode_result(call.id, answer.result))
             else:
                 assert answer.results is not None
                 async with aclosing(answer.events) as events:
                     async for event in events:
                         for value in answer.results(event):
-                            await self._send(socket, jsonrpc.result(call.id, value))
-                await self._send(socket, jsonrpc.result(call.id, COMPLETE))
+                            await self._send(socket, jsonrpc.encode_result(call.id, value))
+                await self._send(socket, jsonrpc.encode_result(call.id, COMPLETE))
         except ConnectionError:
             access.done("gone")
         except Exception as error:
-            if isinstance(error, jsonscan.Ambiguous):
-                call = jsonrpc.about(error.value)
+            if isinstance(error, body_scan.AmbiguousJson):
+                call = jsonrpc.partial_request(error.value)
             self._options.refusals.tell(error, peer=request.remote or "", method=access.method)
             dialect = self._calls.dialect(call.method, call.params)
             with suppress(ConnectionError):

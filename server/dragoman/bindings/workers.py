@@ -22,9 +22,9 @@ from dragoman.bindings.ops import is_here
 from dragoman.bindings.ops_calls import Refuse
 from dragoman.bindings.serving import Options
 from dragoman.bindings.tally import GRPC
+from dragoman.core.access.identity import WORKER_GRANT, Identity
 from dragoman.core.errors import Unauthenticated, Unavailable
-from dragoman.core.identity import WORKER, Identity
-from dragoman.ports import Switchboard
+from dragoman.ports import WorkerHub
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]
@@ -32,7 +32,7 @@ SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-def handler(switchboard: Switchboard, options: Options, refuse: Refuse, streams: Streams) -> grpc.GenericRpcHandler:
+def handler(switchboard: WorkerHub, options: Options, refuse: Refuse, streams: Streams) -> grpc.GenericRpcHandler:
     """What grpc calls."""
 
     async def serve(frames: AsyncIterator[bytes], context: Context, access: Access, out: _Outgoing) -> None:
@@ -41,7 +41,7 @@ def handler(switchboard: Switchboard, options: Options, refuse: Refuse, streams:
                 if options.draining.is_set():
                     raise Unavailable("the server is shutting down and takes no new workers")
                 stream.identity = identity = await _identify(context, options)
-                access.principal = identity.principal if identity.known else ""
+                access.principal = identity.principal if identity.is_authenticated else ""
                 peer = str(context.peer())
                 async with aclosing(switchboard.connect(_parsed(frames), identity, peer)) as answers:
                     async for answer in answers:
@@ -117,6 +117,6 @@ async def _identify(context: Context, options: Options) -> Identity:
             "workers dial in from this machine only where nobody is asked who they are; "
             "run the server with --api-keys, --issuers or --token"
         )
-    if options.authenticator is not None and not identity.known:
-        raise Unauthenticated(f'workers need credentials with the grant "{WORKER}": {callers.REQUIRED}')
+    if options.authenticator is not None and not identity.is_authenticated:
+        raise Unauthenticated(f'workers need credentials with the grant "{WORKER_GRANT}": {callers.REQUIRED}')
     return identity

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from itertools import cycle
 
-from dragoman.core.log import Event, TaskRef
-from dragoman.ports import Job, News, Signal, Stop
+from dragoman.core.task.log import Event, TaskRef
+from dragoman.ports import Job, RegistryChange, TaskSignal, Unsubscribe
 
 
 class LocalBus:
@@ -16,83 +16,83 @@ class LocalBus:
     Jobs, signals and news are handed over on the loop's next turn, never inside the caller's.
     """
 
-    trouble = ""
+    problem = ""
 
     def __init__(self) -> None:
-        self._followers: dict[TaskRef, list[Callable[[Sequence[Event]], None]]] = {}
-        self._workers: dict[str, list[Callable[[Job], None]]] = {}
-        self._turns: dict[str, cycle[Callable[[Job], None]]] = {}
-        self._obeying: list[Callable[[TaskRef, Signal], None]] = []
-        self._attending: list[Callable[[News], None]] = []
+        self._event_subscribers: dict[TaskRef, list[Callable[[Sequence[Event]], None]]] = {}
+        self._job_handlers: dict[str, list[Callable[[Job], None]]] = {}
+        self._job_rotation: dict[str, cycle[Callable[[Job], None]]] = {}
+        self._signal_handlers: list[Callable[[TaskRef, TaskSignal], None]] = []
+        self._change_handlers: list[Callable[[RegistryChange], None]] = []
 
     def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
-        for deliver in tuple(self._followers.get(task, ())):
+        for deliver in tuple(self._event_subscribers.get(task, ())):
             deliver(events)
 
-    async def follow(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Stop:
-        self._followers.setdefault(task, []).append(deliver)
+    async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
+        self._event_subscribers.setdefault(task, []).append(deliver)
 
         async def stop() -> None:
-            following = self._followers.get(task, [])
+            following = self._event_subscribers.get(task, [])
             if deliver in following:
                 following.remove(deliver)
             if not following:
-                self._followers.pop(task, None)
+                self._event_subscribers.pop(task, None)
 
         return stop
 
-    def offer(self, job: Job) -> None:
-        if turns := self._turns.get(job.agent):
+    def publish_job(self, job: Job) -> None:
+        if turns := self._job_rotation.get(job.agent):
             asyncio.get_running_loop().call_soon(next(turns), job)
 
-    async def work(self, agents: Collection[str], take: Callable[[Job], None]) -> Stop:
+    async def subscribe_jobs(self, agents: Collection[str], handle: Callable[[Job], None]) -> Unsubscribe:
         for agent in agents:
-            self._workers.setdefault(agent, []).append(take)
-            self._turns[agent] = cycle(tuple(self._workers[agent]))
+            self._job_handlers.setdefault(agent, []).append(handle)
+            self._job_rotation[agent] = cycle(tuple(self._job_handlers[agent]))
 
         async def stop() -> None:
             for agent in agents:
-                workers = self._workers.get(agent, [])
-                if take in workers:
-                    workers.remove(take)
-                self._turns[agent] = cycle(tuple(workers))
+                workers = self._job_handlers.get(agent, [])
+                if handle in workers:
+                    workers.remove(handle)
+                self._job_rotation[agent] = cycle(tuple(workers))
                 if not workers:
-                    self._workers.pop(agent, None)
-                    self._turns.pop(agent, None)
+                    self._job_handlers.pop(agent, None)
+                    self._job_rotation.pop(agent, None)
 
         return stop
 
-    def signal(self, task: TaskRef, signal: Signal) -> None:
+    def publish_signal(self, task: TaskRef, signal: TaskSignal) -> None:
         loop = asyncio.get_running_loop()
-        for handle in tuple(self._obeying):
+        for handle in tuple(self._signal_handlers):
             loop.call_soon(handle, task, signal)
 
-    async def obey(self, handle: Callable[[TaskRef, Signal], None]) -> Stop:
-        self._obeying.append(handle)
+    async def subscribe_signals(self, handle: Callable[[TaskRef, TaskSignal], None]) -> Unsubscribe:
+        self._signal_handlers.append(handle)
 
         async def stop() -> None:
-            if handle in self._obeying:
-                self._obeying.remove(handle)
+            if handle in self._signal_handlers:
+                self._signal_handlers.remove(handle)
 
         return stop
 
-    def announce(self, news: News) -> None:
+    def publish_change(self, change: RegistryChange) -> None:
         loop = asyncio.get_running_loop()
-        for handle in tuple(self._attending):
-            loop.call_soon(handle, news)
+        for handle in tuple(self._change_handlers):
+            loop.call_soon(handle, change)
 
-    async def attend(self, handle: Callable[[News], None]) -> Stop:
-        self._attending.append(handle)
+    async def subscribe_changes(self, handle: Callable[[RegistryChange], None]) -> Unsubscribe:
+        self._change_handlers.append(handle)
 
         async def stop() -> None:
-            if handle in self._attending:
-                self._attending.remove(handle)
+            if handle in self._change_handlers:
+                self._change_handlers.remove(handle)
 
         return stop
 
     async def close(self) -> None:
-        self._attending.clear()
-        self._followers.clear()
-        self._workers.clear()
-        self._turns.clear()
-        self._obeying.clear()
+        self._change_handlers.clear()
+        self._event_subscribers.clear()
+        self._job_handlers.clear()
+        self._job_rotation.clear()
+        self._signal_handlers.clear()

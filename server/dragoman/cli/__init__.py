@@ -7,22 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import (
-    agents,
-    audit,
-    cases,
-    doctor,
-    flaky,
-    keys,
-    push,
-    serve,
-    signing,
-    tasks,
-    top,
-    upkeep,
-    worker,
-    workers,
-)  # fmt: skip
+from dragoman.cli import doctor, flaky, record, tasks, top, worker
+from dragoman.cli.admin import agents, audit, keys, maintenance, push, signing, workers
+from dragoman.cli.serve import command as serve
 from dragoman.release import version
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
@@ -54,14 +41,14 @@ Look after its webhooks:  `push list`,  `push redeliver`, and its workers:  `wor
 Have the shell complete commands, options, agents and tasks:  `dragoman --install-completion`
 """
 
-_EXITS = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the
+_EXIT_CODES_HELP = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the
 server could not start; 2 wrong usage, settings or agents; 3 no server there, or it refused the call; 130 Ctrl-C.
 """
 
 cli = typer.Typer(
     name="dragoman",
     help=_HELP,
-    epilog=_EXITS,
+    epilog=_EXIT_CODES_HELP,
     rich_markup_mode="markdown",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -87,8 +74,8 @@ def _dragoman(
 
 serve.register(cli)
 tasks.register(cli)
-upkeep.register(cli)
-cases.register(cli)
+maintenance.register(cli)
+record.register(cli)
 agents.register(cli)
 audit.register(cli)
 keys.register(cli)

@@ -14,10 +14,10 @@ import typer
 if TYPE_CHECKING:
     from dragoman.settings import Settings
 
-FAILED = 1
-USAGE = 2
+EXIT_FAILED = 1
+EXIT_USAGE = 2
 
-_SIGNS = {"ok": "ok  ", "warn": "look", "fail": "FAIL"}
+_LEVEL_LABELS = {"ok": "ok  ", "warn": "look", "fail": "FAIL"}
 
 
 def register(cli: typer.Typer) -> None:
@@ -53,12 +53,12 @@ def doctor(
     try:
         settings = load(said)
     except SettingsError as error:
-        typer.echo(f"{_SIGNS['fail']}  settings     {error}")
-        raise typer.Exit(USAGE) from error
-    raise typer.Exit(asyncio.run(_look(settings, json)))
+        typer.echo(f"{_LEVEL_LABELS['fail']}  settings     {error}")
+        raise typer.Exit(EXIT_USAGE) from error
+    raise typer.Exit(asyncio.run(_print_findings(settings, json)))
 
 
-async def _look(settings: Settings, json: bool) -> int:
+async def _print_findings(settings: Settings, json: bool) -> int:
     import orjson
 
     from dragoman.checkup import checkup
@@ -69,7 +69,7 @@ async def _look(settings: Settings, json: bool) -> int:
         if json:
             typer.echo(orjson.dumps(finding._asdict()).decode())
             continue
-        typer.echo(f"{_SIGNS[finding.level]}  {finding.what:<12} {finding.found}")
+        typer.echo(f"{_LEVEL_LABELS[finding.level]}  {finding.what:<12} {finding.found}")
         if finding.do:
             typer.echo(f"      {'':<12} -> {finding.do}")
-    return FAILED if failed else 0
+    return EXIT_FAILED if failed else 0

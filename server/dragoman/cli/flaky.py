@@ -1,6 +1,6 @@
 """`flaky`: a network that fails, between a client and a server.
 
-Only the options are here. The proxy is `dragoman.flaky`, imported when the command runs.
+Only the options are here. The proxy is `dragoman.fault_proxy`, imported when the command runs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dragoman.flaky import Drop, FlakyProxy
+    from dragoman.fault_proxy import Drop, FaultProxy
 
-FAILED = 1
+EXIT_FAILED = 1
 
-log = logging.getLogger("dragoman.flaky")
+log = logging.getLogger("dragoman.fault_proxy")
 
 
 def register(cli: typer.Typer) -> None:
@@ -69,44 +69,44 @@ def flaky(
     **Exit codes**: 0 stopped; 1 it cannot listen there; 2 wrong usage.
     """
     from dragoman import logs
-    from dragoman.flaky import FlakyProxy, Span
+    from dragoman.fault_proxy import DropLimit, FaultProxy
 
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
     if reset and hang:
         raise typer.BadParameter("--reset, --hang: name one of them")
     try:
-        proxy = FlakyProxy(
-            to, listen=listen, every=every, after=Span.parse(after) if after else None, delay=delay / 1000,
-            how="reset" if reset else "hang" if hang else "close", seed=seed, told=_tell,
+        proxy = FaultProxy(
+            to, listen=listen, every=every, after=DropLimit.parse(after) if after else None, delay=delay / 1000,
+            how="reset" if reset else "hang" if hang else "close", seed=seed, on_drop=_log_drop,
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     logs.configure(log_format)  # type: ignore[arg-type]  # checked above
-    raise typer.Exit(asyncio.run(_carry(proxy, listen)))
+    raise typer.Exit(asyncio.run(_run_proxy(proxy, listen)))
 
 
-async def _carry(proxy: FlakyProxy, listen: str) -> int:
-    from dragoman.cli.loop import Signals
+async def _run_proxy(proxy: FaultProxy, listen: str) -> int:
+    from dragoman.cli.process_setup import Signals
 
     signals = Signals()
     try:
         async with proxy:
-            log.info("carrying connections from %s to %s; Ctrl-C stops", proxy.address, proxy.to)
+            log.info("carrying connections from %s to %s; Ctrl-C stops", proxy.address, proxy.target)
             await signals.next()
     except OSError as error:
         print(f"error: --listen: cannot listen on {listen}: {error.strerror}", file=sys.stderr)
-        return FAILED
-    _sum_up(proxy)
+        return EXIT_FAILED
+    _log_summary(proxy)
     return 0
 
 
-def _tell(drop: Drop) -> None:
+def _log_drop(drop: Drop) -> None:
     fields = {"connection": drop.number, "up": drop.up, "down": drop.down, "seconds": round(drop.seconds, 3)}
-    log.info("dropped %s", drop.moment, extra=fields | {"how": drop.how})
+    log.info("dropped %s", drop.point, extra=fields | {"how": drop.how})
 
 
-def _sum_up(proxy: FlakyProxy) -> None:
+def _log_summary(proxy: FaultProxy) -> None:
     total = proxy.dropped.total()
     moments = "".join(f"; {count} {moment}" for moment, count in sorted(proxy.dropped.items()))
     fields = {"connections": proxy.connections, "dropped": total, "up": proxy.up, "down": proxy.down}

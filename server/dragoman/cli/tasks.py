@@ -6,13 +6,20 @@ Only the options are here. What the commands do is in `talk.py`, imported when o
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from google.protobuf.json_format import MessageToJson
 
-from dragoman.cli import completing
+from dragoman.cli import completion
+from dragoman.cli.output import ConsoleOutput
+from dragoman.client.operations import Operator
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push
 
 Grpc = Annotated[
     str,
@@ -25,11 +32,11 @@ Grpc = Annotated[
 ]
 
 
-def _believe(ctx: typer.Context, ca: Path | None) -> Path | None:
+def _use_ca(ctx: typer.Context, ca: Path | None) -> Path | None:
     if ca is not None:
-        from dragoman.client import trust
+        from dragoman.calling import tls
 
-        ctx.call_on_close(trust.believe(ca))
+        ctx.call_on_close(tls.use_ca(ca))
     return ca
 
 
@@ -39,7 +46,7 @@ Ca = Annotated[
         "--ca",
         envvar="DRAGOMAN_CA",
         metavar="FILE",
-        callback=_believe,
+        callback=_use_ca,
         help="Who may have signed the server's certificate, in PEM. [the system's authorities]",
         show_default=False,
     ),
@@ -47,11 +54,11 @@ Ca = Annotated[
 """Holds until the command ends, so commands need not hand it on."""
 
 
-def _show(ctx: typer.Context, cert: Path | None) -> Path | None:
+def _use_cert(ctx: typer.Context, cert: Path | None) -> Path | None:
     if cert is not None:
-        from dragoman.client import trust
+        from dragoman.calling import tls
 
-        ctx.call_on_close(trust.show(cert))
+        ctx.call_on_close(tls.use_cert(cert))
     return cert
 
 
@@ -61,7 +68,7 @@ Cert = Annotated[
         "--cert",
         envvar="DRAGOMAN_CERT",
         metavar="FILE",
-        callback=_show,
+        callback=_use_cert,
         help="Your certificate and its key, in one file in PEM, if the server asks for one.",
         show_default=False,
     ),
@@ -82,7 +89,7 @@ AgentName = Annotated[
         "--agent",
         metavar="NAME",
         help="The agent's id; without it, the server's root agent.",
-        autocompletion=completing.agents,
+        autocompletion=completion.agents,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", metavar=" ", help="ProtoJSON on stdout, one object a line.")]
@@ -92,15 +99,15 @@ Save = Annotated[
 ]
 TaskId = Annotated[
     str,
-    typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=completing.tasks),
+    typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=completion.tasks),
 ]
 
-LOCAL = "127.0.0.1:50051"
-LOCAL_URL = "http://127.0.0.1:8080"
-LIMIT = 16 * 1024 * 1024
+DEFAULT_GRPC_ADDRESS = "127.0.0.1:50051"
+DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
+DEFAULT_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
-class State(StrEnum):
+class TaskStateOption(StrEnum):
     """States as one types them."""
 
     SUBMITTED = "submitted"
@@ -147,7 +154,7 @@ def send(
     ] = False,
     save: Save = None,
     json: Json = False,
-    grpc: Grpc = LOCAL,
+    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
     cert: Cert = None,
     token: Token = "",
@@ -159,7 +166,7 @@ def send(
             metavar="URL",
             help="The server's HTTP address, but for gRPC; https:// where it is encrypted.",
         ),
-    ] = LOCAL_URL,
+    ] = DEFAULT_HTTP_URL,
     dialect: Annotated[
         str, typer.Option("--dialect", metavar="1.0|0.3|0.1", help="The generation of A2A to speak.")
     ] = "1.0",
@@ -172,7 +179,7 @@ def send(
     message_bytes: Annotated[
         int,
         typer.Option("--message-bytes", envvar="DRAGOMAN_MESSAGE_BYTES", hidden=True, help="What the server accepts."),
-    ] = LIMIT,
+    ] = DEFAULT_MESSAGE_BYTES,
 ) -> None:
     """Send a message to an agent and wait for what comes of it.
 
@@ -195,19 +202,21 @@ def send(
     **Exit codes**: 0 completed, or the task waits for your answer; 1 failed, rejected or canceled; 2 wrong usage;
     3 no server, or it refused; 130 Ctrl-C.
     """
-    from dragoman.cli import talk
+    from dragoman.cli import task_calls
 
     if no_wait and stream:
         raise typer.BadParameter("--no-wait leaves before there is anything to --stream; use one of them")
     if not text and not file:
         raise typer.BadParameter("say something: TEXT, or --file PATH, or both")
-    message = talk.compose(text, file or [], task=task, context=context, limit=message_bytes)
-    client = talk.client_for(grpc, url, agent, token=token, dialect=dialect, binding=binding, show_wire=show_wire)
-    talk.run(
+    message = task_calls.build_message(text, file or [], task=task, context=context, limit=message_bytes)
+    client = task_calls.build_client(
+        grpc, url, agent, token=token, dialect=dialect, binding=binding, show_wire=show_wire
+    )
+    task_calls.run_command(
         client.address,
-        talk.leave(client, message, json=json)
+        task_calls.send_without_waiting(client, message, json=json)
         if no_wait
-        else talk.send(client, message, json=json, stream=stream, save=save),
+        else task_calls.send(client, message, json=json, stream=stream, save=save),
     )
 
 
@@ -219,7 +228,7 @@ def get(
     ] = None,
     save: Save = None,
     json: Json = False,
-    grpc: Grpc = LOCAL,
+    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
     cert: Cert = None,
     token: Token = "",
@@ -228,10 +237,10 @@ def get(
 
     **Example**: `dragoman get 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --history 10`
     """
-    from dragoman.cli import talk
+    from dragoman.cli import task_calls
 
-    client = talk.client_over_grpc(grpc, agent, token)
-    talk.run(grpc, talk.get(client, task, history=history, json=json, save=save))
+    client = task_calls.grpc_client(grpc, agent, token)
+    task_calls.run_command(grpc, task_calls.get(client, task, history=history, json=json, save=save))
 
 
 def watch(
@@ -242,7 +251,7 @@ def watch(
     ] = "",
     save: Save = None,
     json: Json = False,
-    grpc: Grpc = LOCAL,
+    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
     cert: Cert = None,
     token: Token = "",
@@ -255,18 +264,20 @@ def watch(
 
     **Example**: `dragoman watch 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    from dragoman.cli import talk
+    from dragoman.cli import task_calls
 
-    talk.run(grpc, talk.watch(talk.client_over_grpc(grpc, agent, token), task, after=after, json=json, save=save))
+    task_calls.run_command(
+        grpc, task_calls.watch(task_calls.grpc_client(grpc, agent, token), task, after=after, json=json, save=save)
+    )
 
 
 def list_tasks(
     agent: AgentName = "",
     context: Annotated[str, typer.Option("--context", metavar="ID", help="Of this conversation only.")] = "",
-    state: Annotated[State | None, typer.Option("--state", help="In this state only.")] = None,
+    state: Annotated[TaskStateOption | None, typer.Option("--state", help="In this state only.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
     json: Json = False,
-    grpc: Grpc = LOCAL,
+    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
     cert: Cert = None,
     token: Token = "",
@@ -275,18 +286,18 @@ def list_tasks(
 
     **Example**: `dragoman list --state working --json | jq -r .id`
     """
-    from dragoman.cli import talk
+    from dragoman.cli import task_calls
 
     chosen = state.name if state else ""
-    client = talk.client_over_grpc(grpc, agent, token)
-    talk.run(grpc, talk.list_tasks(client, context=context, state=chosen, limit=limit, json=json))
+    client = task_calls.grpc_client(grpc, agent, token)
+    task_calls.run_command(grpc, task_calls.list_tasks(client, context=context, state=chosen, limit=limit, json=json))
 
 
 def cancel(
     task: TaskId,
     agent: AgentName = "",
     json: Json = False,
-    grpc: Grpc = LOCAL,
+    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
     cert: Cert = None,
     token: Token = "",
@@ -301,13 +312,18 @@ def cancel(
 
     `dragoman cancel 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --agent csv-profile`  of another agent than the root one
     """
-    from dragoman.cli import talk
+    from dragoman.cli import task_calls
 
-    talk.run(grpc, talk.cancel(talk.client_over_grpc(grpc, agent, token), task, json=json))
+    task_calls.run_command(grpc, task_calls.cancel(task_calls.grpc_client(grpc, agent, token), task, json=json))
 
 
 def explain(
-    task: TaskId, json: Json = False, grpc: Grpc = LOCAL, ca: Ca = None, cert: Cert = None, token: Token = ""
+    task: TaskId,
+    json: Json = False,
+    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    ca: Ca = None,
+    cert: Cert = None,
+    token: Token = "",
 ) -> None:
     """Say where a task stands: who holds it, since when, what happens next and by when, and what helps.
 
@@ -315,7 +331,59 @@ def explain(
 
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    from dragoman.cli import explain as explaining
-    from dragoman.cli import talk
+    pass
+    from dragoman.cli import task_calls
 
-    talk.run(grpc, explaining.explain(grpc, task, token=token, json=json), by_agent=False)
+    task_calls.run_command(grpc, print_explanation(grpc, task, token=token, json=json), by_agent=False)
+
+
+async def print_explanation(address: str, task_id: str, *, token: str, json: bool) -> int:
+    """Shows where a task stands, who holds it, and what happens next."""
+    async with Operator(address, token=token) as operator:
+        answer = await operator.explain(ops.ExplainRequest(task_id=task_id))
+    out = ConsoleOutput()
+    for one in answer.tasks:
+        if json:
+            out.line(MessageToJson(one, indent=None))
+            continue
+        out.line(f"task         {one.task_id}")
+        out.line(f"agent        {one.agent}  (scope {one.scope}, principal {one.principal})")
+        out.line(f"state        {one.state.removeprefix('TASK_STATE_')} since {_format_time(one.since)}")
+        out.line(f"made in      A2A {one.dialect or '?'}, context {one.context_id}")
+        out.line(f"last event   {one.last_event}; {one.subscribers} following here")
+        out.line(f"messages     {one.queued_messages} not seen by the agent yet")
+        out.line(f"attempt      {one.attempt} of {one.attempts_allowed}")
+        out.line(f"held by      {_format_holder(one)}")
+        if one.worker:
+            out.line(f"worker       {one.worker}")
+        if one.tokens or one.cost:
+            below = f"; {one.delegated_tokens:,} and {one.delegated_cost:g} of that by tasks that it delegated"
+            told = below if one.delegated_tokens or one.delegated_cost else ""
+            out.line(f"used         {one.tokens:,} tokens, cost {one.cost:g}{told}")
+        if one.trace_id:
+            out.line(f"trace        {one.trace_id}")
+        for push in one.pushes:
+            out.line(f"push         {_format_push(push)}")
+        out.line(f"next         {one.next}")
+    return 0
+
+
+def _format_push(push: ops_push.PushConfig) -> str:
+    state = ops_push.PushState.Name(push.state).removeprefix("PUSH_STATE_")
+    left = push.last - push.delivered
+    behind = f", {left} events behind" if left > 0 else ""
+    return f"{push.id} to {push.url}: {state}{behind}" + (f"; {push.why}" if push.why else "")
+
+
+def _format_holder(explanation: ops.Explanation) -> str:
+    if not explanation.session:
+        return "nobody" + (f"; it waits, and {explanation.free_slots} slots are free here" if explanation.ready else "")
+    where = "this server" if explanation.here else "another process"
+    if not explanation.session_expires:
+        return f"session {explanation.session}, which has expired"
+    left = explanation.session_expires / 1000 - time.time()
+    return f"session {explanation.session} of {where}, good for {left:.0f} s more"
+
+
+def _format_time(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000).astimezone():%Y-%m-%d %H:%M:%S}"

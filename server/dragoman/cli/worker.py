@@ -5,10 +5,27 @@ Only the options are here. What the command does is in `working.py`, imported wh
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal, cast
 
 import typer
+
+from dragoman import logs
+from dragoman.calling.errors import ClientError
+from dragoman.cli.process_setup import Signals, loop_factory
+from dragoman.hosting import Hosting, open_executors
+from dragoman.loading import LoadError, load_agents
+from dragoman.ports import Agent
+from dragoman.ports.tracing import Tracer
+from dragoman.setting_types import headers_of
+from dragoman.tracing import open_tracing
+from dragoman.worker import Watchdog, Worker
 
 
 def register(cli: typer.Typer) -> None:
@@ -151,15 +168,15 @@ def worker(
 
     **Exit codes**: 0 stopped; 2 wrong usage or agents; 3 the server refused the worker.
     """
-    from dragoman.cli import working
-    from dragoman.core import executors
+    pass
+    from dragoman.core import agent_sources
     from dragoman.hosting import Hosting
     from dragoman.setting_types import collector, headers_of
 
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
     try:
-        hosting = Hosting(executors.read(executor or ()), executor_python, turns, executor_retries)
+        hosting = Hosting(agent_sources.parse_executors(executor or ()), executor_python, turns, executor_retries)
     except ValueError as error:
         raise typer.BadParameter(f"--executor: {error}") from error
     if not app and not hosting.executors:
@@ -169,7 +186,123 @@ def worker(
         headers_of(otlp_headers)
     except ValueError as error:
         raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
-    given = working.Given(
+    given = WorkerOptions(
         app, hosting, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format, otlp, otlp_headers
     )
-    raise typer.Exit(working.run(given))
+    raise typer.Exit(run_worker(given))
+
+
+EXIT_OK: Final = 0
+EXIT_USAGE: Final = 2
+EXIT_UNAVAILABLE: Final = 3
+EXIT_INTERRUPTED: Final = 130
+
+log = logging.getLogger("dragoman.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What the command line said."""
+
+    app: str
+    hosting: Hosting
+    server: str
+    key_file: Path | None
+    tls_ca: Path | None
+    tls_cert: Path | None
+    turns: int
+    drain: float
+    name: str
+    log_format: str
+    otlp: str
+    otlp_headers: str
+
+
+class InvalidKeyFile(Exception):
+    """The file of the key cannot be used; the text says why."""
+
+
+def run_worker(options: WorkerOptions) -> int:
+    """Serves until a signal, or until the server refuses. Gives the exit code."""
+    logs.configure(cast("Literal['text', 'json']", options.log_format))
+    try:
+        agents = load_agents(options.app)  # while Ctrl-C still means what it does in any Python program
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_serve_until_stopped(options, agents))
+    except (LoadError, InvalidKeyFile) as error:
+        return _report_error(str(error), EXIT_USAGE)
+    except ClientError as error:
+        return _report_error(f"{options.server}: {error}", EXIT_UNAVAILABLE)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return EXIT_OK
+
+
+async def _serve_until_stopped(options: WorkerOptions, agents: Sequence[Agent]) -> None:
+    signals = Signals()
+    async with AsyncExitStack() as stack:
+        await _serve(options, agents, signals, await _open_tracer(stack, options))
+    log.info("stopped")
+
+
+async def _open_tracer(stack: AsyncExitStack, options: WorkerOptions) -> Tracer | None:
+    if not options.otlp:
+        return None
+    tracing = open_tracing(options.otlp, headers_of(options.otlp_headers), 1.0, role="dragoman-worker")
+    return (await stack.enter_async_context(tracing)).tracer
+
+
+async def _serve(options: WorkerOptions, agents: Sequence[Agent], signals: Signals, tracer: Tracer | None) -> None:
+    watchdog = Watchdog(asyncio.get_running_loop())
+    stopping = asyncio.create_task(signals.next(), name="signals")
+    try:
+        async with open_executors(options.hosting) as hosted:
+            every = [*agents, *hosted.agents]
+            if len({agent.spec.id for agent in every}) < len(every):
+                raise LoadError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
+            worker = Worker(
+                every, options.server, key=lambda: _read_key(options.key_file), ca=options.tls_ca, cert=options.tls_cert,
+                name=options.name, turns=options.turns, tracer=tracer,
+            )  # fmt: skip
+            working = asyncio.create_task(worker.run(), name="worker")
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await _drain(worker, options.drain, signals)
+            await working
+    finally:
+        stopping.cancel()
+        watchdog.stop()
+
+
+async def _drain(worker: Worker, limit: float, signals: Signals) -> None:
+    """Lets running turns end, up to the limit or the next signal."""
+    if worker.running:
+        log.info("stopping: waiting up to %g s for turns to end: %d; Ctrl-C again stops at once", limit, worker.running)
+    draining = asyncio.create_task(worker.drain(limit))
+    again = asyncio.create_task(signals.next())
+    await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
+    if not draining.done():
+        log.warning("stopping at once: turns that are given back: %d", worker.running)
+        draining.cancel()
+        await worker.drain(0)
+    again.cancel()
+    await asyncio.gather(draining, again, return_exceptions=True)
+
+
+def _read_key(file: Path | None) -> str:
+    """What is in the file. Raises KeyUnusable."""
+    if file is None:
+        return ""
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InvalidKeyFile(f"--key-file: {file} cannot be read: {why}") from error
+    if not key or not key.isascii() or not key.isprintable():
+        raise InvalidKeyFile(f"--key-file: {file} must hold one line with an API key or a token")
+    return key
+
+
+def _report_error(text: str, code: int) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    return code

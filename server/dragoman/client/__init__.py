@@ -13,21 +13,21 @@ of `lf.a2a.v1`, to a server whose address, dialect and binding are known. Every 
 docs/client.md shows how it is used.
 """
 
-from dragoman.client.calls import Client, message
-from dragoman.client.connection import Connection, connect
-from dragoman.client.events import Artifact, Data, Event, File, Finished, Question, Result, Status, TaskFailed, Text
-from dragoman.client.failure import (
+from dragoman.calling.errors import (
     Busy,
     ClientError,
     Conflict,
+    InactivityTimeout,
     Invalid,
-    Nonsense,
     NotAllowed,
     NotFound,
     NotSupported,
-    Silent,
-    Unreachable,
+    ProtocolError,
+    ServerUnavailable,
 )
+from dragoman.client.calls import Client, message
+from dragoman.client.connection import Connection, connect
+from dragoman.client.events import Artifact, Data, Event, File, Finished, Question, Result, Status, TaskFailed, Text
 
 __all__ = [
     "connect",
@@ -49,9 +49,9 @@ __all__ = [
     "Invalid",
     "Conflict",
     "Busy",
-    "Unreachable",
-    "Silent",
-    "Nonsense",
+    "ServerUnavailable",
+    "InactivityTimeout",
+    "ProtocolError",
     "Client",
     "message",
 ]

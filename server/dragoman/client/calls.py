@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 from google.protobuf.message import Message as ProtoMessage
 
-from dragoman.client import resume
-from dragoman.client.failure import ClientError
-from dragoman.client.over_grpc import GrpcRoad
-from dragoman.client.over_http import JsonRpcRoad, RestRoad, WebSocketRoad
-from dragoman.client.roads import BINDINGS, DIALECTS, Means, Road, Stream, Trace, silent
-from dragoman.core import delegation
+from dragoman.calling import retry
+from dragoman.calling.errors import ClientError
+from dragoman.calling.transport import (
+    BINDING_NAMES,
+    DIALECT_NAMES,
+    CallOptions,
+    StreamResponses,
+    Transport,
+    WireTrace,
+    no_wire_trace,
+)
+from dragoman.calling.transport_grpc import GrpcTransport
+from dragoman.calling.transport_http import JsonRpcTransport, RestTransport, WebSocketTransport
+from dragoman.core import trace
+from dragoman.core import trace as delegation
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def message(text: str = "", *, parts: Iterable[pb.Part] = (), task: str = "", context: str = "") -> pb.Message:
-    """A user's message with an id of its own: `text` first, if there is any, then `parts`."""
+    """A user's message with an id of its own: `text` first, if there is any, then `to_parts`."""
     made = pb.Message(message_id=str(uuid.uuid4()), role=pb.ROLE_USER, task_id=task, context_id=context)
     if text:
         made.parts.add(text=text)
@@ -44,38 +55,40 @@ class Client:
         dialect: str = "1.0",
         binding: str = "grpc",
         token: str = "",
-        trace: Trace = silent,
-        patience: float = 60.0,
+        trace: WireTrace = no_wire_trace,
+        retry_timeout: float = 60.0,
         ca: Path | None = None,
         cert: Path | None = None,
         parent: str = "",
     ) -> None:
-        """`address` is HOST:PORT for gRPC, grpcs://HOST:PORT where it is encrypted, and a URL for `rest`, `jsonrpc`
-        and `ws`. `token` proves who calls: an API key or any other bearer token. `trace` is told what goes over the
+        """`address` is HOST:PORT for gRPC, grpcs://HOST:PORT where it is encrypted, and a URL for `rest`,
+        `jsonrpc_error`
+        and `ws`. `page_token` proves who calls: an API key or any other bearer token. `trace` is told what goes over
+        the
         wire, but not the token. `patience`: seconds for which a broken stream is taken up again. `ca`: a file of the
         authorities (PEM) that may have signed the server's certificate, by default those of the system.
         `cert`: our own certificate and its key in one file (PEM), for a server that asks for one. `parent`: the
         trace context (a `traceparent`) that calls carry, if any. Raises ValueError for a dialect that is not spoken
         over a binding.
         """
-        check(dialect, binding)
+        check_protocol(dialect, binding)
         self.address = address
         self.agent = agent
         self.binding = binding
         self._dialect = dialect
-        self._means = Means(token=token, trace=trace, ca=ca, cert=cert)
-        self._patience = patience
+        self._options = CallOptions(token=token, trace=trace, ca=ca, cert=cert)
+        self._retry_timeout = retry_timeout
         self._parent = parent
-        self._open: Road | None = None
+        self._open_transport: Transport | None = None
 
     async def __aenter__(self) -> Self:
-        self._open = open_road(self.address, self._dialect, self.binding, self.agent, self._means)
+        self._open_transport = open_transport(self.address, self._dialect, self.binding, self.agent, self._options)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._open is not None:
-            await self._open.close()
-        self._open = None
+        if self._open_transport is not None:
+            await self._open_transport.close()
+        self._open_transport = None
 
     async def send(
         self,
@@ -102,7 +115,7 @@ class Client:
         configuration: pb.SendMessageConfiguration | None = None,
         metadata: Mapping[str, Any] | None = None,
         key: str = "",
-    ) -> Stream:
+    ) -> StreamResponses:
         """Sends a message and yields the Task, then its updates until the turn ends; or one Message.
 
         A connection that breaks is taken up again where it broke, under the same idempotency key.
@@ -110,7 +123,7 @@ class Client:
         request = self._request(message, configuration, metadata)
         return self._follow("SendStreamingMessage", request, key=key or str(uuid.uuid4()))
 
-    def subscribe(self, task_id: str, *, after: str = "") -> Stream:
+    def subscribe(self, task_id: str, *, after: str = "") -> StreamResponses:
         """Yields the Task as it is, then its updates until it has ended; after a cursor, only what follows that.
 
         A connection that breaks is taken up again where it broke. Raises ClientError with reason
@@ -121,20 +134,22 @@ class Client:
 
     async def _follow(
         self, rpc: str, request: pb.SendMessageRequest | pb.SubscribeToTaskRequest, *, after: str = "", key: str = ""
-    ) -> Stream:
-        follow = resume.Following(after, to_the_end=rpc == "SubscribeToTask", patience=self._patience)
-        while not follow.over:
+    ) -> StreamResponses:
+        follow = retry.StreamResumption(
+            after, until_terminal=rpc == "SubscribeToTask", retry_timeout=self._retry_timeout
+        )
+        while not follow.is_over:
             try:
                 async with aclosing(
-                    self._road.stream(rpc, request, after=follow.cursor, key=key, parent=self._parent)
+                    self._transport.stream(rpc, request, after=follow.cursor, key=key, parent=self._parent)
                 ) as events:
                     async for event in events:
-                        yield follow.take(event)
-                follow.ended()
+                        yield follow.record(event)
+                follow.on_end()
             except ClientError as error:
-                follow.failed(error)
-            if not follow.over:
-                await asyncio.sleep(follow.pause)
+                follow.on_error(error)
+            if not follow.is_over:
+                await asyncio.sleep(follow.delay)
 
     async def get(self, task_id: str, *, history: int | None = None) -> pb.Task:
         """The task with its last `history` messages (None: as many as the server likes)."""
@@ -176,13 +191,13 @@ class Client:
         return cast(pb.Task, await self._call("CancelTask", request))
 
     async def _call(self, rpc: str, request: ProtoMessage, *, key: str = "") -> ProtoMessage:
-        return await self._road.call(rpc, request, key=key, parent=self._parent)
+        return await self._transport.call(rpc, request, key=key, parent=self._parent)
 
     @property
-    def _road(self) -> Road:
-        if self._open is None:
+    def _transport(self) -> Transport:
+        if self._open_transport is None:
             raise RuntimeError("use a Client inside `async with`")
-        return self._open
+        return self._open_transport
 
     def _request(
         self,
@@ -193,29 +208,58 @@ class Client:
         request = pb.SendMessageRequest(tenant=self.agent, message=message, configuration=configuration)
         if metadata:
             request.metadata.update(metadata)
-        delegation.stamp(request)
+        delegation.add_delegation(request)
         return request
 
 
-def open_road(address: str, dialect: str, binding: str, agent: str, means: Means, *, exact: bool = False) -> Road:
+def open_transport(
+    address: str, dialect: str, binding: str, agent: str, options: CallOptions, *, is_endpoint: bool = False
+) -> Transport:
     """The road to one agent. `exact`: the address is that of its interface (as a card names it), and not the server's.
     Has to be called where an event loop runs."""
     match binding:
         case "rest":
-            return RestRoad(address, dialect, agent, means)
+            return RestTransport(address, dialect, agent, options)
         case "jsonrpc":
-            return JsonRpcRoad(address, dialect, agent, means, exact=exact)
+            return JsonRpcTransport(address, dialect, agent, options, is_endpoint=is_endpoint)
         case "ws":
-            return WebSocketRoad(address, dialect, agent, means)
+            return WebSocketTransport(address, dialect, agent, options)
         case _:
-            return GrpcRoad(address, old=dialect == "0.3", means=means)
+            return GrpcTransport(address, is_v03=dialect == "0.3", options=options)
 
 
-def check(dialect: str, binding: str) -> None:
+def check_protocol(dialect: str, binding: str) -> None:
     """Raises ValueError, naming what is spoken, for a dialect that is not spoken over a binding."""
-    if dialect not in DIALECTS:
-        raise ValueError(f'dialect: "{dialect}" is not spoken; use one of {", ".join(DIALECTS)}')
-    if binding not in BINDINGS:
-        raise ValueError(f'binding: there is no "{binding}"; use one of {", ".join(BINDINGS)}')
+    if dialect not in DIALECT_NAMES:
+        raise ValueError(f'dialect: "{dialect}" is not spoken; use one of {", ".join(DIALECT_NAMES)}')
+    if binding not in BINDING_NAMES:
+        raise ValueError(f'binding: there is no "{binding}"; use one of {", ".join(BINDING_NAMES)}')
     if dialect == "0.1" and binding in ("grpc", "rest"):
         raise ValueError("dialect 0.1 is spoken over jsonrpc and ws only")
+
+
+TRACEPARENT_VARIABLE: Final = "TRACEPARENT"
+"""The environment variable by which one program tells another which trace it is in."""
+
+
+def current_traceparent() -> str:
+    """A `traceparent` for a run.
+
+    The first there is of: the turn of an agent that makes this call, in our own server; OpenTelemetry's current span,
+    if its API is loaded; the environment variable TRACEPARENT; a new trace.
+    """
+    found = trace.CURRENT_TRACE.get() or _opentelemetry_traceparent()
+    found = found or trace.parse_traceparent(os.environ.get(TRACEPARENT_VARIABLE, "").strip())
+    return found or trace.format_traceparent(os.urandom(16).hex(), os.urandom(8).hex(), recorded=True)
+
+
+def _opentelemetry_traceparent() -> str:
+    api: Any = sys.modules.get("opentelemetry.trace")  # who does not use it need not have it
+    if api is None:
+        return ""
+    span = api.get_current_span().get_span_context()
+    if not span.is_valid:
+        return ""
+    return trace.format_traceparent(
+        f"{span.trace_id:032x}", f"{span.span_id:016x}", recorded=bool(span.trace_flags & 1)
+    )

@@ -1,4 +1,5 @@
-"""A server, or one agent, as its callers like to have it: `run`, `ask`, `follow`, and the rest of what one does with
+"""A server, or one agent, as its callers like to have it: `run`, `ask`, `record_append`, and the rest of what one
+does with
 tasks."""
 
 from __future__ import annotations
@@ -13,25 +14,24 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
-from dragoman.client import files as sending
-from dragoman.client import line as lines
-from dragoman.client import traces, values
+from dragoman.calling.errors import Busy, ServerUnavailable
+from dragoman.calling.retry import RetryBudget, pop_cursor
+from dragoman.calling.transport import CallOptions, WireTrace, no_wire_trace
+from dragoman.client import agent_connection as lines
+from dragoman.client import calls, content
+from dragoman.client import content as sending
+from dragoman.client.agent_connection import AgentConnection, Webhook
+from dragoman.client.event_reducer import EventReducer, with_question
 from dragoman.client.events import Event, Finished, Question, Result
-from dragoman.client.failure import Busy, Unreachable
-from dragoman.client.line import Line, Webhook
-from dragoman.client.patience import Patience
-from dragoman.client.pursuit import Pursuit
-from dragoman.client.resume import unmarked
-from dragoman.client.roads import Means, Trace, silent
-from dragoman.client.telling import Teller, asked_by
-from dragoman.wire.card_reading import Card
+from dragoman.client.turn_stream import TurnStream
+from dragoman.wire.cards.remote_card import RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-IDLE: Final = 60.0
+CLIENT_IDLE_TIMEOUT: Final = 60.0
 """Seconds without a byte after which a connection is taken for broken, and the task is taken up again over another.
 Servers say something more often (ours every 15 s); one that does not is asked for the task."""
 
-Answer = Callable[[Question], "str | Awaitable[str | None] | None"]
+AnswerCallback = Callable[[Question], "str | Awaitable[str | None] | None"]
 """Answers a question, or gives None and lets the run end with it."""
 
 
@@ -42,11 +42,11 @@ def connect(
     headers: Mapping[str, str] | None = None,
     dialect: str = "",
     binding: str = "",
-    patience: float = 60.0,
-    silence: float | None = None,
+    retry_timeout: float = 60.0,
+    inactivity_timeout: float | None = None,
     ca: Path | None = None,
     cert: Path | None = None,
-    trace: Trace = silent,
+    trace: WireTrace = no_wire_trace,
 ) -> Connection:
     """A server at a URL (or one agent, or the URL of its card), for `async with`.
 
@@ -69,42 +69,53 @@ def connect(
         raise ValueError(f'dialect: "{dialect}" is not spoken; use one of 1.0, 0.3, 0.1')
     if binding not in ("", "grpc", "rest", "jsonrpc"):
         raise ValueError(f'binding: there is no "{binding}"; use one of grpc, rest, jsonrpc')
-    means = Means(token=token, headers=headers or {}, trace=trace, ca=ca, cert=cert, idle=IDLE)
-    return Connection(url, means, dialect=dialect, binding=binding, patience=patience, silence=silence)
+    means = CallOptions(
+        token=token, headers=headers or {}, trace=trace, ca=ca, cert=cert, idle_timeout=CLIENT_IDLE_TIMEOUT
+    )
+    return Connection(
+        url, means, dialect=dialect, binding=binding, retry_timeout=retry_timeout, inactivity_timeout=inactivity_timeout
+    )
 
 
 class Connection:
     """A server whose card was read. Made by `connect`. Calls may run at the same time; all raise ClientError."""
 
     def __init__(
-        self, url: str, means: Means, *, dialect: str, binding: str, patience: float, silence: float | None
+        self,
+        url: str,
+        options: CallOptions,
+        *,
+        dialect: str,
+        binding: str,
+        retry_timeout: float,
+        inactivity_timeout: float | None,
     ) -> None:
         self.url = url
-        self._means = means
+        self._options = options
         self._dialect = dialect
         self._binding = binding
-        self._patience = patience
-        self._silence = silence
-        self._lines: dict[str, Line] = {}
-        self._reading = asyncio.Lock()
+        self._retry_timeout = retry_timeout
+        self._inactivity_timeout = inactivity_timeout
+        self._agents: dict[str, AgentConnection] = {}
+        self._discovery_lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        await self._line("")
+        await self._agent("")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        found, self._lines = self._lines, {}
+        found, self._agents = self._agents, {}
         for line in found.values():
             await line.close()
 
     @property
-    def card(self) -> Card:
+    def card(self) -> RemoteCard:
         """The card of the agent at the URL itself."""
-        return self._lines[""].card
+        return self._agents[""].card
 
-    async def card_of(self, agent: str = "") -> Card:
+    async def card_of(self, agent: str = "") -> RemoteCard:
         """The card of an agent of this server, by its id."""
-        return (await self._line(agent)).card
+        return (await self._agent(agent)).card
 
     # Talking ----------------------------------------------------------------------------------------------------
 
@@ -113,7 +124,7 @@ class Connection:
         text: str | pb.Message = "",
         *,
         agent: str = "",
-        files: Iterable[sending.Sendable] = (),
+        files: Iterable[sending.FileInput] = (),
         data: Any = None,
         task: str = "",
         context: str = "",
@@ -121,7 +132,7 @@ class Connection:
         accepts: Sequence[str] = (),
         webhook: Webhook = "",
         key: str = "",
-        answer: Answer | None = None,
+        answer: AnswerCallback | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Sends a message and yields what comes of it, until the task has ended (`Finished`) or asks (`Question`).
 
@@ -142,14 +153,16 @@ class Connection:
         idempotency key of your own, with which the same message may be sent again, also by another process; by default
         one for this call.
         """
-        line = await self._line(agent)
-        parent, key = traces.current(), key or str(uuid.uuid4())
-        message, teller = await self._begun(line, _message(text, sending.parts(files), data, task, context), parent)
+        line = await self._agent(agent)
+        parent, key = calls.current_traceparent(), key or str(uuid.uuid4())
+        message, teller = await self._prepare(
+            line, _build_message(text, sending.to_parts(files), data, task, context), parent
+        )
         turns = 0
         while True:
             turns += 1
             own = key if turns == 1 else f"{key}.{turns}"
-            pursuit = self._pursuit(line, teller, own, parent)
+            pursuit = self._turn_stream(line, teller, own, parent)
             asked: Question | None = None
             async with aclosing(
                 pursuit.send(line.request(message, metadata, accepts=accepts, webhook=webhook))
@@ -158,28 +171,28 @@ class Connection:
                     yield event
                     if isinstance(event, Question):
                         asked = event
-                        if event.answered is None and answer is not None:
+                        if event.reply is None and answer is not None:
                             said = answer(event)
                             reply = said if said is None or isinstance(said, str) else await said
                             if reply is not None:
                                 event.answer(reply)
-                        if event.answered is not None:
+                        if event.reply is not None:
                             break
-            if asked is None or asked.answered is None or teller.is_over:
+            if asked is None or asked.reply is None or teller.is_over:
                 break
-            words, more = asked.answered
+            words, more = asked.reply
             metadata, webhook = None, ""  # they were said
             known = teller.task
-            message = _message(words, sending.parts(more), None, known.id, known.context_id)
+            message = _build_message(words, sending.to_parts(more), None, known.id, known.context_id)
         if teller.is_over:
-            yield teller.end()
+            yield teller.finish()
 
     async def ask(
         self,
         text: str | pb.Message = "",
         *,
         agent: str = "",
-        files: Iterable[sending.Sendable] = (),
+        files: Iterable[sending.FileInput] = (),
         data: Any = None,
         task: str = "",
         context: str = "",
@@ -187,7 +200,7 @@ class Connection:
         accepts: Sequence[str] = (),
         webhook: Webhook = "",
         key: str = "",
-        answer: Answer | None = None,
+        answer: AnswerCallback | None = None,
     ) -> Result:
         """Sends a message and gives the result, when there is one: `.text`, `.files`, `.data`, `.task`.
 
@@ -210,17 +223,18 @@ class Connection:
         return await self._result(stream, agent)
 
     async def follow(self, task: str, *, agent: str = "", after: str = "") -> AsyncGenerator[Event, None]:
-        """Yields what becomes of a task, until it has ended or asks. `after`: the `cursor` of the last event that was
+        """Yields what becomes of a task, until it has ended or asks. `parse_page_token`: the `cursor` of the last
+        event that was
         taken, perhaps by another process; without, it begins with the task as it is."""
-        line = await self._line(agent)
-        teller, parent = Teller(after), traces.current()
-        async with aclosing(self._pursuit(line, teller, "", parent).follow(task)) as events:
+        line = await self._agent(agent)
+        teller, parent = EventReducer(after), calls.current_traceparent()
+        async with aclosing(self._turn_stream(line, teller, "", parent).follow(task)) as events:
             async for event in events:
                 yield event
         if teller.is_over:
-            if not teller.whole:
-                teller.task.CopyFrom(await self._task(line, task, parent))
-            yield teller.end()
+            if not teller.is_complete:
+                teller.task.CopyFrom(await self._get_task(line, task, parent))
+            yield teller.finish()
 
     async def wait(self, task: str, *, agent: str = "") -> Result:
         """Waits for a task to end, or to ask, and gives the result. Raises TaskFailed for one that did not end well."""
@@ -231,7 +245,7 @@ class Connection:
         text: str | pb.Message = "",
         *,
         agent: str = "",
-        files: Iterable[sending.Sendable] = (),
+        files: Iterable[sending.FileInput] = (),
         data: Any = None,
         task: str = "",
         context: str = "",
@@ -241,12 +255,14 @@ class Connection:
         key: str = "",
     ) -> Result:
         """Sends a message and does not wait: the result is the task as it is at first. Arguments as of `run`."""
-        line = await self._line(agent)
-        parent = traces.current()
-        message, teller = await self._begun(line, _message(text, sending.parts(files), data, task, context), parent)
+        line = await self._agent(agent)
+        parent = calls.current_traceparent()
+        message, teller = await self._prepare(
+            line, _build_message(text, sending.to_parts(files), data, task, context), parent
+        )
         # In 0.1 a send waits for the end, unless it is a stream.
         streams = line.interface.dialect == "0.1"
-        pursuit = self._pursuit(line, teller, key or str(uuid.uuid4()), parent, streams=streams)
+        pursuit = self._turn_stream(line, teller, key or str(uuid.uuid4()), parent, may_stream=streams)
         request = line.request(message, metadata, accepts=accepts, webhook=webhook)
         async with aclosing(pursuit.send(request)) as events:
             await anext(events, None)
@@ -256,18 +272,18 @@ class Connection:
 
     async def get(self, task: str, *, agent: str = "", history: int | None = None) -> Result:
         """A task as it is, with its last `history` messages (None: as many as the server likes)."""
-        line = await self._line(agent)
-        parent = traces.current()
-        found = await self._patient().insist(lambda: line.get(task, history=history, parent=parent))
-        cursor = unmarked(found)
-        return Result(asked_by(found), cursor=cursor)
+        line = await self._agent(agent)
+        parent = calls.current_traceparent()
+        found = await self._retry_budget().retry(lambda: line.get(task, history=history, parent=parent))
+        cursor = pop_cursor(found)
+        return Result(with_question(found), cursor=cursor)
 
     async def cancel(self, task: str, *, agent: str = "") -> Result:
         """Asks for a task to stop, and gives it as it is then: still running where its agent is slow."""
-        line = await self._line(agent)
+        line = await self._agent(agent)
         asked = pb.CancelTaskRequest(tenant=line.interface.tenant, id=task)
-        parent = traces.current()
-        answer = await self._patient().insist(lambda: line.call("CancelTask", asked, parent=parent))
+        parent = calls.current_traceparent()
+        answer = await self._retry_budget().retry(lambda: line.call("CancelTask", asked, parent=parent))
         return Result(cast(pb.Task, answer))
 
     async def list(
@@ -275,14 +291,14 @@ class Connection:
     ) -> AsyncGenerator[Result, None]:
         """The tasks of an agent, newest status first: those of a conversation, those in a state (`WORKING`). Servers
         before 1.0 have no such call over JSON-RPC; then NotSupported is raised."""
-        line = await self._line(agent)
+        line = await self._agent(agent)
         status = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}")) if state else None
         asked = pb.ListTasksRequest(
             tenant=line.interface.tenant, context_id=context, status=status, page_size=page_size
         )
-        parent = traces.current()
+        parent = calls.current_traceparent()
         while True:
-            answer = await self._patient().insist(lambda: line.call("ListTasks", asked, parent=parent))
+            answer = await self._retry_budget().retry(lambda: line.call("ListTasks", asked, parent=parent))
             page = cast(pb.ListTasksResponse, answer)
             for task in page.tasks:
                 yield Result(task)
@@ -292,23 +308,33 @@ class Connection:
 
     # Within -----------------------------------------------------------------------------------------------------
 
-    async def _begun(self, line: Line, message: pb.Message, parent: str) -> tuple[pb.Message, Teller]:
+    async def _prepare(
+        self, connection: AgentConnection, message: pb.Message, parent: str
+    ) -> tuple[pb.Message, EventReducer]:
         """A message that is ready to be sent, and what is known of its task already."""
-        teller = Teller()
+        teller = EventReducer()
         if message.task_id:
-            teller.know(await self._task(line, message.task_id, parent))
+            teller.load(await self._get_task(connection, message.task_id, parent))
             message.context_id = message.context_id or teller.task.context_id
         return message, teller
 
-    def _pursuit(self, line: Line, teller: Teller, key: str, parent: str, *, streams: bool = True) -> Pursuit:
-        return Pursuit(
-            line, teller, key=key, parent=parent, patience=self._patience, silence=self._silence, streams=streams
+    def _turn_stream(
+        self, connection: AgentConnection, reducer: EventReducer, key: str, parent: str, *, may_stream: bool = True
+    ) -> TurnStream:
+        return TurnStream(
+            connection,
+            reducer,
+            key=key,
+            parent=parent,
+            retry_timeout=self._retry_timeout,
+            inactivity_timeout=self._inactivity_timeout,
+            may_stream=may_stream,
         )
 
-    async def _task(self, line: Line, id: str, parent: str) -> pb.Task:
-        task = await self._patient().insist(lambda: line.get(id, history=1, parent=parent))
-        unmarked(task)
-        return asked_by(task)
+    async def _get_task(self, connection: AgentConnection, id: str, parent: str) -> pb.Task:
+        task = await self._retry_budget().retry(lambda: connection.get(id, history=1, parent=parent))
+        pop_cursor(task)
+        return with_question(task)
 
     async def _result(self, stream: AsyncGenerator[Event, None], agent: str) -> Result:
         """What a run comes to."""
@@ -320,34 +346,37 @@ class Connection:
                 if isinstance(event, Question):
                     asked = event
         assert asked is not None
-        return Result(await self._task(await self._line(agent), asked.task_id, traces.current()), cursor=asked.cursor)
+        return Result(
+            await self._get_task(await self._agent(agent), asked.task_id, calls.current_traceparent()),
+            cursor=asked.cursor,
+        )
 
-    async def _line(self, agent: str) -> Line:
-        if agent not in self._lines:
-            async with self._reading:
-                if agent not in self._lines:
+    async def _agent(self, agent: str) -> AgentConnection:
+        if agent not in self._agents:
+            async with self._discovery_lock:
+                if agent not in self._agents:
                     at = f"{self.url.rstrip('/')}/{quote(agent, safe='')}" if agent else self.url
-                    self._lines[agent] = await self._found(at)
-        return self._lines[agent]
+                    self._agents[agent] = await self._discover(at)
+        return self._agents[agent]
 
-    async def _found(self, at: str) -> Line:
+    async def _discover(self, url: str) -> AgentConnection:
         """The line to an agent. A server that was never there is not waited for."""
-        patience = self._patient()
+        patience = self._retry_budget()
         while True:
             try:
-                return await lines.find(at, self._means, binding=self._binding, dialect=self._dialect)
-            except Unreachable as error:
-                if not (error.arrived or self._lines):
+                return await lines.discover(url, self._options, binding=self._binding, dialect=self._dialect)
+            except ServerUnavailable as error:
+                if not (error.may_have_arrived or self._agents):
                     raise
                 await patience.wait(error)
             except Busy as error:
                 await patience.wait(error)
 
-    def _patient(self) -> Patience:
-        return Patience(self._patience)
+    def _retry_budget(self) -> RetryBudget:
+        return RetryBudget(self._retry_timeout)
 
 
-def _message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, task: str, context: str) -> pb.Message:
+def _build_message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, task: str, context: str) -> pb.Message:
     """A user's message with an id of its own."""
     made = pb.Message(role=pb.ROLE_USER)
     if isinstance(text, pb.Message):
@@ -358,6 +387,6 @@ def _message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, task: 
     made.task_id, made.context_id = task or made.task_id, context or made.context_id
     made.parts.extend(parts)
     if data is not None:
-        values.check(data, "data")
+        content.check_json_value(data, "data")
         json_format.ParseDict(data, made.parts.add().data)
     return made

@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dragoman.client import files
-from dragoman.client.failure import ClientError
-from dragoman.core import states
-from dragoman.wire import a2a_json, protojson
+from dragoman.calling.errors import ClientError
+from dragoman.client import content as files
+from dragoman.core.task import states
+from dragoman.wire.dialects import json_proto
+from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-_VALUE: protojson.Codec[Any] = protojson.compile(pb.Part, a2a_json.V1)
+_PART_CODEC: protojson.Codec[Any] = protojson.compile(pb.Part, json_proto.PROTOJSON_V1)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Told:
+class _TaskEvent:
     """What every event has."""
 
     task_id: str = field(default="", compare=False)
@@ -28,7 +29,7 @@ class _Told:
 
 
 @dataclass(slots=True)
-class Status(_Told):
+class Status(_TaskEvent):
     """The task is in a state, and its agent may say something about it."""
 
     state: str
@@ -37,7 +38,7 @@ class Status(_Told):
 
 
 @dataclass(slots=True)
-class Artifact(_Told):
+class Artifact(_TaskEvent):
     """An artifact begins; its content follows as Text, Data and File. With `replaces` it begins anew, and what came of
     it before counts no more."""
 
@@ -48,7 +49,7 @@ class Artifact(_Told):
 
 
 @dataclass(slots=True)
-class Text(_Told):
+class Text(_TaskEvent):
     """A piece of text: of the artifact with this id, or of a message when it is empty."""
 
     text: str
@@ -56,7 +57,7 @@ class Text(_Told):
 
 
 @dataclass(slots=True)
-class Data(_Told):
+class Data(_TaskEvent):
     """A value: what JSON can hold."""
 
     value: Any
@@ -64,7 +65,7 @@ class Data(_Told):
 
 
 @dataclass(slots=True)
-class File(_Told):
+class File(_TaskEvent):
     """A file, with its content or the URL where it is."""
 
     name: str
@@ -78,26 +79,26 @@ class File(_Told):
         ValueError for a file that is only a URL, and OSError."""
         if self.content is None:
             raise ValueError(f"{self.name or 'the file'} is at {self.url}; fetch it from there")
-        return files.written(folder, self.name, self.content)
+        return files.write_file(folder, self.name, self.content)
 
 
 @dataclass(slots=True)
-class Question(_Told):
+class Question(_TaskEvent):
     """The agent asks, and waits. `answer` it, and the run goes on with the same task; else the run ends here."""
 
     text: str
     wants_credentials: bool = False
     """It asks for authentication (AUTH_REQUIRED) and not for words."""
     message: pb.Message = field(default_factory=pb.Message, repr=False)
-    answered: tuple[str, tuple[files.Sendable, ...]] | None = field(default=None, repr=False)
+    reply: tuple[str, tuple[files.FileInput, ...]] | None = field(default=None, repr=False)
 
-    def answer(self, text: str = "", *, files: Iterable[files.Sendable] = ()) -> None:
+    def answer(self, text: str = "", *, files: Iterable[files.FileInput] = ()) -> None:
         """What to tell the agent. It is sent when the next event is asked for."""
-        self.answered = (text, tuple(files))
+        self.reply = (text, tuple(files))
 
 
 @dataclass(slots=True)
-class Finished(_Told):
+class Finished(_TaskEvent):
     """The task has ended, well or not; or it was answered with a message and never was a task."""
 
     result: Result
@@ -149,17 +150,17 @@ class Result:
     def text(self) -> str:
         """What the agent wrote: the texts of its artifacts, one artifact after the other; without any, what it says."""
         wrote = "\n".join(filter(None, (text_of(artifact.parts) for artifact in self.task.artifacts)))
-        return wrote or self.said
+        return wrote or self.message_text
 
     @property
-    def said(self) -> str:
+    def message_text(self) -> str:
         """What the agent says with its answer or its last status: the reason of a failure, the words of a question."""
         return text_of(self.message.parts if self.message is not None else self.task.status.message.parts)
 
     @property
     def question(self) -> str:
         """What the agent asks and waits to hear; empty when it asks nothing."""
-        return self.said if self.task.status.state in states.INTERRUPTED else ""
+        return self.message_text if self.task.status.state in states.INTERRUPTED else ""
 
     @property
     def files(self) -> list[File]:
@@ -189,12 +190,12 @@ class Result:
 
 
 class TaskFailed(ClientError):
-    """A task ended FAILED, REJECTED or CANCELED. `result` is all there is of it."""
+    """A task ended FAILED, REJECTED or CANCELED. `encode_result` is all there is of it."""
 
     def __init__(self, result: Result) -> None:
         said = result.task.status.message
         reason = said.metadata.fields["reason"].string_value if "reason" in said.metadata.fields else ""
-        told = result.said or "no reason given"
+        told = result.message_text or "no reason given"
         super().__init__(result.state, f"task {result.task_id}: {told}", reason=reason)
         self.result = result
 
@@ -206,7 +207,7 @@ def contents(parts: Iterable[pb.Part], artifact: str = "") -> Iterator[Text | Da
             case "text" if part.text:
                 yield Text(part.text, artifact)
             case "data":
-                yield Data(_VALUE.to_dict(part)["data"], artifact)
+                yield Data(_PART_CODEC.to_dict(part)["data"], artifact)
             case "raw":
                 kind = part.media_type or "application/octet-stream"
                 yield File(part.filename or "file", kind, part.raw, artifact_id=artifact)

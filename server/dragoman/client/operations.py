@@ -10,8 +10,8 @@ from typing import Any, Final, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from dragoman.client import trust
-from dragoman.client.failure import ClientError
+from dragoman.calling import tls
+from dragoman.calling.errors import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
@@ -20,8 +20,8 @@ from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
 M = TypeVar("M", bound=Message)
 
-_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"].full_name
-_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
+_OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"].full_name
+_OPS_CHANNEL_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
 
 
 class Operator:
@@ -36,7 +36,7 @@ class Operator:
         self._channel: grpc.aio.Channel | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel = trust.channel(self._address, _OPTIONS, ca=self._ca, cert=self._cert)
+        self._channel = tls.grpc_channel(self._address, _OPS_CHANNEL_OPTIONS, ca=self._ca, cert=self._cert)
         return self
 
     async def __aexit__(
@@ -129,26 +129,30 @@ class Operator:
         """Copies the server's store, on its machine."""
         return self._stream("Backup", request, ops.BackupResponse)
 
-    async def _unary(self, name: str, request: Message, answer: type[M]) -> M:
-        method = self._open.unary_unary(f"/{_SERVICE}/{name}", type(request).SerializeToString, answer.FromString)
+    async def _unary(self, name: str, request: Message, response_type: type[M]) -> M:
+        method = self._open_channel.unary_unary(
+            f"/{_OPS_SERVICE}/{name}", type(request).SerializeToString, response_type.FromString
+        )
         try:
             return await method(request, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            raise ClientError.of(error) from error
+            raise ClientError.from_rpc_error(error) from error
 
-    async def _stream(self, name: str, request: Message, answer: type[Any]) -> AsyncGenerator[Any, None]:
-        method = self._open.unary_stream(f"/{_SERVICE}/{name}", type(request).SerializeToString, answer.FromString)
+    async def _stream(self, name: str, request: Message, response_type: type[Any]) -> AsyncGenerator[Any, None]:
+        method = self._open_channel.unary_stream(
+            f"/{_OPS_SERVICE}/{name}", type(request).SerializeToString, response_type.FromString
+        )
         answers = method(request, metadata=self._metadata)
         try:
             async for one in answers:
                 yield one
         except grpc.aio.AioRpcError as error:
-            raise ClientError.of(error) from error
+            raise ClientError.from_rpc_error(error) from error
         finally:
             answers.cancel()
 
     @property
-    def _open(self) -> grpc.aio.Channel:
+    def _open_channel(self) -> grpc.aio.Channel:
         if self._channel is None:
             raise RuntimeError("use an Operator inside `async with`")
         return self._channel

@@ -36,38 +36,49 @@ from typing import Any, Final, Protocol, cast
 import jwt
 import orjson
 
-from dragoman.client import trust
-from dragoman.client.failure import ClientError, Nonsense, Unreachable
-from dragoman.client.resume import unmarked
+from dragoman.calling import tls as trust
+from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
+from dragoman.calling.retry import pop_cursor
 from dragoman.core.errors import A2AError
-from dragoman.wire import phrases
+from dragoman.wire import client_operations
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-SKEW: Final = 60
+WEBHOOK_CLOCK_SKEW: Final = 60
 """Seconds by which the server's clock and ours may differ."""
 
-KEYS_BYTES: Final = 1024 * 1024
-KEYS_SECONDS: Final = 10.0
-KEYS_OLD: Final = 300.0
-KEYS_PAUSE: Final = 10.0
+WEBHOOK_KEYS_MAX_BYTES: Final = 1024 * 1024
+WEBHOOK_KEYS_TIMEOUT: Final = 10.0
+WEBHOOK_KEYS_MAX_AGE: Final = 300.0
+WEBHOOK_KEYS_MIN_INTERVAL: Final = 10.0
 """Of the server's keys: their most bytes, the seconds for an answer, after which they are fetched anew, and between two
 looks for one that nobody knows."""
 
-REMEMBERED: Final = 100_000
+MAX_REMEMBERED_TASKS: Final = 100_000
 """Tasks that are remembered, where nothing else remembers them."""
 
-_CLAIMS: Final = ["iss", "aud", "iat", "exp", "jti", "taskId", "configId", "event", "sequence", "request_body_sha256"]
-_TOKENS: Final = ("x-a2a-notification-token", "a2a-notification-token")
+_REQUIRED_CLAIMS: Final = [
+    "iss",
+    "aud",
+    "iat",
+    "exp",
+    "jti",
+    "taskId",
+    "configId",
+    "event",
+    "sequence",
+    "request_body_sha256",
+]
+_TOKEN_HEADERS: Final = ("x-a2a-notification-token", "a2a-notification-token")
 
-Fetch = Callable[[], Mapping[str, Any]]
+KeyFetcher = Callable[[], Mapping[str, Any]]
 """Gives the server's keys, as a JSON Web Key Set. Raises OSError when they cannot be had."""
 
 
-class NotGenuine(ClientError):
+class VerificationFailed(ClientError):
     """A notification that is not to be believed. Answer 401."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__("UNAUTHENTICATED", why)
+    def __init__(self, reason: str) -> None:
+        super().__init__("UNAUTHENTICATED", reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,7 @@ class Notification:
     body: bytes = field(repr=False)
 
     @property
-    def place(self) -> tuple[str, str]:
+    def sequence_key(self) -> tuple[str, str]:
         """Whose numbers belong together: the webhook, and its task in the server's store."""
         return self.config_id, self.cursor.rpartition(".")[0]
 
@@ -96,44 +107,51 @@ class Notification:
         try:
             value = orjson.loads(self.body)
             if isinstance(value, dict) and "kind" in value:
-                said = pb.StreamResponse(task=cast(pb.Task, phrases.JSONRPC["0.3"]["GetTask"].read(value)))
+                said = pb.StreamResponse(
+                    task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.3"]["GetTask"].decode_response(value))
+                )
             elif isinstance(value, dict) and "status" in value:
-                said = pb.StreamResponse(task=cast(pb.Task, phrases.JSONRPC["0.1"]["GetTask"].read(value)))
+                said = pb.StreamResponse(
+                    task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.1"]["GetTask"].decode_response(value))
+                )
             else:
-                said = cast(pb.StreamResponse, phrases.JSONRPC["1.0"]["SendStreamingMessage"].read(value))
+                said = cast(
+                    pb.StreamResponse,
+                    client_operations.JSONRPC_OPERATIONS["1.0"]["SendStreamingMessage"].decode_response(value),
+                )
         except (orjson.JSONDecodeError, A2AError) as error:
-            raise Nonsense(f"the notification is in no dialect of A2A: {error}") from error
+            raise ProtocolError(f"the notification is in no dialect of A2A: {error}") from error
         for holder in (said.task, said.status_update, said.artifact_update):
-            unmarked(holder)
+            pop_cursor(holder)
         return said
 
 
-class Memory(Protocol):
+class SequenceStore(Protocol):
     """What was taken already. In earnest it is a table in the database in which what was told goes."""
 
-    def last(self, place: tuple[str, str]) -> int:
+    def last_sequence(self, key: tuple[str, str]) -> int:
         """The number of the last event that was taken there; 0 for none."""
         ...
 
-    def note(self, place: tuple[str, str], sequence: int) -> None:
+    def record(self, key: tuple[str, str], sequence: int) -> None:
         """An event was taken."""
         ...
 
 
-class InMemory:
+class InMemorySequences:
     """Implements `Memory` for as long as the process lives."""
 
     def __init__(self) -> None:
-        self._taken: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._sequences: OrderedDict[tuple[str, str], int] = OrderedDict()
 
-    def last(self, place: tuple[str, str]) -> int:
-        return self._taken.get(place, 0)
+    def last_sequence(self, key: tuple[str, str]) -> int:
+        return self._sequences.get(key, 0)
 
-    def note(self, place: tuple[str, str], sequence: int) -> None:
-        self._taken[place] = max(sequence, self.last(place))
-        self._taken.move_to_end(place)
-        if len(self._taken) > REMEMBERED:
-            self._taken.popitem(last=False)
+    def record(self, key: tuple[str, str], sequence: int) -> None:
+        self._sequences[key] = max(sequence, self.last_sequence(key))
+        self._sequences.move_to_end(key)
+        if len(self._sequences) > MAX_REMEMBERED_TASKS:
+            self._sequences.popitem(last=False)
 
 
 class Receiver:
@@ -145,9 +163,9 @@ class Receiver:
         audience: str,
         *,
         token: str = "",
-        memory: Memory | None = None,
+        sequences: SequenceStore | None = None,
         ca: Path | None = None,
-        fetch: Fetch | None = None,
+        fetch: KeyFetcher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """issuer: the server's public address. audience: our own URL, as it was registered. token: what was registered
@@ -156,42 +174,44 @@ class Receiver:
         self._issuer = issuer
         self._audience = audience
         self._token = token
-        self._memory = memory or InMemory()
-        self._fetch = fetch or _from(f"{issuer.rstrip('/')}/.well-known/jwks.json", ca)
+        self._sequences = sequences or InMemorySequences()
+        self._fetch = fetch or _fetcher_of(f"{issuer.rstrip('/')}/.well-known/jwks.json", ca)
         self._clock = clock
-        self._fetched = float("-inf")
+        self._fetched_at = float("-inf")
         self._keys: dict[str, jwt.PyJWK] = {}
-        self._fetching = threading.Lock()
-        self._used: OrderedDict[str, float] = OrderedDict()
+        self._fetch_lock = threading.Lock()
+        self._used_ids: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
-    async def take(self, headers: Mapping[str, str], body: bytes) -> Notification:
+    async def verify(self, headers: Mapping[str, str], body: bytes) -> Notification:
         """The notification in a request that is genuine. Raises NotGenuine; and Unreachable when that cannot be found
         out now: answer 503 then, and it comes again."""
-        return await asyncio.to_thread(self.take_now, headers, body)
+        return await asyncio.to_thread(self.verify_blocking, headers, body)
 
-    def take_now(self, headers: Mapping[str, str], body: bytes) -> Notification:
+    def verify_blocking(self, headers: Mapping[str, str], body: bytes) -> Notification:
         """The same without asyncio. It may wait for the server's keys."""
         given = {name.lower(): value for name, value in headers.items()}
-        if self._token and not any(_same(given.get(name, ""), self._token) for name in _TOKENS):
-            raise NotGenuine("its token is not the one that was registered")
-        said = self._signed(given.get("dragoman-signature") or given.get("authorization", "").removeprefix("Bearer "))
-        if not _same(said["request_body_sha256"], hashlib.sha256(body).hexdigest()):
-            raise NotGenuine("its body is not the one that was signed")
-        self._note_use(said["jti"], said["exp"])
+        if self._token and not any(_equal(given.get(name, ""), self._token) for name in _TOKEN_HEADERS):
+            raise VerificationFailed("its token is not the one that was registered")
+        said = self._verify_signature(
+            given.get("dragoman-signature") or given.get("authorization", "").removeprefix("Bearer ")
+        )
+        if not _equal(said["request_body_sha256"], hashlib.sha256(body).hexdigest()):
+            raise VerificationFailed("its body is not the one that was signed")
+        self._reject_replay(said["jti"], said["exp"])
         place = said["configId"], str(said["event"]).rpartition(".")[0]
         with self._lock:
-            is_new = said["sequence"] > self._memory.last(place)
+            is_new = said["sequence"] > self._sequences.last_sequence(place)
         return Notification(said["taskId"], said["configId"], said["event"], said["sequence"], is_new, body)
 
-    def done(self, told: Notification) -> None:
+    def acknowledge(self, notification: Notification) -> None:
         """Notes that an event was taken: it is not new when it comes again, and nor are those before it."""
         with self._lock:
-            self._memory.note(told.place, told.sequence)
+            self._sequences.record(notification.sequence_key, notification.sequence)
 
-    def _signed(self, signature: str) -> dict[str, Any]:
+    def _verify_signature(self, signature: str) -> dict[str, Any]:
         if not signature.isascii():
-            raise NotGenuine("its signature is not good: not ASCII")
+            raise VerificationFailed("its signature is not good: not ASCII")
         try:
             key = self._key(str(jwt.get_unverified_header(signature).get("kid")))
             said: dict[str, Any] = jwt.decode(
@@ -200,48 +220,48 @@ class Receiver:
                 algorithms=["ES256", "EdDSA"],
                 issuer=self._issuer,
                 audience=self._audience,
-                leeway=SKEW,
-                options={"require": _CLAIMS},
+                leeway=WEBHOOK_CLOCK_SKEW,
+                options={"require": _REQUIRED_CLAIMS},
             )
         except jwt.PyJWTError as error:
-            raise NotGenuine(f"its signature is not good: {error}") from error
+            raise VerificationFailed(f"its signature is not good: {error}") from error
         return said
 
     def _key(self, id: str) -> jwt.PyJWK:
         """The key of this name. They are fetched again when they are old, since one may have been withdrawn, and when
         one is not among them, since a new one may have begun to sign; but not at every stranger's word."""
-        with self._fetching:
-            age = self._clock() - self._fetched
-            if age > KEYS_OLD or (id not in self._keys and age > KEYS_PAUSE):
+        with self._fetch_lock:
+            age = self._clock() - self._fetched_at
+            if age > WEBHOOK_KEYS_MAX_AGE or (id not in self._keys and age > WEBHOOK_KEYS_MIN_INTERVAL):
                 try:
                     found = jwt.PyJWKSet.from_dict(dict(self._fetch()))
                 except (OSError, ValueError, jwt.PyJWTError) as error:
-                    raise Unreachable.at(self._issuer, f"its keys cannot be had: {error}") from error
+                    raise ServerUnavailable.for_address(self._issuer, f"its keys cannot be had: {error}") from error
                 self._keys = {key.key_id: key for key in found.keys if key.key_id}
-                self._fetched = self._clock()
+                self._fetched_at = self._clock()
             if id not in self._keys:
-                raise NotGenuine("it is signed with a key that the server does not show")
+                raise VerificationFailed("it is signed with a key that the server does not show")
             return self._keys[id]
 
-    def _note_use(self, id: str, expires: float) -> None:
+    def _reject_replay(self, id: str, expires: float) -> None:
         with self._lock:
             # Every try is signed anew, so the same signature twice is somebody who has listened.
-            if id in self._used:
-                raise NotGenuine("this very signature was here already")
-            self._used[id] = expires
-            while self._used and next(iter(self._used.values())) < time.time() - 2 * SKEW:
-                self._used.popitem(last=False)  # refused for its age from now on
+            if id in self._used_ids:
+                raise VerificationFailed("this very signature was here already")
+            self._used_ids[id] = expires
+            while self._used_ids and next(iter(self._used_ids.values())) < time.time() - 2 * WEBHOOK_CLOCK_SKEW:
+                self._used_ids.popitem(last=False)  # refused for its age from now on
 
 
-def _from(url: str, ca: Path | None) -> Fetch:
+def _fetcher_of(url: str, ca: Path | None) -> KeyFetcher:
     """Fetches keys from a URL. Raises ValueError for one that is not on the web."""
     if not url.startswith(("http://", "https://")):
         raise ValueError(f'issuer: "{url}" must be http(s)://HOST[:PORT]')
 
     def fetch() -> Mapping[str, Any]:
-        tls = trust.context(ca) if url.startswith("https:") else None
-        with urllib.request.urlopen(url, timeout=KEYS_SECONDS, context=tls) as answer:
-            found = json.loads(answer.read(KEYS_BYTES))
+        tls = trust.ssl_context(ca) if url.startswith("https:") else None
+        with urllib.request.urlopen(url, timeout=WEBHOOK_KEYS_TIMEOUT, context=tls) as answer:
+            found = json.loads(answer.read(WEBHOOK_KEYS_MAX_BYTES))
         if not isinstance(found, dict):
             raise ValueError("they are no key set")
         return found
@@ -249,6 +269,6 @@ def _from(url: str, ca: Path | None) -> Fetch:
     return fetch
 
 
-def _same(one: object, other: str) -> bool:
+def _equal(one: object, other: str) -> bool:
     # A header may hold bytes that are no UTF-8; web frameworks give them as surrogates.
     return isinstance(one, str) and hmac.compare_digest(one.encode(errors="surrogateescape"), other.encode())

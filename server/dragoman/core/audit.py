@@ -7,7 +7,8 @@ particulars can be taken away for good, as an erasure demands, with the chain st
     seal = SHA-256(salt + who)
     hash = SHA-256(former hash + line)
 
-`who` is JSON with sorted keys and no blanks, ASCII; `line` is the same of number, at, action, outcome, about and seal
+`who` is JSON with sorted keys and no blanks, ASCII; `format_audit_line` is the same of number, at, action, outcome,
+about and seal
 (hex).
 """
 
@@ -19,21 +20,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-Level = Literal["off", "security", "all"]
+AuditLevel = Literal["off", "security", "all"]
 """What is told. `security`: who was refused, operators' verbs, erasures. `all`: also what callers did to tasks."""
 
-GENESIS: Final = bytes(32)
+GENESIS_HASH: Final = bytes(32)
 """The hash before the first entry."""
 
-SALT: Final = 16
+SALT_BYTES: Final = 16
 """Bytes of a salt."""
 
-LONGEST: Final = 512
+MAX_AUDIT_TEXT_LENGTH: Final = 512
 """Characters of one text in an entry."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """What happened."""
 
     at: int
@@ -48,12 +49,12 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AuditRecord:
     """An entry in its place. `who` and `salt` are None once they were taken away."""
 
     number: int
     """From 1, without gaps."""
-    entry: Entry
+    entry: AuditEntry
     salt: bytes | None
     seal: bytes
     hash: bytes
@@ -64,41 +65,43 @@ class Kept:
         return self.salt is None
 
 
-class Broken(ValueError):
+class AuditChainBroken(ValueError):
     """The chain does not hold; the text names the first entry that does not."""
 
 
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def text_of(said: Mapping[str, Any]) -> str:
+def canonical_json(value: Mapping[str, Any]) -> str:
     """JSON in its one form."""
-    return _ENCODER.encode(said)
+    return _ENCODER.encode(value)
 
 
-def principal_of(entry: Entry) -> str:
+def audited_principal(entry: AuditEntry) -> str:
     """By whom an entry is found when its principal is erased. What no principal's name holds is left out: databases do
     not take a NUL or half of a surrogate pair."""
     return entry.who.get("principal", "").replace("\0", "").encode(errors="replace").decode()
 
 
-def keep(former: bytes, number: int, entry: Entry, salt: bytes) -> Kept:
+def chain_entry(previous_hash: bytes, number: int, entry: AuditEntry, salt: bytes) -> AuditRecord:
     """An entry as it follows another."""
-    seal = hashlib.sha256(salt + text_of(entry.who).encode()).digest()
-    return Kept(number, entry, salt, seal, _hash(former, number, entry, seal))
+    seal = hashlib.sha256(salt + canonical_json(entry.who).encode()).digest()
+    return AuditRecord(number, entry, salt, seal, _hash(previous_hash, number, entry, seal))
 
 
-def chained(former: bytes, number: int, entries: Iterable[Entry], salts: Iterable[bytes]) -> list[Kept]:
+def chain_entries(
+    previous_hash: bytes, number: int, entries: Iterable[AuditEntry], salts: Iterable[bytes]
+) -> list[AuditRecord]:
     """Entries as they follow the one of this number and hash."""
-    kept: list[Kept] = []
+    kept: list[AuditRecord] = []
     for entry, salt in zip(entries, salts, strict=True):
         number += 1
-        kept.append(keep(former, number, entry, salt))
-        former = kept[-1].hash
+        kept.append(chain_entry(previous_hash, number, entry, salt))
+        previous_hash = kept[-1].hash
     return kept
 
 
-def _hash(former: bytes, number: int, entry: Entry, seal: bytes) -> bytes:
+def _hash(previous_hash: bytes, number: int, entry: AuditEntry, seal: bytes) -> bytes:
     said = {
         "number": number,
         "at": entry.at,
@@ -107,10 +110,10 @@ def _hash(former: bytes, number: int, entry: Entry, seal: bytes) -> bytes:
         "about": dict(entry.about),
         "seal": seal.hex(),
     }
-    return hashlib.sha256(former + text_of(said).encode()).digest()
+    return hashlib.sha256(previous_hash + canonical_json(said).encode()).digest()
 
 
-class Chain:
+class AuditChainVerifier:
     """Looks whether entries follow each other. `number` is that of the last one looked at, 0 before the first.
 
     The first entry looked at is taken as it is unless it is number 1: what was before it is gone by policy, or was
@@ -119,55 +122,61 @@ class Chain:
 
     def __init__(self) -> None:
         self.number = 0
-        self.hash = GENESIS
+        self.hash = GENESIS_HASH
         self.erased = 0
 
-    def take(self, kept: Kept) -> None:
+    def verify(self, record: AuditRecord) -> None:
         """Raises Broken."""
         first = self.number == 0
-        if not first and kept.number != self.number + 1:
-            raise Broken(f"entry {kept.number} follows entry {self.number}: entries are missing, or out of order")
-        if kept.salt is not None:
-            if hashlib.sha256(kept.salt + text_of(kept.entry.who).encode()).digest() != kept.seal:
-                raise Broken(f"entry {kept.number}: who did it is not what was sealed")
+        if not first and record.number != self.number + 1:
+            raise AuditChainBroken(
+                f"entry {record.number} follows entry {self.number}: entries are missing, or out of order"
+            )
+        if record.salt is not None:
+            if hashlib.sha256(record.salt + canonical_json(record.entry.who).encode()).digest() != record.seal:
+                raise AuditChainBroken(f"entry {record.number}: who did it is not what was sealed")
         else:
             self.erased += 1
-        known = not first or kept.number == 1
-        if known and _hash(self.hash, kept.number, kept.entry, kept.seal) != kept.hash:
-            raise Broken(f"entry {kept.number}: is not what was written, or does not follow the one before it")
-        self.number, self.hash = kept.number, kept.hash
+        known = not first or record.number == 1
+        if known and _hash(self.hash, record.number, record.entry, record.seal) != record.hash:
+            raise AuditChainBroken(
+                f"entry {record.number}: is not what was written, or does not follow the one before it"
+            )
+        self.number, self.hash = record.number, record.hash
 
 
 # Lines of an export ----------------------------------------------------------------------------------------------
 
 
-def line(kept: Kept) -> str:
+def format_audit_line(record: AuditRecord) -> str:
     """An entry as one line of JSON."""
-    entry = kept.entry
-    return text_of(
+    entry = record.entry
+    return canonical_json(
         {
-            "number": kept.number,
+            "number": record.number,
             "at": entry.at,
             "action": entry.action,
             "outcome": entry.outcome,
             "about": dict(entry.about),
-            "who": None if kept.erased else dict(entry.who),
-            "salt": None if kept.salt is None else kept.salt.hex(),
-            "seal": kept.seal.hex(),
-            "hash": kept.hash.hex(),
+            "who": None if record.erased else dict(entry.who),
+            "salt": None if record.salt is None else record.salt.hex(),
+            "seal": record.seal.hex(),
+            "hash": record.hash.hex(),
         }
     )
 
 
-def read_line(text: str) -> Kept:
+def parse_audit_line(text: str) -> AuditRecord:
     """The entry in a line. Raises ValueError for what is none."""
     try:
         said = json.loads(text)
         who, salt = said["who"], said["salt"]
         if (who is None) != (salt is None):
             raise ValueError("who and salt belong together")
-        entry = Entry(int(said["at"]), str(said["action"]), str(said["outcome"]), dict(said["about"]), dict(who or {}))
-        return Kept(
+        entry = AuditEntry(
+            int(said["at"]), str(said["action"]), str(said["outcome"]), dict(said["about"]), dict(who or {})
+        )
+        return AuditRecord(
             int(said["number"]),
             entry,
             None if salt is None else bytes.fromhex(salt),

@@ -114,48 +114,54 @@ class KeyNotFound(A2AError):
     """No such API key."""
 
 
-class AgentTaken(A2AError):
+class AgentIdTaken(A2AError):
     """The id of the agent is taken."""
 
 
 class RateLimited(A2AError):
     """The caller has or asks for more than a limit of this server allows; try again later."""
 
-    def __init__(self, message: str | None = None, *, limit: str = "", most: int = 0, retry_after: float = 1.0) -> None:
+    def __init__(
+        self, message: str | None = None, *, limit: str = "", maximum: int = 0, retry_after: float = 1.0
+    ) -> None:
         """`limit` is the name of the setting that counts, `most` its value, `retry_after` in seconds."""
-        super().__init__(message, metadata={"limit": limit, "maximum": str(most)} if limit else None)
+        super().__init__(message, metadata={"limit": limit, "maximum": str(maximum)} if limit else None)
         self.retry_after = retry_after
 
 
 class Unauthenticated(A2AError):
     """The credentials are missing or not good."""
 
-    def __init__(self, message: str | None = None, *, error: str = "", about: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, message: str | None = None, *, error: str = "", log_details: Mapping[str, str] | None = None
+    ) -> None:
         """error: the word for it of RFC 6750 §3.1, empty where no credentials were shown. about: what the log may
         say of them besides, such as the id of a key, and the caller is not told."""
         super().__init__(message)
         self.error = error
-        self.about = dict(about or {})
+        self.log_details = dict(log_details or {})
 
 
 class PermissionDenied(A2AError):
     """The credentials are good, but do not allow this."""
 
-    def __init__(self, message: str | None = None, *, scope: str = "", about: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, message: str | None = None, *, scope: str = "", log_details: Mapping[str, str] | None = None
+    ) -> None:
         """scope: the scopes that a token needs for it, where that is what it lacks (RFC 6750 §3.1). about: as above."""
         super().__init__(message)
         self.scope = scope
-        self.about = dict(about or {})
+        self.log_details = dict(log_details or {})
 
 
-class ForeignPage(PermissionDenied):
+class OriginNotAllowed(PermissionDenied):
     """A browser asks for a web page that may not call."""
 
 
 class Unavailable(A2AError):
     """The server is not ready or is shutting down; try again."""
 
-    uncertain = False
+    outcome_unknown = False
     """Whether what was asked for may have been done, or may be done yet, all the same."""
 
 

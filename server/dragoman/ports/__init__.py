@@ -4,23 +4,63 @@
 suite per port ships in `dragoman.testing`, and every adapter runs it.
 """
 
-from dragoman.ports.agent import NOTHING, Agent, BufferFull, Desk, Elsewhere, Ending, Notes, ProcessLost, TurnOver
-from dragoman.ports.apikeys import ApiKeys
-from dragoman.ports.audit import AuditLog
-from dragoman.ports.bus import Bus, Job, News, Signal, Stop
-from dragoman.ports.cancels import Cancels
-from dragoman.ports.outbound import Forbidden, NobodyThere, Opened, Outbound, Outlet, Reply, Unreachable
-from dragoman.ports.papers import Papers
-from dragoman.ports.push import Letter, Letters, Pushes, PushKey, Signer
-from dragoman.ports.roster import Enrolled, Roster
-from dragoman.ports.security import Authenticator, CertificateHolders
-from dragoman.ports.signing import CardSigner, SigningKeys, Vault
-from dragoman.ports.store import Blobs, Conversation, Copied, Snapshot, Store, StoredMessage, Tidied
-from dragoman.ports.upstreams import Added, Directory, Standing, Upstreams
-from dragoman.ports.workers import Enlist, Presence, Present, Switchboard
+from dragoman.ports.agent import (
+    NO_CHANGE,
+    Agent,
+    BufferFull,
+    LeaseLost,
+    RemoteAgent,
+    StateUpdate,
+    TurnContext,
+    TurnResult,
+    WorkerLost,
+)
+from dragoman.ports.bus import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
+from dragoman.ports.outbound import (
+    ConnectFailed,
+    OutboundFailed,
+    OutboundForbidden,
+    OutboundHttp,
+    OutboundResponse,
+    OutboundResponseStream,
+    OutboundStreams,
+)
+from dragoman.ports.push import PushConfigKey, PushStore, WebhookEncoder, WebhookRequest, WebhookRequestSigner
+from dragoman.ports.remote_agents import (
+    AddedUpstream,
+    AgentWorkers,
+    RegisteredAgent,
+    RemoteAgentRegistry,
+    UpstreamRegistry,
+    UpstreamStatus,
+    UpstreamStore,
+    WorkerHub,
+    WorkerRegistry,
+    WorkerStatus,
+)
+from dragoman.ports.security import (
+    ApiKeys,
+    AuditLog,
+    Authenticator,
+    CardSigner,
+    CertificateIdentifier,
+    SecretBox,
+    SigningKeys,
+)
+from dragoman.ports.store import (
+    BackupProgress,
+    Blobs,
+    CancelRequests,
+    CompactionResult,
+    KeyValues,
+    Store,
+    StoredMessage,
+    TaskMessages,
+    TaskSnapshot,
+)
 
 __all__ = [
-    "Added",
+    "AddedUpstream",
     "Agent",
     "ApiKeys",
     "AuditLog",
@@ -28,48 +68,48 @@ __all__ = [
     "Blobs",
     "BufferFull",
     "Bus",
-    "Cancels",
+    "CancelRequests",
     "CardSigner",
-    "CertificateHolders",
-    "Conversation",
-    "Copied",
-    "Desk",
-    "Directory",
-    "Elsewhere",
-    "Ending",
-    "Enlist",
-    "Enrolled",
-    "Forbidden",
+    "CertificateIdentifier",
+    "TaskMessages",
+    "BackupProgress",
+    "TurnContext",
+    "UpstreamRegistry",
+    "RemoteAgent",
+    "TurnResult",
+    "RemoteAgentRegistry",
+    "RegisteredAgent",
+    "OutboundForbidden",
     "Job",
-    "Letter",
-    "Letters",
-    "NOTHING",
-    "News",
-    "NobodyThere",
-    "Notes",
-    "Opened",
-    "Outbound",
-    "Outlet",
-    "Papers",
-    "Presence",
-    "Present",
-    "ProcessLost",
-    "PushKey",
-    "Pushes",
-    "Reply",
-    "Roster",
-    "Signal",
-    "Signer",
+    "WebhookRequest",
+    "WebhookEncoder",
+    "NO_CHANGE",
+    "RegistryChange",
+    "ConnectFailed",
+    "StateUpdate",
+    "OutboundResponseStream",
+    "OutboundHttp",
+    "OutboundStreams",
+    "KeyValues",
+    "AgentWorkers",
+    "WorkerStatus",
+    "WorkerLost",
+    "PushConfigKey",
+    "PushStore",
+    "OutboundResponse",
+    "WorkerRegistry",
+    "TaskSignal",
+    "WebhookRequestSigner",
     "SigningKeys",
-    "Snapshot",
-    "Standing",
-    "Stop",
+    "TaskSnapshot",
+    "UpstreamStatus",
+    "Unsubscribe",
     "Store",
     "StoredMessage",
-    "Switchboard",
-    "Tidied",
-    "TurnOver",
-    "Unreachable",
-    "Vault",
-    "Upstreams",
+    "WorkerHub",
+    "CompactionResult",
+    "LeaseLost",
+    "OutboundFailed",
+    "SecretBox",
+    "UpstreamStore",
 ]

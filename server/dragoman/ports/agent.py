@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from dragoman.core.card import AgentSpec
-from dragoman.core.log import ArtifactChange, StatusChange
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import Owner
-from dragoman.core.usage import Used
+from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -17,49 +17,50 @@ class BufferFull(Exception):
     """An agent went on putting events far past the limit without waiting for room; its task fails with this text."""
 
 
-class TurnOver(Exception):
+class LeaseLost(Exception):
     """The run no longer holds the task (canceled, ended or taken over): nothing it puts is written."""
 
 
-class ProcessLost(Exception):
+class WorkerLost(Exception):
     """The process that ran a turn is gone, and nothing it still says of it is taken. The text says what is known.
 
     began: whether it may have run anything of the turn.
     """
 
-    def __init__(self, text: str = "", *, began: bool = True) -> None:
+    def __init__(self, text: str = "", *, may_have_started: bool = True) -> None:
         super().__init__(text)
-        self.began = began
+        self.may_have_started = may_have_started
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class StateUpdate:
     """JSON that an agent keeps, where it changed: of the task (`turn.state`), of the conversation."""
 
-    task: bytes | None = None
-    context: bytes | None = None
+    task_state: bytes | None = None
+    context_state: bytes | None = None
 
-    def then(self, later: Notes) -> Notes:
+    def merged_with(self, later: StateUpdate) -> StateUpdate:
         """Both, the later one where both say something."""
-        return Notes(
-            self.task if later.task is None else later.task, self.context if later.context is None else later.context
+        return StateUpdate(
+            self.task_state if later.task_state is None else later.task_state,
+            self.context_state if later.context_state is None else later.context_state,
         )
 
 
-NOTHING = Notes()
+NO_CHANGE = StateUpdate()
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TurnResult:
     """How a turn ended: last artifacts, then the status; or, instead of both, a Message as the whole answer."""
 
     status: StatusChange
     artifacts: Sequence[ArtifactChange] = ()
     reply: pb.Message | None = None
-    notes: Notes = NOTHING
+    state_update: StateUpdate = NO_CHANGE
 
 
-class Desk(Protocol):
+class TurnContext(Protocol):
     """What the runtime gives an agent for one turn. Verbs are plain calls, safe from any thread."""
 
     @property
@@ -94,7 +95,7 @@ class Desk(Protocol):
         ...
 
     @property
-    def asked(self) -> pb.Message | None:
+    def question(self) -> pb.Message | None:
         """What the agent asked when it last waited for this task's caller; None in a first turn."""
         ...
 
@@ -104,12 +105,12 @@ class Desk(Protocol):
         ...
 
     @property
-    def memory(self) -> bytes:
+    def task_state(self) -> bytes:
         """The agent's JSON for this task as last committed; empty at first."""
         ...
 
     @property
-    def context_memory(self) -> bytes:
+    def context_state(self) -> bytes:
         """The agent's JSON for the conversation as it was when the turn began; empty at first."""
         ...
 
@@ -119,7 +120,7 @@ class Desk(Protocol):
         ...
 
     @property
-    def waiting(self) -> int:
+    def waiting_messages(self) -> int:
         """Messages that had come after this one when the turn began. Where it is begun again, an earlier attempt may
         have had them: they are the first that `incoming` gives."""
         ...
@@ -144,11 +145,11 @@ class Desk(Protocol):
         """Whether somebody asked this run to stop."""
         ...
 
-    def refuse_cancel(self, why: str) -> None:
+    def refuse_cancel(self, reason: str) -> None:
         """From now on a client's cancel is refused with this text."""
         ...
 
-    def put(self, change: StatusChange | ArtifactChange, *, notes: Notes = NOTHING) -> Awaitable[None]:
+    def put(self, change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
         """Adds an event to the open batch and does not wait for the disk.
 
         The awaitable ends when there is room for more and may be ignored. From another thread than the loop's the
@@ -161,7 +162,7 @@ class Desk(Protocol):
         """Waits until everything put so far is on disk. Raises what made a commit fail."""
         ...
 
-    def spend(self, used: Used) -> None:
+    def report_usage(self, report: UsageReport) -> None:
         """Counts what the agent reports to have used. Does not wait for the disk; safe from any thread."""
         ...
 
@@ -177,11 +178,11 @@ class Agent(Protocol):
     def spec(self) -> AgentSpec: ...
 
     @property
-    def left_behind(self) -> int:
+    def leaked_threads(self) -> int:
         """Threads of it that go on although their turn is over."""
         ...
 
-    async def take_turn(self, desk: Desk) -> Ending:
+    async def take_turn(self, context: TurnContext) -> TurnResult:
         """Runs one turn. Failures of the agent's own code become an Ending; CancelledError passes through.
 
         Raises ProcessLost when it ran in another process, and that is gone.
@@ -190,7 +191,7 @@ class Agent(Protocol):
 
 
 @runtime_checkable
-class Elsewhere(Agent, Protocol):
+class RemoteAgent(Agent, Protocol):
     """An agent that other processes run: there may be none of them, or none that has room."""
 
     @property
@@ -199,7 +200,7 @@ class Elsewhere(Agent, Protocol):
         ...
 
     @property
-    def absence(self) -> float:
+    def seconds_absent(self) -> float:
         """Seconds since there was no such process any more; 0 while there is one."""
         ...
 
@@ -207,20 +208,20 @@ class Elsewhere(Agent, Protocol):
         """Which process runs a turn of this task, for people; empty when none does."""
         ...
 
-    def outlook_of(self, task_id: str) -> str:
+    def describe_run(self, task_id: str) -> str:
         """What is to be expected of it where something seems to be wrong, in a few sentences; empty when nothing is."""
         ...
 
     @property
-    def dials_in(self) -> bool:
+    def is_worker_backed(self) -> bool:
         """Whether it is workers that have it: then others of the same principal may bring it, too."""
         ...
 
-    async def let_go(self, memory: bytes) -> None:
+    async def on_canceled(self, task_state: bytes) -> None:
         """A task of it that waited for its caller was canceled; `memory` is the agent's JSON for the task."""
         ...
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why it is away, in a few words; empty while it is not, and where there is no more to say than that."""
         ...

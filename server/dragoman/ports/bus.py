@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from dragoman.core.log import Event, TaskRef
+from dragoman.core.task.log import Event, TaskRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,26 +18,26 @@ class Job:
     task: TaskRef
 
 
-class Signal(Enum):
+class TaskSignal(Enum):
     """What someone tells whoever runs a task."""
 
     CANCEL = "cancel"
-    """There is a cancel of it in the store (`Cancels`), or the task was erased."""
+    """There is a cancel of it in the store (`CancelRequests`), or the task was erased."""
     MESSAGE = "message"
-    PUSHES = "pushes"
+    PUSH_CONFIGS = "pushes"
     """Its push configurations are others now. For whoever delivers them."""
 
 
-class News(Enum):
+class RegistryChange(Enum):
     """What every process keeps a copy of is another in the store now."""
 
     WORKERS = "workers"
-    """The agents of workers (`Roster`)."""
+    """The agents of workers (`WorkerRegistry`)."""
     UPSTREAMS = "upstreams"
     """The agents upstream that were added (`Upstreams`)."""
 
 
-Stop = Callable[[], Awaitable[None]]
+Unsubscribe = Callable[[], Awaitable[None]]
 """Ends a registration with the bus; may be called twice."""
 
 
@@ -45,7 +45,7 @@ class Bus(Protocol):
     """Hints and committed events between processes. May lose, repeat and reorder: the store is the truth."""
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why others hear late of what is said, in a few words without anything secret; empty while all is well."""
         ...
 
@@ -56,31 +56,31 @@ class Bus(Protocol):
         """
         ...
 
-    async def follow(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Stop:
+    async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
         """Calls `deliver` on this event loop for what is published from the return of this call on."""
         ...
 
-    def offer(self, job: Job) -> None:
+    def publish_job(self, job: Job) -> None:
         """Tells workers of the agent that a task waits."""
         ...
 
-    async def work(self, agents: Collection[str], take: Callable[[Job], None]) -> Stop:
+    async def subscribe_jobs(self, agents: Collection[str], handle: Callable[[Job], None]) -> Unsubscribe:
         """Calls `take` for jobs of these agents. One worker is told of each job."""
         ...
 
-    def signal(self, task: TaskRef, signal: Signal) -> None:
+    def publish_signal(self, task: TaskRef, signal: TaskSignal) -> None:
         """Tells whoever runs the task."""
         ...
 
-    async def obey(self, handle: Callable[[TaskRef, Signal], None]) -> Stop:
+    async def subscribe_signals(self, handle: Callable[[TaskRef, TaskSignal], None]) -> Unsubscribe:
         """Calls `handle` for every signal; whoever does not run the task ignores it."""
         ...
 
-    def announce(self, news: News) -> None:
+    def publish_change(self, change: RegistryChange) -> None:
         """Tells every process of what is in the store already."""
         ...
 
-    async def attend(self, handle: Callable[[News], None]) -> Stop:
+    async def subscribe_changes(self, handle: Callable[[RegistryChange], None]) -> Unsubscribe:
         """Calls `handle` for all of it, also for what is announced here."""
         ...
 

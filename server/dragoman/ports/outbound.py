@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Forbidden(Exception):
+class OutboundForbidden(Exception):
     """A URL that this server does not call. The text names the rule and what it allows, without credentials."""
 
 
-class Unreachable(Exception):
+class OutboundFailed(Exception):
     """No answer: no such host, refused, broken off, too slow or too long. The text says which."""
 
 
-class NobodyThere(Unreachable):
+class ConnectFailed(OutboundFailed):
     """No connection, or one that was closed without a word: it is the host that is missing, not a path of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class OutboundResponse:
     """What a server answered. `headers` have lower-case names."""
 
     status: int
@@ -29,21 +29,21 @@ class Reply:
     body: bytes
 
 
-class Outbound(Protocol):
+class OutboundHttp(Protocol):
     """The one way out: webhooks, cards of other agents, key sets. Never follows a redirect."""
 
-    def check(self, url: str) -> None:
+    def check_url(self, url: str) -> None:
         """Looks at the text of a URL alone: scheme, port, user info, literal addresses. Raises Forbidden."""
         ...
 
-    async def get(self, url: str, headers: Mapping[str, str] = {}) -> Reply:
+    async def get(self, url: str, headers: Mapping[str, str] = {}) -> OutboundResponse:
         """GET. The address that is really connected to is checked. Raises Forbidden, Unreachable.
 
         A body that is longer than is read (1 MiB), or compressed, is an Unreachable.
         """
         ...
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> OutboundResponse:
         """POST, likewise; but a long answer is cut (64 KiB), because the receiver took the message."""
         ...
 
@@ -52,7 +52,7 @@ class Outbound(Protocol):
         ...
 
 
-class Opened(Protocol):
+class OutboundResponseStream(Protocol):
     """An answer that is still coming. `headers` have lower-case names."""
 
     @property
@@ -66,16 +66,16 @@ class Opened(Protocol):
         ...
 
 
-class Outlet(Protocol):
+class OutboundStreams(Protocol):
     """The same way out by the same rules, for answers that are read as they come."""
 
-    def check(self, url: str) -> None:
-        """As of `Outbound`."""
+    def check_url(self, url: str) -> None:
+        """As of `OutboundHttp`."""
         ...
 
     def open(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, silence: float
-    ) -> AbstractAsyncContextManager[Opened]:
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
+    ) -> AbstractAsyncContextManager[OutboundResponseStream]:
         """A call whose answer may come for as long as it is not silent for more than `silence` seconds.
 
         Raises Forbidden, Unreachable (NobodyThere when nothing of the call can have arrived).
@@ -90,5 +90,5 @@ class Outlet(Protocol):
         ...
 
     async def close(self) -> None:
-        """As of `Outbound`."""
+        """As of `OutboundHttp`."""
         ...

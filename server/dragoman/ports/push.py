@@ -6,21 +6,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dragoman.core.log import Event, TaskRef
-from dragoman.core.push import Attempt, Push, Settled
-from dragoman.core.webhook import PushConfig
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import DeliveryAttempt, DeliveryReport, PushRecord
+from dragoman.core.task.log import Event, TaskRef
 
-PushKey = tuple[TaskRef, str]
+PushConfigKey = tuple[TaskRef, str]
 """A task and the id of one of its configurations."""
 
 
-class Pushes(Protocol):
+class PushStore(Protocol):
     """The configurations of a store's tasks, and how far each is. Times are the store's own.
 
     They go with their task. An append marks what it has to tell (`due`), so nothing depends on a hint.
     """
 
-    async def put(self, task: TaskRef, config: PushConfig) -> Push:
+    async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
         """Keeps a configuration of a task that is there. A new one begins after the task's last event.
 
         One that replaces another of its id goes on where that was; after an end (410) it begins anew. Whoever delivers
@@ -28,7 +28,7 @@ class Pushes(Protocol):
         """
         ...
 
-    async def of(self, task: TaskRef) -> list[Push]:
+    async def list_configs(self, task: TaskRef) -> list[PushRecord]:
         """Every configuration of a task, the oldest first."""
         ...
 
@@ -36,66 +36,67 @@ class Pushes(Protocol):
         """Forgets a configuration and its tries. False when there was none."""
         ...
 
-    async def due(self, *, each: int, hosts: int, after: str = "") -> tuple[list[Push], str]:
+    async def due(self, *, per_host: int, max_hosts: int, after_host: str = "") -> tuple[list[PushRecord], str]:
         """What is to be delivered now and nobody who is alive delivers: at most `each` for one host, the longest due
-        first, for so many hosts, beginning with the first one past `after`. Gives also where to go on; empty at the
+        first, for so many hosts, beginning with the first one past `parse_page_token`. Gives also where to go on;
+        empty at the
         end. Tasks that nobody may see yet are left out."""
         ...
 
-    async def claim(self, session: int, keys: Sequence[PushKey]) -> list[Push]:
+    async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
         """Takes those of these that are still due and that nobody else who is alive delivers: what a session holds
         itself it is given again, in case nobody answered it before."""
         ...
 
-    async def settle(self, said: Sequence[Settled]) -> list[Push | None]:
+    async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         """Writes what came of tries (core.push.settle), all in one commit; None where the claim no longer holds."""
         ...
 
-    async def attempts(self, task: TaskRef, id: str) -> list[Attempt]:
+    async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
         """The last tries of a configuration, the newest first."""
         ...
 
-    async def revive(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[Push]:
+    async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
         """Begins again with these configurations (core.push.revived); none named: with all of the task."""
         ...
 
-    async def waiting(self, limit: int) -> list[Push]:
+    async def unfinished(self, limit: int) -> list[PushRecord]:
         """Configurations that have something to deliver, or that were given up: those first that fail the longest."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class WebhookRequest:
     """What is posted."""
 
     headers: Mapping[str, str]
     body: bytes
 
 
-class Letters(Protocol):
+class WebhookEncoder(Protocol):
     """Writes what receivers are told, in the words of the dialect in which they were registered."""
 
-    def whole(self, dialect: str) -> bool:
+    def sends_task(self, dialect: str) -> bool:
         """Whether such a receiver is told the Task whenever its state changes; otherwise every event as it is."""
         ...
 
-    def place(self, dialect: str, *, inline: bool) -> str:
+    def field_prefix(self, dialect: str, *, inline: bool) -> str:
         """What stands before the fields of a configuration in a request of that dialect, the dot included; `inline`:
         in a send that brings it along."""
         ...
 
-    def sealed(self, config: PushConfig) -> PushConfig:
+    def encrypt_secrets(self, config: PushConfig) -> PushConfig:
         """A configuration as it is kept: without secrets that everybody could read who reads the store."""
         ...
 
-    async def write(self, push: Push, event: Event) -> Letter:
+    async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         """The signed letter for an event; where `whole` holds, the event is a Task. Raises ValueError for what the
         dialect cannot say, and where a secret of the receiver's cannot be opened."""
         ...
 
 
-class Signer(Protocol):
-    """Signs letters with the key of the server that signs at the time (ports/signing.py)."""
+class WebhookRequestSigner(Protocol):
+    """Signs letters with the key of the server that signs at the time (ports/security.py)."""
 
     async def sign(self, audience: str, task: str, config: str, event: str, body: bytes) -> str:
         """A JWT that says that this server sends this body, of this event (its cursor) of this task, for this

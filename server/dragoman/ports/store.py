@@ -8,27 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dragoman.core.census import Census
-from dragoman.core.counting import Commits
-from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
-from dragoman.core.log import USER, Append, Appended, ContextState, Event, Head, TaskRef
+from dragoman.core.counters import CommitCounters, StoreStats
+from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.pages import Page, Query
-from dragoman.core.usage import Usage
-from dragoman.ports.apikeys import ApiKeys
-from dragoman.ports.audit import AuditLog
-from dragoman.ports.cancels import Cancels
-from dragoman.ports.papers import Papers
-from dragoman.ports.push import Pushes
-from dragoman.ports.roster import Roster
-from dragoman.ports.upstreams import Upstreams
+from dragoman.core.task.cursors import TaskPage, TaskQuery
+from dragoman.core.task.log import ROLE_USER, Append, Appended, ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
+from dragoman.ports.push import PushStore
+from dragoman.ports.remote_agents import UpstreamStore, WorkerRegistry
+from dragoman.ports.security import ApiKeys, AuditLog
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TaskSnapshot:
     """A task at one moment: a serialized `lf.a2a.v1.Task` and the head it was read with."""
 
-    head: Head
+    record: TaskRecord
     task: bytes
 
 
@@ -45,20 +40,20 @@ class StoredMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class TaskMessages:
     """What a run needs of a task it did not begin: its messages, and the agent's own JSON."""
 
-    head: Head
+    record: TaskRecord
     messages: list[StoredMessage]
-    memory: bytes
+    task_state: bytes
 
-    def unread(self, taken: int) -> list[StoredMessage]:
+    def unread(self, last_delivered: int) -> list[StoredMessage]:
         """What users said after event `taken`."""
-        return [one for one in self.messages if one.role == USER and one.number > taken]
+        return [one for one in self.messages if one.role == ROLE_USER and one.number > last_delivered]
 
 
 @dataclass(frozen=True, slots=True)
-class Tidied:
+class CompactionResult:
     """What there is less of: rows that were joined to others, events of finished tasks, files nobody refers to."""
 
     rows: int = 0
@@ -75,7 +70,7 @@ class Tidied:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class BackupProgress:
     """How far a copy of the store is: bytes done of about so many; `done` once it was found to be good."""
 
     bytes: int
@@ -86,7 +81,7 @@ class Copied:
 class Blobs(Protocol):
     """The large parts of a store's tasks, which answers past a limit give as links to `/blobs/{hash}`."""
 
-    def served_at(self, base: Callable[[], str]) -> None:
+    def set_base_url(self, base: Callable[[], str]) -> None:
         """Says what links begin with: the public address of HTTP."""
         ...
 
@@ -105,25 +100,25 @@ class Store(Protocol):
     def api_keys(self) -> ApiKeys: ...
 
     @property
-    def pushes(self) -> Pushes: ...
+    def pushes(self) -> PushStore: ...
 
     @property
-    def roster(self) -> Roster: ...
+    def worker_registry(self) -> WorkerRegistry: ...
 
     @property
-    def cancels(self) -> Cancels: ...
+    def cancel_requests(self) -> CancelRequests: ...
 
     @property
-    def papers(self) -> Papers: ...
+    def key_values(self) -> KeyValues: ...
 
     @property
-    def upstreams(self) -> Upstreams: ...
+    def upstreams(self) -> UpstreamStore: ...
 
     @property
     def audit(self) -> AuditLog: ...
 
     @property
-    def commits(self) -> Commits:
+    def commit_counters(self) -> CommitCounters:
         """What this process has committed so far."""
         ...
 
@@ -139,61 +134,61 @@ class Store(Protocol):
         """
         ...
 
-    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> Head | None:
+    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
         """The task a client means by this id, or None when its owner's agent has none to show.
 
         `joined`: also one of a conversation that the owner has joined.
         """
         ...
 
-    async def host(self, owner: Owner, context: str) -> Owner | None:
+    async def context_owner(self, owner: Owner, context: str) -> Owner | None:
         """Under whom the tasks of a conversation are kept that others may join; None when the scope has no such."""
         ...
 
-    async def locate(self, task_id: str) -> list[Head]:
+    async def locate(self, task_id: str) -> list[TaskRecord]:
         """Every task that clients call so, whoever's it is. For operators."""
         ...
 
-    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
+    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
         """The task as it is, with the last `history` messages (None: all). Reads only what it returns."""
         ...
 
     async def get(
         self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
-    ) -> Snapshot | None:
+    ) -> TaskSnapshot | None:
         """`find` and `read` in one consistent look."""
         ...
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        """Up to about `limit` events with sequences after `after`, in order (whole appends, so a few more).
+        """Up to about `limit` events with sequences after `parse_page_token`, in order (whole appends, so a few more).
 
-        Raises core.log.Cut when the log was cut after `after`: rather that than a gap.
+        Raises core.log.Cut when the log was cut after `parse_page_token`: rather that than a gap.
         """
         ...
 
-    async def oldest(self, task: TaskRef) -> int:
+    async def oldest_sequence(self, task: TaskRef) -> int:
         """The first sequence that the log of a task still has: 1 unless it was cut; 0 when there is no such task."""
         ...
 
-    async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
-        """The memory of a task and its messages with numbers after `after`."""
+    async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
+        """The memory of a task and its messages with numbers after `parse_page_token`."""
         ...
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         """The request in which a message came, less the message; empty when there is no such message."""
         ...
 
-    async def page(self, query: Query) -> Page:
+    async def page(self, query: TaskQuery) -> TaskPage:
         """One page of visible tasks, newest status first, with the exact total of the filters."""
         ...
 
-    async def versions(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
+    async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         """The last sequence of each of these tasks that still exists, by key."""
         ...
 
-    async def waiting(self, agents: Collection[str], limit: int, after: str = "") -> list[Head]:
+    async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
         """Tasks that are ready for a worker, in the order in which to take them: one of each principal in turn,
-        beginning behind the principal `after`; of each the oldest first."""
+        beginning behind the principal `parse_page_token`; of each the oldest first."""
         ...
 
     @property
@@ -201,18 +196,18 @@ class Store(Protocol):
         """8 hex digits that name this store's history: another one after a restore."""
         ...
 
-    async def context(self, owner: Owner, agent: str, context: str) -> ContextState:
+    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
         """The agent's JSON for a conversation as last committed; empty, of version 0, when there is none."""
         ...
 
-    async def open_session(self, lease: float, *, alone: bool = False) -> int:
+    async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         """Begins a worker session, a number never used before in this store, that expires in `lease` seconds.
 
         `alone`: the caller holds the store by itself, so every earlier session is over.
         """
         ...
 
-    def renew(self, session: int, lease: float) -> int:
+    def renew_session(self, session: int, lease: float) -> int:
         """Puts the end of a session off, before whatever else waits to be written. Blocks; for a thread of its own.
 
         Gives how many milliseconds it had left by the store's clock, less than 0 when it had expired. Raises what made
@@ -224,7 +219,7 @@ class Store(Protocol):
         """The sessions that have not ended: number and time of expiry in milliseconds since the epoch."""
         ...
 
-    async def orphans(self, session: int, limit: int, *, expired: bool = True) -> list[Head]:
+    async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         """Tasks claimed by sessions that are over; never this one's own.
 
         Over is a session whose process is gone for certain, because somebody is alone now or the store can see it; and
@@ -232,7 +227,7 @@ class Store(Protocol):
         """
         ...
 
-    async def tidy(self) -> Tidied:
+    async def compact(self) -> CompactionResult:
         """Takes less room where no answer needs it, and only while no append waits.
 
         A task that is read is the same before and after, to the byte. Events of tasks that have not ended stay.
@@ -241,22 +236,22 @@ class Store(Protocol):
 
     # Upkeep: never in the way of an append. Times are the store's own.
 
-    def select(self, selection: Selection) -> AsyncGenerator[list[Head], None]:
+    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
         """The tasks of a selection, some at a time; each lot is a look of its own."""
         ...
 
-    async def measure(self, selection: Selection) -> Counts:
+    async def measure(self, selection: TaskSelection) -> ErasureCounts:
         """What an erasure of the selection would remove now."""
         ...
 
     async def erase(
         self,
-        selection: Selection,
+        selection: TaskSelection,
         *,
-        reason: str = PURGE,
+        reason: str = PURGE_REASON,
         limit: int | None = None,
-        gone: Callable[[list[Head]], None] | None = None,
-    ) -> Receipt:
+        on_erased: Callable[[list[TaskRecord]], None] | None = None,
+    ) -> ErasureReceipt:
         """Removes the tasks of a selection (`limit`: so many at most) with everything that belongs to them.
 
         A task is first not there any more, whoever runs it refused as ABSENT (`gone` is told then, on the loop, with
@@ -265,11 +260,11 @@ class Store(Protocol):
         """
         ...
 
-    async def resume_erasures(self) -> list[Receipt]:
+    async def resume_erasures(self) -> list[ErasureReceipt]:
         """Completes erasures that were cut short."""
         ...
 
-    async def receipts(self, limit: int = 100) -> list[Receipt]:
+    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         """The last receipts, newest first."""
         ...
 
@@ -280,15 +275,15 @@ class Store(Protocol):
         """
         ...
 
-    async def census(self) -> Census:
+    async def stats(self) -> StoreStats:
         """How much there is now. Costs what there is of owners, waiting tasks and due pushes, and not of tasks."""
         ...
 
-    async def resting(self) -> list[tuple[str, int]]:
+    async def resting_states(self) -> list[tuple[str, int]]:
         """The pairs of agent and state of tasks that have ended or wait for their caller."""
         ...
 
-    def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
+    def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         """Copies the store as it is at one moment to a folder that is not there yet, and checks the copy.
 
         Nobody waits for it. What was left of a copy that failed is removed. Raises core.errors.InvalidParams for a
@@ -298,4 +293,37 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Commits what waits and lets go of the files. May be called twice."""
+        ...
+
+
+class CancelRequests(Protocol):
+    """Cancels that were asked for of tasks that somebody runs, on disk.
+
+    A cancel holds for what the task had been asked to do until then: until its turn has ended, however often it is
+    begun again, and for no message that comes later.
+    """
+
+    async def request(self, task: TaskRef) -> None:
+        """Keeps that the task is to stop, if somebody runs it or it waits for that."""
+        ...
+
+    async def of_session(self, session: int) -> list[TaskRef]:
+        """The tasks that a session runs and that are to stop."""
+        ...
+
+    async def pending(self, tasks: Collection[TaskRef]) -> set[TaskRef]:
+        """Those of these tasks that are to stop."""
+        ...
+
+
+class KeyValues(Protocol):
+    """Texts by name, for as long as the store lasts. All servers of the store have the same."""
+
+    async def get(self, name: str) -> str:
+        """The text of this name; empty when there is none."""
+        ...
+
+    async def compare_and_set(self, name: str, value: str, *, expected: str) -> bool:
+        """Puts a text in the place of `former`; empty means that there is none. False when another one is there, and
+        nothing was changed."""
         ...

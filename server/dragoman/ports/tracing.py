@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-Kind = Literal["server", "client", "consumer", "internal"]
+SpanKind = Literal["server", "client", "consumer", "internal"]
 
 
 class Tracer(Protocol):
     """Records spans. Costs the recording only; sends are elsewhere."""
 
-    def begin(self, parent: str) -> str:
+    def start_span(self, parent: str) -> str:
         """The trace context of a span that begins now, under the one of a trace context; without one it begins a trace.
         `dragoman.core.trace.is_recorded` says whether anybody will see it."""
         ...
 
-    def enter(self, context: str) -> None:
+    def activate(self, context: str) -> None:
         """What the present asyncio task does from now on belongs to the span, also for libraries that know of traces by
         themselves. Only for a trace that is recorded; of others `dragoman.core.trace.CURRENT` is all that knows."""
         ...
 
-    def record(
+    def record_span(
         self,
         name: str,
-        kind: Kind,
+        kind: SpanKind,
         context: str,
         parent: str,
         seconds: float,
@@ -38,7 +38,7 @@ class Tracer(Protocol):
     ) -> None:
         """A span of a trace that is recorded is over now. May be called from any thread.
 
-        `seconds`: how long it took. `attributes`: their names; a value that is an empty text is left out.
+        `format_seconds`: how long it took. `attributes`: their names; a value that is an empty text is left out.
         `error`: why it failed, in a few words without content of the caller's; empty when it did not. `link`: the trace
         context of another span that it has to do with.
         """

@@ -14,34 +14,36 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from dragoman.core.errors import Unavailable
-from dragoman.core.log import Append, Appended, Guard, Refused, TaskRef
+from dragoman.core.task.log import Append, Appended, AppendRejected, Guard, TaskRef
 from dragoman.ports import Bus, Store
 
 log = logging.getLogger("dragoman.runtime")
 
 T = TypeVar("T")
 
-INSIST: Final = (0.5, 30.0)
+STORE_RETRY_BACKOFF: Final = (0.5, 30.0)
 """Seconds between two tries to write the end of a turn, or to read what one needs: at first, and at most."""
 
 
-class Log:
+class EventLog:
     """Appends to tasks and publishes what was committed."""
 
-    def __init__(self, store: Store, bus: Bus, pushed: Callable[[TaskRef], None] | None = None) -> None:
+    def __init__(self, store: Store, bus: Bus, on_push_due: Callable[[TaskRef], None] | None = None) -> None:
         """`pushed` is told of tasks that got events, and of which receivers are to be told."""
         self._store = store
         self._bus = bus
-        self._pushed = pushed
-        self.events = 0
+        self._on_push_due = on_push_due
+        self.committed_events = 0
         """Events that were committed from here."""
-        self.refused: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         """Appends that were refused, by reason."""
-        self.unanswered: Callable[[TaskRef], None] = lambda _: None
+        self.on_unknown_outcome: Callable[[TaskRef], None] = lambda _: None
         """Is told of tasks whose claim may have been taken, or not: the store broke off in its commit."""
 
-    def append(self, change: Append, then: Callable[[Appended | None], None] | None = None) -> asyncio.Future[Appended]:
-        """Writes `change`; after the commit publishes its events and calls `then`, in this order.
+    def append(
+        self, change: Append, on_result: Callable[[Appended | None], None] | None = None
+    ) -> asyncio.Future[Appended]:
+        """Writes `decode_event`; after the commit publishes its events and calls `then`, in this order.
 
         `then` is called with None when nothing was written.
 
@@ -54,49 +56,53 @@ class Log:
             error = done.exception()
             if error is None:
                 appended = done.result()
-                self.events += len(appended.events)
-                if appended.events and appended.head.visible:
+                self.committed_events += len(appended.events)
+                if appended.events and appended.record.visible:
                     self._bus.publish(change.task, appended.events)
-                    if self._pushed is not None and appended.head.pushed:
-                        self._pushed(change.task)
-                if then is not None:
-                    then(appended)
+                    if self._on_push_due is not None and appended.record.has_live_push:
+                        self._on_push_due(change.task)
+                if on_result is not None:
+                    on_result(appended)
                 if not answer.done():
                     answer.set_result(appended)
                 return
-            if isinstance(error, Refused):
-                self.refused[error.reason] += 1
-            elif change.claim and isinstance(error, Unavailable) and error.uncertain:
-                self.unanswered(change.task)
-            if then is not None:
-                then(None)
+            if isinstance(error, AppendRejected):
+                self.rejected[error.reason] += 1
+            elif change.claim_session and isinstance(error, Unavailable) and error.outcome_unknown:
+                self.on_unknown_outcome(change.task)
+            if on_result is not None:
+                on_result(None)
             if not answer.done():
                 answer.set_exception(error)
                 answer.exception()  # counts as retrieved: nobody need be there to hear it
-            elif not isinstance(error, Refused):
+            elif not isinstance(error, AppendRejected):
                 log.error("a write failed after its caller had gone", exc_info=error)
 
         self._store.append(change).add_done_callback(committed)
         return answer
 
     async def insist(
-        self, change: Append, then: Callable[[Appended | None], None], about: Callable[[], Mapping[str, str]]
+        self, change: Append, on_result: Callable[[Appended | None], None], log_fields: Callable[[], Mapping[str, str]]
     ) -> Appended:
         """Writes the end of a turn, as soon as the store can: the result is there, and a full disk may be emptied.
 
-        `about` gives fields for the line that says that it waits. Raises core.log.Refused.
+        `partial_request` gives fields for the line that says that it waits. Raises core.log.Refused.
         """
-        wait = INSIST[0]
+        wait = STORE_RETRY_BACKOFF[0]
         while True:
             try:
-                return await self.append(change, then)
+                return await self.append(change, on_result)
             except Unavailable as error:
-                log.error("the end of a turn waits for the store: %s", error, extra=about())
+                log.error("the end of a turn waits for the store: %s", error, extra=log_fields())
             await asyncio.sleep(wait)
-            wait = min(2 * wait, INSIST[1])
+            wait = min(2 * wait, STORE_RETRY_BACKOFF[1])
 
     async def read(
-        self, read: Callable[[], Awaitable[T]], task: TaskRef, guard: Guard, about: Callable[[], Mapping[str, str]]
+        self,
+        query: Callable[[], Awaitable[T]],
+        task: TaskRef,
+        guard: Guard,
+        log_fields: Callable[[], Mapping[str, str]],
     ) -> T:
         """What `read` gives the run of a task, as soon as the store can be asked. Raises what else `read` raises.
 
@@ -108,8 +114,8 @@ class Log:
             try:
                 if wait:
                     await self.append(Append(task=task, guard=guard))
-                return await read()
+                return await query()
             except Unavailable as error:
-                log.error("a turn waits for the store: %s", error, extra=about())
-            wait = min(2 * wait or INSIST[0], INSIST[1])
+                log.error("a turn waits for the store: %s", error, extra=log_fields())
+            wait = min(2 * wait or STORE_RETRY_BACKOFF[0], STORE_RETRY_BACKOFF[1])
             await asyncio.sleep(wait)

@@ -27,8 +27,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from dragoman.core.targets import Rules, Target, read
-from dragoman.ports import Forbidden, NobodyThere, Opened, Reply, Unreachable
+from dragoman.core.net.targets import OutboundPolicy, UrlTarget, parse_target
+from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundResponse, OutboundResponseStream
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, for a port. Raises OSError when there are none."""
@@ -36,22 +36,22 @@ Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 Dial = Callable[[Any], socket.socket]
 """Makes the socket for one address, given as `socket.getaddrinfo` does."""
 
-GET_BYTES: Final = 1024 * 1024
-POST_BYTES: Final = 64 * 1024
+MAX_GET_BODY_BYTES: Final = 1024 * 1024
+MAX_POST_BODY_BYTES: Final = 64 * 1024
 
-CONNECTIONS: Final = 256
-PER_HOST: Final = 8
-IDLE: Final = 15.0
+MAX_OUTBOUND_CONNECTIONS: Final = 256
+MAX_CONNECTIONS_PER_HOST: Final = 8
+OUTBOUND_KEEPALIVE_TIMEOUT: Final = 15.0
 """Seconds that a connection is kept for the next call."""
 
-LOOKUPS: Final = 8
+DNS_LOOKUP_THREADS: Final = 8
 """Threads that look up names. Their own, because a name server that never answers holds one for half a minute."""
 
-MOST_ADDRESSES: Final = 16
+MAX_HOST_ADDRESSES: Final = 16
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_OURS: Final = frozenset(
+_HEADER_NAME_PATTERN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL_CHARACTERS_PATTERN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_RESERVED_HEADERS: Final = frozenset(
     {"accept-encoding", "connection", "content-length", "expect", "host", "keep-alive"}
     | {"te", "trailer", "transfer-encoding", "upgrade"}
 )
@@ -59,11 +59,11 @@ _OURS: Final = frozenset(
 
 log = logging.getLogger("dragoman.outbound")
 
-_host: ContextVar[str] = ContextVar("host of the call under way", default="")
+_current_host: ContextVar[str] = ContextVar("host of the call under way", default="")
 
 
 @dataclass(frozen=True, slots=True)
-class _Coming:
+class _StreamedResponse:
     """Implements `dragoman.ports.Opened`."""
 
     status: int
@@ -72,7 +72,7 @@ class _Coming:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class OutboundTimeouts:
     """Seconds: until there is a connection, between two reads, and for everything together."""
 
     connect: float = 10.0
@@ -80,40 +80,40 @@ class Patience:
     total: float = 30.0
 
 
-class Guard:
+class OutboundClient:
     """Calls other servers within `rules`. Implements `dragoman.ports.Outbound`. Made on the loop that it serves."""
 
     def __init__(
         self,
-        rules: Rules,
+        rules: OutboundPolicy,
         *,
         ca: Path | None = None,
-        patience: Patience | None = None,
+        timeouts: OutboundTimeouts | None = None,
         lookup: Lookup | None = None,
         dial: Dial | None = None,
-        per_host: int = PER_HOST,
+        per_host: int = MAX_CONNECTIONS_PER_HOST,
     ) -> None:
         """`ca`: certificates (PEM) to trust beside the system's. Raises OSError when it cannot be read. `per_host`:
         connections to one host at a time, others wait; 0 for as many as are asked for, and a new one for each call:
         one that is closed without a word is then none that had been left from before."""
         self._rules = rules
-        self._look_up = lookup or self._lookup
-        self._patience = patience or Patience()
-        self._pool = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup")
+        self._lookup_host = lookup or self._system_lookup
+        self._timeouts = timeouts or OutboundTimeouts()
+        self._pool = ThreadPoolExecutor(DNS_LOOKUP_THREADS, thread_name_prefix="lookup")
         self._dial = dial or _dial
         trusted: ssl.SSLContext | bool = True  # the system's, which aiohttp has read already: that takes 30 ms
         if ca is not None:
             trusted = ssl.create_default_context()
             trusted.load_verify_locations(ca)
-        connector = _Connector(
-            self._vet,
+        connector = _CheckedConnector(
+            self._check_address,
             ssl=trusted,
-            resolver=_Resolver(self._look_up, self._vetted),
+            resolver=_CheckedResolver(self._lookup_host, self._allowed_addresses),
             use_dns_cache=False,  # each new connection asks again, and what is answered is looked at again
             socket_factory=self._socket,
-            limit=CONNECTIONS if per_host else 0,
+            limit=MAX_OUTBOUND_CONNECTIONS if per_host else 0,
             limit_per_host=per_host,
-            **({"keepalive_timeout": IDLE} if per_host else {"force_close": True}),
+            **({"keepalive_timeout": OUTBOUND_KEEPALIVE_TIMEOUT} if per_host else {"force_close": True}),
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -123,19 +123,23 @@ class Guard:
             headers={"User-Agent": "Dragoman", "Accept-Encoding": "identity"},
             skip_auto_headers=("Content-Type",),
             timeout=aiohttp.ClientTimeout(
-                self._patience.total, self._patience.connect, self._patience.read, self._patience.connect
+                self._timeouts.total, self._timeouts.connect, self._timeouts.read, self._timeouts.connect
             ),
         )
 
-    def check(self, url: str) -> None:
+    def check_url(self, url: str) -> None:
         """Looks at the text alone. Raises Forbidden."""
-        self._read(url)
+        self._check_url(url)
 
-    async def get(self, url: str, headers: Mapping[str, str] = {}, *, limit: int = GET_BYTES) -> Reply:
+    async def get(
+        self, url: str, headers: Mapping[str, str] = {}, *, limit: int = MAX_GET_BODY_BYTES
+    ) -> OutboundResponse:
         """GET. A body over `limit` bytes, or a compressed one, is an Unreachable: it could not be used."""
         return await self._call("GET", url, headers, None, limit)
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, limit: int = POST_BYTES) -> Reply:
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, limit: int = MAX_POST_BODY_BYTES
+    ) -> OutboundResponse:
         """POST. The answer's body is cut at `limit` bytes: what counts is that the receiver took the message."""
         return await self._call("POST", url, headers, body, limit)
 
@@ -143,46 +147,51 @@ class Guard:
         await self._session.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self, url: str) -> Target:
+    def _check_url(self, url: str) -> UrlTarget:
         try:
-            target = read(url)
+            target = parse_target(url)
         except ValueError as error:
-            raise Forbidden(f"the URL {error}") from None
+            raise OutboundForbidden(f"the URL {error}") from None
         if problem := self._rules.problem(target):
-            raise Forbidden(problem)
+            raise OutboundForbidden(problem)
         return target
 
-    async def _call(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limit: int) -> Reply:
-        async with self._request(method, url, headers, body, self._session.timeout, _MISSING) as (target, response):
+    async def _call(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limit: int
+    ) -> OutboundResponse:
+        async with self._request(method, url, headers, body, self._session.timeout, _NO_RESPONSE_ERRORS) as (
+            target,
+            response,
+        ):
             whole, taken = await _read_body(response, limit)
             if method == "GET" and not whole:
-                raise Unreachable(f"{target.place}: answered with more than {limit} bytes")
+                raise OutboundFailed(f"{target.host_port}: answered with more than {limit} bytes")
             told = _headers(response)
             if method == "GET" and taken and told.get("content-encoding", "identity").lower() != "identity":
-                raise Unreachable(f"{target.place}: answered compressed, which was not asked for")
-            return Reply(response.status, told, taken)
+                raise OutboundFailed(f"{target.host_port}: answered compressed, which was not asked for")
+            return OutboundResponse(response.status, told, taken)
 
     @asynccontextmanager
     async def open(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, silence: float
-    ) -> AsyncIterator[Opened]:
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
+    ) -> AsyncIterator[OutboundResponseStream]:
         """A call whose answer is read as it comes (`dragoman.ports.Outlet`)."""
-        connect = self._patience.connect
-        timeout = aiohttp.ClientTimeout(None, connect, silence, connect)
-        async with self._request(method, url, headers, body, timeout, _UNCONNECTED) as (target, response):
+        connect = self._timeouts.connect
+        timeout = aiohttp.ClientTimeout(None, connect, idle_timeout, connect)
+        async with self._request(method, url, headers, body, timeout, _CONNECT_ERRORS) as (target, response):
             told = _headers(response)
             if told.get("content-encoding", "identity").lower() != "identity":
-                raise Unreachable(f"{target.place}: answered compressed, which was not asked for")
-            yield _Coming(response.status, told, response.content.iter_any)
+                raise OutboundFailed(f"{target.host_port}: answered compressed, which was not asked for")
+            yield _StreamedResponse(response.status, told, response.content.iter_any)
 
     async def resolve(self, url: str) -> Sequence[str]:
         """The addresses behind a URL that may be connected to (`dragoman.ports.Outlet`)."""
-        target = self._read(url)
+        target = self._check_url(url)
         try:
-            return self._vetted(target.host, target.port, await self._look_up(target.host, target.port))
+            return self._allowed_addresses(target.host, target.port, await self._lookup_host(target.host, target.port))
         except OSError as error:
-            log.info("%s: no such host", target.place, extra={"cause": repr(error)[:500]})
-            raise NobodyThere(f"{target.place}: no such host, or its name server does not answer") from None
+            log.info("%s: no such host", target.host_port, extra={"cause": repr(error)[:500]})
+            raise ConnectFailed(f"{target.host_port}: no such host, or its name server does not answer") from None
 
     @asynccontextmanager
     async def _request(
@@ -192,9 +201,9 @@ class Guard:
         headers: Mapping[str, str],
         body: bytes | None,
         limits: aiohttp.ClientTimeout,
-        missing: tuple[type[Exception], ...],
-    ) -> AsyncIterator[tuple[Target, aiohttp.ClientResponse]]:
-        target = self._read(url)
+        unconnected_errors: tuple[type[Exception], ...],
+    ) -> AsyncIterator[tuple[UrlTarget, aiohttp.ClientResponse]]:
+        target = self._check_url(url)
         _check_headers(headers)
         exact = URL.build(
             scheme=target.scheme,
@@ -205,38 +214,40 @@ class Guard:
             encoded=True,  # sent as it was given: receivers may have signed it
         )
         try:
-            token = _host.set(target.host)
+            token = _current_host.set(target.host)
             try:
                 response = await self._session.request(
                     method, exact, data=body, headers=headers, allow_redirects=False, timeout=limits
                 )
             finally:
-                _host.reset(token)
+                _current_host.reset(token)
             async with response:
                 yield target, response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = self._explain(error)
-            log.info("%s: %s", target.place, why, extra={"cause": repr(error)[:500]})
-            raise (NobodyThere if isinstance(error, missing) else Unreachable)(f"{target.place}: {why}") from None
+            log.info("%s: %s", target.host_port, why, extra={"cause": repr(error)[:500]})
+            raise (ConnectFailed if isinstance(error, unconnected_errors) else OutboundFailed)(
+                f"{target.host_port}: {why}"
+            ) from None
 
-    def _vet(self, host: str, port: int, address: str) -> None:
+    def _check_address(self, host: str, port: int, address: str) -> None:
         """Raises Forbidden for an address that may not be called for this host."""
-        problem = self._rules.reach.problem(ip_address(address), port, host)
+        problem = self._rules.address_policy.problem(ip_address(address), port, host)
         if problem:
             log.warning("refused to call %s, which is %s: %s", host, address, problem)
             if host == address:
-                raise Forbidden(f"{host}: {problem}")
+                raise OutboundForbidden(f"{host}: {problem}")
             allowed = "public addresses, and what the operator allows (outbound_allow)"
-            raise Forbidden(f"{host}: stands for no address that may be called; allowed are {allowed}")
+            raise OutboundForbidden(f"{host}: stands for no address that may be called; allowed are {allowed}")
 
-    def _vetted(self, host: str, port: int, addresses: Sequence[str]) -> list[str]:
+    def _allowed_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[str]:
         """Those addresses of a host that may be called. Raises Forbidden when there are none among several."""
         good: list[str] = []
-        refusal: Forbidden | None = None
-        for address in dict.fromkeys(addresses[:MOST_ADDRESSES]):
+        refusal: OutboundForbidden | None = None
+        for address in dict.fromkeys(addresses[:MAX_HOST_ADDRESSES]):
             try:
-                self._vet(host, port, address)
-            except Forbidden as error:
+                self._check_address(host, port, address)
+            except OutboundForbidden as error:
                 refusal = error
             else:
                 good.append(address)
@@ -247,12 +258,12 @@ class Guard:
     def _socket(self, info: Any) -> socket.socket:
         """The socket for one address, which is looked at once more just before."""
         try:
-            self._vet(_host.get(), info[4][1], info[4][0])
-        except Forbidden as error:
+            self._check_address(_current_host.get(), info[4][1], info[4][0])
+        except OutboundForbidden as error:
             raise PermissionError(errno.EACCES, str(error)) from None
         return self._dial(info)
 
-    async def _lookup(self, host: str, port: int) -> Sequence[str]:
+    async def _system_lookup(self, host: str, port: int) -> Sequence[str]:
         def ask() -> list[str]:
             return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
@@ -262,25 +273,25 @@ class Guard:
         """What went wrong, in words that tell nothing of what is behind the address."""
         match error:
             case aiohttp.ConnectionTimeoutError():
-                return f"no connection within {self._patience.connect:g} s"
+                return f"no connection within {self._timeouts.connect:g} s"
             case aiohttp.SocketTimeoutError():
-                return f"silent for {self._patience.read:g} s"
+                return f"silent for {self._timeouts.read:g} s"
             case TimeoutError():
-                return f"not done within {self._patience.total:g} s"
+                return f"not done within {self._timeouts.total:g} s"
             case aiohttp.ClientConnectorDNSError():
                 return "no such host, or its name server does not answer"
             case aiohttp.ClientConnectorCertificateError():
-                return f"its TLS certificate is not good: {_reason(error.certificate_error)}"
+                return f"its TLS certificate is not good: {_certificate_problem(error.certificate_error)}"
             case aiohttp.ClientConnectorSSLError():
                 return "speaks no TLS, or none that is safe"
             case aiohttp.ClientConnectorError():
-                return _REASONS.get(error.os_error.errno or 0, "cannot be connected to")
+                return _REASON_BY_ERRNO.get(error.os_error.errno or 0, "cannot be connected to")
             case aiohttp.ClientResponseError():
                 return "answered with what is no HTTP"
         return "broke off"
 
 
-_MISSING: Final = (
+_NO_RESPONSE_ERRORS: Final = (
     aiohttp.ClientConnectorError,
     aiohttp.ClientOSError,
     aiohttp.ConnectionTimeoutError,
@@ -288,10 +299,10 @@ _MISSING: Final = (
 )
 """What goes wrong before anybody has said a word."""
 
-_UNCONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_CONNECT_ERRORS: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """What goes wrong before anything was sent."""
 
-_REASONS: Final = {
+_REASON_BY_ERRNO: Final = {
     errno.ECONNREFUSED: "refused the connection",
     errno.ENETUNREACH: "no way to its network",
     errno.EHOSTUNREACH: "no way to it",
@@ -299,7 +310,7 @@ _REASONS: Final = {
 }
 
 
-def _reason(error: BaseException) -> str:
+def _certificate_problem(error: BaseException) -> str:
     return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else "it cannot be checked"
 
 
@@ -311,10 +322,16 @@ def _dial(info: Any) -> socket.socket:
 def _check_headers(headers: Mapping[str, str]) -> None:
     """Raises Forbidden for a header that would change where the request goes, or what it is."""
     for name, value in headers.items():
-        if not _TOKEN.fullmatch(name) or name.lower() in _OURS or name.lower().startswith("proxy-"):
-            raise Forbidden(f"the header {name[:100]!r} cannot be chosen by others")
-        if _CONTROL.search(value):
-            raise Forbidden(f"the header {name}: its value holds control characters; allowed are printable ones")
+        if (
+            not _HEADER_NAME_PATTERN.fullmatch(name)
+            or name.lower() in _RESERVED_HEADERS
+            or name.lower().startswith("proxy-")
+        ):
+            raise OutboundForbidden(f"the header {name[:100]!r} cannot be chosen by others")
+        if _CONTROL_CHARACTERS_PATTERN.search(value):
+            raise OutboundForbidden(
+                f"the header {name}: its value holds control characters; allowed are printable ones"
+            )
 
 
 def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
@@ -334,17 +351,17 @@ async def _read_body(response: aiohttp.ClientResponse, limit: int) -> tuple[bool
     return True, b"".join(chunks)
 
 
-class _Resolver(AbstractResolver):
+class _CheckedResolver(AbstractResolver):
     """Looks up a name once, and gives only addresses that may be called."""
 
-    def __init__(self, lookup: Lookup, vetted: Callable[[str, int, Sequence[str]], list[str]]) -> None:
+    def __init__(self, lookup: Lookup, allowed_addresses: Callable[[str, int, Sequence[str]], list[str]]) -> None:
         self._lookup = lookup
-        self._vetted = vetted
+        self._allowed_addresses = allowed_addresses
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        addresses = self._vetted(host, port, await self._lookup(host, port))
+        addresses = self._allowed_addresses(host, port, await self._lookup(host, port))
         return [
             ResolveResult(
                 hostname=host,
@@ -361,12 +378,12 @@ class _Resolver(AbstractResolver):
         """Nothing is held."""
 
 
-class _Connector(aiohttp.TCPConnector):
+class _CheckedConnector(aiohttp.TCPConnector):
     """Gives a connection away only after a look at who is really at its other end."""
 
-    def __init__(self, vet: Callable[[str, int, str], None], **options: Any) -> None:
+    def __init__(self, check_address: Callable[[str, int, str], None], **options: Any) -> None:
         super().__init__(**options)
-        self._vet = vet
+        self._check_address = check_address
 
     async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:  # noqa: ASYNC109 (aiohttp's own signature)
         connection = await super().connect(req, traces, timeout)
@@ -374,7 +391,7 @@ class _Connector(aiohttp.TCPConnector):
             peer = connection.transport and connection.transport.get_extra_info("peername")
             if not peer:
                 raise aiohttp.ClientConnectionError("gone before it could be looked at")
-            self._vet(req.url.host or "", req.url.port or 0, peer[0])
+            self._check_address(req.url.host or "", req.url.port or 0, peer[0])
         except BaseException:
             connection.close()
             raise

@@ -1,31 +1,215 @@
-"""Signatures under letters: who sent it, to whom, when, which one it is, and that nobody changed it.
+"""The keys with which this server signs: kept in its store, and looked at anew every few seconds, as others share it.
 
-A signature is a JWT (RFC 7519) with the digest of the body, made with the key of the server that signs at the time and
-whose public half everybody can read (RFC 7517). So a receiver can tell letters of this server from those of others
-without having shared a secret, and a repeat from something new without believing anything that is not signed.
+The first one follows from the store's own secret, so that a store which was never told anything signs from its first
+day on. Those that come later are made up, and kept as the vault has it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from dragoman.core.access import signing_keys
+from dragoman.core.access.signing_keys import SIGNING_ALGORITHMS, SigningAlgorithm, SigningKey, SigningKeyState
+from dragoman.core.errors import A2AError, InvalidParams, KeyNotFound, Unavailable
 from dragoman.entropy import ENTROPY
-from dragoman.security.signing_keys import SigningKeys
+from dragoman.ports import KeyValues
+from dragoman.security.secret_box import AesGcmSecretBox
 
-LASTS: Final = 300
+if TYPE_CHECKING:
+    from dragoman.security.key_pairs import KeyPair
+
+
+SIGNING_KEYS_ENTRY: Final = "signing keys"
+
+SIGNING_KEYS_CACHE_TTL: Final = 5.0
+"""Seconds for which the keys are taken for what they were."""
+
+SIGNING_SEED_BYTES: Final = 32
+"""Bytes of a seed."""
+
+_log: Final = logging.getLogger("dragoman.signing")
+
+
+class StoredSigningKeys:
+    """Implements `dragoman.ports.SigningKeys`."""
+
+    def __init__(
+        self,
+        key_values: KeyValues,
+        secret: bytes,
+        secret_box: AesGcmSecretBox,
+        *,
+        clock: Callable[[], int],
+        monotonic: Callable[[], float] = time.monotonic,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        """`store_secret`: what the first key is made of. `clock` gives milliseconds since the epoch, `monotonic`
+        seconds
+        since any moment."""
+        self._key_values = key_values
+        self._secret = secret
+        self._secret_box = secret_box
+        self._clock = clock
+        self._monotonic = monotonic
+        self._entropy = entropy
+        self._keys: tuple[SigningKey, ...] = ()
+        self._read_at = 0.0
+        self._pairs: dict[str, KeyPair] = {}
+        self._current_id = ""
+        self._read_lock = asyncio.Lock()
+        self._reads_started = self._last_read = 0  # looks: the last one that was begun, and that succeeded
+        self.change_listeners: list[Callable[[], None]] = []
+        """Told when another key signs than before."""
+
+    async def current(self) -> KeyPair:
+        """The pair that signs."""
+        await self._refresh()
+        return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
+
+    @property
+    def cached_current(self) -> KeyPair:
+        """The pair that signs, as far as it is known; the keys must have been looked at."""
+        return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
+
+    async def public(self) -> bytes:
+        """The public halves, as a JWK set. Read anew each time: who asks has met a signature that another server of
+        the store may have made a moment ago."""
+        await self._refresh(force=True)
+        shown = [self._pairs[key.id].public for key in signing_keys.published_keys(self._keys, self._clock())]
+        return json.dumps({"keys": shown}, separators=(",", ":")).encode()
+
+    async def list(self) -> Sequence[tuple[SigningKey, SigningKeyState]]:
+        await self._refresh(force=True)
+        now = self._clock()
+        return [
+            (key, signing_keys.key_state(key, self._keys, now)) for key in signing_keys.published_keys(self._keys, now)
+        ]
+
+    async def rotate(self, algorithm: str, *, lead: int, keep: int) -> SigningKey:
+        for field, value in (("lead", lead), ("keep", keep)):
+            if not 0 <= value <= signing_keys.MAX_KEY_PERIOD_MS:
+                raise InvalidParams.field(field, "must be 0 or more, and at most a year")
+        await self._refresh(force=True)
+        now = self._clock()
+        meant = _parse_algorithm(algorithm) if algorithm else signing_keys.active_key(self._keys, now).algorithm
+        seed = self._entropy(SIGNING_SEED_BYTES)
+        pair = await _make_key_pair(meant, seed)
+        fresh = SigningKey(
+            id=pair.id,
+            algorithm=meant,
+            seed=self._secret_box.encrypt(seed.hex(), pair.id),
+            made=now,
+            signs=now + lead,
+        )
+        try:
+            await self._write(signing_keys.rotate_keys(self._keys, fresh, keep=keep, now=now))
+        except ValueError as error:
+            raise InvalidParams(str(error)) from error
+        _log.info("a new signing key is shown", extra={"kid": pair.id, "alg": meant, "signs_in": lead // 1000})
+        return fresh
+
+    async def withdraw(self, id: str) -> None:
+        await self._refresh(force=True)
+        try:
+            await self._write(signing_keys.withdraw_key(self._keys, id, self._clock()))
+        except KeyError:
+            raise KeyNotFound(f'id: no signing key "{id[:100]}" is shown; ListSigningKeys has those that are') from None
+        except ValueError as error:
+            raise InvalidParams.field("id", str(error)) from error
+        _log.warning("a signing key was withdrawn", extra={"kid": id})
+
+    async def watch(self) -> None:
+        """Looks at the keys every few seconds, until it is cancelled: one may begin to sign."""
+        while True:
+            await asyncio.sleep(SIGNING_KEYS_CACHE_TTL)
+            try:
+                await self._refresh(force=True)
+            except (A2AError, RuntimeError) as error:  # the store is in trouble: somebody else says so
+                _log.debug("the signing keys cannot be looked at: %s", error)
+
+    async def _write(self, keys: tuple[SigningKey, ...]) -> None:
+        former = await self._key_values.get(SIGNING_KEYS_ENTRY)
+        same = not former or signing_keys.signing_keys_from_json(former) == self._keys
+        if not same or not await self._key_values.compare_and_set(
+            SIGNING_KEYS_ENTRY, signing_keys.signing_keys_to_json(keys), expected=former
+        ):
+            raise Unavailable("the signing keys were changed by somebody else in this moment; look, and try again")
+        await self._refresh(force=True)
+
+    async def _refresh(self, *, force: bool = False) -> None:
+        """Reads the keys, unless that was done just now, and makes their pairs."""
+        if self._keys and not force and self._monotonic() - self._read_at < SIGNING_KEYS_CACHE_TTL:
+            self._notify_change()
+            return
+        begun = self._reads_started
+        async with self._read_lock:
+            if self._last_read > begun:  # somebody else has looked since
+                return
+            self._reads_started = number = self._reads_started + 1
+            looked = self._monotonic()
+            text = await self._key_values.get(SIGNING_KEYS_ENTRY)
+            kept = signing_keys.signing_keys_from_json(text) if text else (await self._first_key(),)
+            pairs = {}
+            for key in signing_keys.published_keys(kept, self._clock()):
+                pairs[key.id] = self._pairs.get(key.id) or await self._key_pair(key)
+            self._keys, self._pairs, self._read_at, self._last_read = kept, pairs, looked, number
+        self._notify_change()
+
+    def _notify_change(self) -> None:
+        """Tells who wants to know when another key signs than before."""
+        current = signing_keys.active_key(self._keys, self._clock()).id
+        if current != self._current_id:
+            was, self._current_id = self._current_id, current
+            if was:
+                _log.info("another key signs now", extra={"kid": current, "before": was})
+                for tell in self.change_listeners:
+                    tell()
+
+    async def _first_key(self) -> SigningKey:
+        """The one that follows from the store."""
+        pair = await _make_key_pair("ES256", self._secret)
+        return SigningKey(id=pair.id, algorithm="ES256", seed="", made=0, signs=0)
+
+    async def _key_pair(self, key: SigningKey) -> KeyPair:
+        seed = bytes.fromhex(self._secret_box.decrypt(key.seed, key.id)) if key.seed else self._secret
+        return await _make_key_pair(key.algorithm, seed)
+
+
+async def _make_key_pair(algorithm: SigningAlgorithm, seed: bytes) -> KeyPair:
+    def make() -> KeyPair:
+        # Not above: most servers never sign anything, and loading cryptography takes a tenth of a second, in which no
+        # stream shall stand still.
+        from dragoman.security.key_pairs import KeyPair
+
+        return KeyPair(algorithm, seed)
+
+    return await asyncio.to_thread(make)
+
+
+def _parse_algorithm(name: str) -> SigningAlgorithm:
+    for one in SIGNING_ALGORITHMS:
+        if name == one:
+            return one
+    raise InvalidParams.field("algorithm", f"must be one of {', '.join(SIGNING_ALGORITHMS)}")
+
+
+SIGNATURE_LIFETIME: Final = 300
 """Seconds for which a signature is good."""
 
 
-class LetterSigner:
+class WebhookSigner:
     """Implements `dragoman.ports.Signer`."""
 
     def __init__(
         self,
-        keys: SigningKeys,
+        keys: StoredSigningKeys,
         issuer: Callable[[], str],
         *,
         clock: Callable[[], float] = time.time,
@@ -43,7 +227,7 @@ class LetterSigner:
             "iss": self._issuer(),
             "aud": audience,
             "iat": now,
-            "exp": now + LASTS,
+            "exp": now + SIGNATURE_LIFETIME,
             "jti": self._ids(),
             "taskId": task,
             "configId": config,
@@ -52,3 +236,16 @@ class LetterSigner:
             "request_body_sha256": sha256(body).hexdigest(),
         }
         return key.sign(json.dumps(claims, separators=(",", ":")).encode(), {"typ": "JWT"})
+
+
+class JwsCardSigner:
+    """Implements `dragoman.ports.CardSigner`."""
+
+    def __init__(self, keys: StoredSigningKeys) -> None:
+        """`_keys` have been looked at before."""
+        self._keys = keys
+
+    def sign(self, texts: Iterable[bytes], keys_url: str) -> list[tuple[str, str]]:
+        key, header = self._keys.cached_current, {"typ": "JOSE", "jku": keys_url}
+        signed = (key.sign(text, header).split(".") for text in texts)
+        return [(protected, signature) for protected, _, signature in signed]

@@ -18,35 +18,35 @@ from urllib.parse import urlsplit
 import grpc
 
 from dragoman.release import version
-from dragoman.telemetry import messages
-from dragoman.telemetry.spans import LOT, Recorder
+from dragoman.telemetry import spans as messages
+from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
 
 log = logging.getLogger("dragoman.telemetry")
 
-EVERY: Final = 1.0
+EXPORT_INTERVAL: Final = 1.0
 """Seconds in which spans are gathered, unless they are enough before."""
 
-PATIENCE: Final = 10.0
+EXPORT_TIMEOUT: Final = 10.0
 """Seconds for one message."""
 
-LAST: Final = 3.0
+FINAL_EXPORT_TIMEOUT: Final = 3.0
 """The same once the process stops."""
 
-AGAIN: Final = (1.0, 30.0)
+EXPORT_RETRY_DELAYS: Final = (1.0, 30.0)
 """Seconds until a message that failed is sent again: at first, and at most."""
 
-EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-PATH: Final = "/v1/traces"
+EXPORT_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+TRACES_PATH: Final = "/v1/traces"
 
 
-class Failed(Exception):
+class ExportFailed(Exception):
     """The collector did not take a message; the text says why."""
 
 
-class Road(Protocol):
+class OtlpTransport(Protocol):
     """A way to a collector."""
 
-    def send(self, message: bytes, patience: float) -> None:
+    def send(self, message: bytes, timeout: float) -> None:
         """Sends an ExportTraceServiceRequest. Raises Failed."""
         ...
 
@@ -55,7 +55,7 @@ class Road(Protocol):
         ...
 
 
-class OverHttp:
+class OtlpHttpTransport:
     """OTLP over HTTP, in protobuf, on one connection for as long as the collector keeps it."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -63,36 +63,36 @@ class OverHttp:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname or "", parts.port)
         path = parts.path.rstrip("/")
-        self._path = path if path.endswith(PATH) else path + PATH
+        self._path = path if path.endswith(TRACES_PATH) else path + TRACES_PATH
         self._headers = {**headers, "Content-Type": "application/x-protobuf"}
 
-    def send(self, message: bytes, patience: float) -> None:
+    def send(self, message: bytes, timeout: float) -> None:
         was_open = self._connection.sock is not None
         try:
-            status, reason = self._post(message, patience)
+            status, reason = self._post(message, timeout)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if not was_open or not isinstance(error, ConnectionError):
-                raise Failed(str(error) or type(error).__name__) from error
-            self.send(message, patience)  # the collector has closed it since the last message
+                raise ExportFailed(str(error) or type(error).__name__) from error
+            self.send(message, timeout)  # the collector has closed it since the last message
         else:
             if status >= 300:
-                raise Failed(f"{status} {reason}")
+                raise ExportFailed(f"{status} {reason}")
 
     def close(self) -> None:
         self._connection.close()
 
-    def _post(self, message: bytes, patience: float) -> tuple[int, str]:
-        self._connection.timeout = patience
+    def _post(self, message: bytes, timeout: float) -> tuple[int, str]:
+        self._connection.timeout = timeout
         if self._connection.sock is not None:
-            self._connection.sock.settimeout(patience)
+            self._connection.sock.settimeout(timeout)
         self._connection.request("POST", self._path, message, self._headers)
         answer = self._connection.getresponse()
         answer.read()
         return answer.status, answer.reason
 
 
-class OverGrpc:
+class OtlpGrpcTransport:
     """OTLP over gRPC."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -101,35 +101,35 @@ class OverGrpc:
             self._channel = grpc.secure_channel(parts.netloc, grpc.ssl_channel_credentials())
         else:
             self._channel = grpc.insecure_channel(parts.netloc)
-        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(EXPORT)
+        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(EXPORT_METHOD)
         self._metadata = tuple((name.lower(), value) for name, value in headers.items())
 
-    def send(self, message: bytes, patience: float) -> None:
+    def send(self, message: bytes, timeout: float) -> None:
         try:
-            self._call(message, timeout=patience, metadata=self._metadata)
+            self._call(message, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise Failed(f"{error.code().name}: {error.details()}") from error
+            raise ExportFailed(f"{error.code().name}: {error.details()}") from error
 
     def close(self) -> None:
         self._channel.close()
 
 
-def road(url: str, headers: Mapping[str, str]) -> Road:
+def otlp_transport(url: str, headers: Mapping[str, str]) -> OtlpTransport:
     """The way that a URL means: http, https, grpc or grpcs."""
-    return OverGrpc(url, headers) if url.startswith("grpc") else OverHttp(url, headers)
+    return OtlpGrpcTransport(url, headers) if url.startswith("grpc") else OtlpHttpTransport(url, headers)
 
 
-class Exporter:
+class SpanExporter:
     """Sends what a recorder has, until it is closed."""
 
-    def __init__(self, recorder: Recorder, to: Road, resource: Mapping[str, str]) -> None:
+    def __init__(self, recorder: SpanRecorder, transport: OtlpTransport, resource: Mapping[str, str]) -> None:
         self._recorder = recorder
-        self._to = to
-        self._head = messages.resource(resource)
+        self._transport = transport
+        self._resource = messages.encode_resource(resource)
         self._stop = threading.Event()
-        self._enough = threading.Event()
-        recorder.enough = self._enough.set
-        self._told = False
+        self._batch_ready = threading.Event()
+        recorder.on_batch_ready = self._batch_ready.set
+        self._failing = False
         self.sent = 0
         self.failed = 0
         """Messages that were not taken; they are sent again."""
@@ -139,54 +139,54 @@ class Exporter:
     def close(self) -> None:
         """Sends what is left, if it is taken soon. Blocks."""
         self._stop.set()
-        self._enough.set()
+        self._batch_ready.set()
         self._thread.join()
-        self._to.close()
+        self._transport.close()
 
     def _run(self) -> None:
         spans: list[bytes] = []
-        wait = AGAIN[0]
+        wait = EXPORT_RETRY_DELAYS[0]
         while True:
             stopping = self._stop.is_set()
-            spans = spans or self._recorder.take(LOT)
-            if spans and not self._send(spans, LAST if stopping else PATIENCE):
+            spans = spans or self._recorder.take(EXPORT_BATCH_SIZE)
+            if spans and not self._send(spans, FINAL_EXPORT_TIMEOUT if stopping else EXPORT_TIMEOUT):
                 if stopping:
                     return
                 self._stop.wait(wait)
-                wait = min(2 * wait, AGAIN[1])
+                wait = min(2 * wait, EXPORT_RETRY_DELAYS[1])
                 continue
-            is_all = len(spans) < LOT
-            spans, wait = [], AGAIN[0]
+            is_all = len(spans) < EXPORT_BATCH_SIZE
+            spans, wait = [], EXPORT_RETRY_DELAYS[0]
             if stopping and is_all:
                 return
-            if not stopping and self._recorder.waiting < LOT:
-                self._enough.wait(EVERY)
-                self._enough.clear()
+            if not stopping and self._recorder.queued < EXPORT_BATCH_SIZE:
+                self._batch_ready.wait(EXPORT_INTERVAL)
+                self._batch_ready.clear()
 
-    def _send(self, spans: Sequence[bytes], patience: float) -> bool:
+    def _send(self, batch: Sequence[bytes], timeout: float) -> bool:
         """Whether they were taken."""
         try:
-            self._to.send(messages.request(self._head, spans), patience)
-        except Failed as error:
-            self._fail(str(error))
+            self._transport.send(messages.encode_export_request(self._resource, batch), timeout)
+        except ExportFailed as error:
+            self._record_failure(str(error))
             return False
-        self.sent += len(spans)
-        self._told = False
+        self.sent += len(batch)
+        self._failing = False
         return True
 
     @property
     def is_failing(self) -> bool:
         """Whether the collector did not take what it was sent last."""
-        return self._told
+        return self._failing
 
-    def _fail(self, why: str) -> None:
+    def _record_failure(self, reason: str) -> None:
         self.failed += 1
-        if not self._told:
-            self._told = True
-            log.warning("traces cannot be sent (%s); they wait, and the oldest are kept", why)
+        if not self._failing:
+            self._failing = True
+            log.warning("traces cannot be sent (%s); they wait, and the oldest are kept", reason)
 
 
-def resource(role: str) -> dict[str, str]:
+def resource_attributes(role: str) -> dict[str, str]:
     """What is said of this process, as OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have it, or as it is."""
     said = {
         "service.name": role,

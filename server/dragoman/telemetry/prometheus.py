@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from dragoman.core.counting import Family, Histogram
+from dragoman.core.counters import Histogram, MetricFamily
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-PREFIX: Final = "dragoman_"
+METRIC_PREFIX: Final = "dragoman_"
 
 
 class Exposition:
@@ -25,13 +25,13 @@ class Exposition:
         from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
         from prometheus_client.registry import CollectorRegistry
 
-        self._families: Iterable[Family] = ()
+        self._families: Iterable[MetricFamily] = ()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
 
-    def render(self, families: Iterable[Family], accept: str = "") -> tuple[bytes, str]:
+    def render(self, families: Iterable[MetricFamily], accept: str = "") -> tuple[bytes, str]:
         """The text, and its media type: OpenMetrics for who accepts that, else Prometheus' own."""
         from prometheus_client.exposition import choose_encoder
 
@@ -41,14 +41,14 @@ class Exposition:
 
     def collect(self) -> Iterator[Metric]:
         """What the library calls."""
-        return map(metric, self._families)
+        return map(to_metric, self._families)
 
 
-def metric(family: Family) -> Metric:
+def to_metric(family: MetricFamily) -> Metric:
     """One family, as the library has it."""
     from prometheus_client import core
 
-    name, help, labels = PREFIX + family.name, family.help, family.labels
+    name, help, labels = METRIC_PREFIX + family.name, family.help, family.labels
     if family.kind == "histogram":
         spread = core.HistogramMetricFamily(name, help, labels=labels)
         for sample in family.samples:

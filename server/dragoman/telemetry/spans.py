@@ -7,54 +7,59 @@ id, so that every server decides alike.
 
 from __future__ import annotations
 
+import struct
+import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 from dragoman.core import trace
+from dragoman.core.task import frames
 from dragoman.entropy import ENTROPY
-from dragoman.ports.tracing import Kind
-from dragoman.telemetry import libraries, messages
+from dragoman.ports.tracing import SpanKind
+from dragoman.release import version
 
-QUEUE: Final = 16_384
+MAX_QUEUED_SPANS: Final = 16_384
 """Spans that wait to be sent; what is past that is dropped, and counted."""
 
-LOT: Final = 512
+EXPORT_BATCH_SIZE: Final = 512
 """Spans that are enough to be sent."""
 
 
-class Recorder:
+class SpanRecorder:
     """Implements `dragoman.ports.tracing.Tracer`. `take` gives what was recorded."""
 
     def __init__(self, share: float = 1.0) -> None:
         """`share`: of the traces that begin here, from 0 to 1."""
-        self._below = round(share * 2**64)
+        self._sample_threshold = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
-        self.enough: Callable[[], None] = lambda: None
+        self.on_batch_ready: Callable[[], None] = lambda: None
         """Called when LOT of them wait."""
         self.recorded = 0
         self.dropped = 0
 
-    def begin(self, parent: str) -> str:
+    def start_span(self, parent: str) -> str:
         # As `trace.written` and `trace.is_recorded` have it: what is done twice in each request does without calls.
         if not parent:
             ids = ENTROPY.take()
             text = ids.hex()
-            recorded = int.from_bytes(ids[8:]) < self._below
+            recorded = int.from_bytes(ids[8:]) < self._sample_threshold
             return f"00-{text}-{text[:16]}-{'01' if recorded else '00'}"
         if parent[-1] != "1":
             return parent
         return f"{parent[:36]}{ENTROPY.take().hex()[:16]}-01"
 
-    def enter(self, context: str) -> None:
-        trace.CURRENT.set(context)
-        libraries.attach(context)
+    def activate(self, context: str) -> None:
+        trace.CURRENT_TRACE.set(context)
+        attach_context(context)
 
-    def record(
+    def record_span(
         self,
         name: str,
-        kind: Kind,
+        kind: SpanKind,
         context: str,
         parent: str,
         seconds: float,
@@ -64,20 +69,146 @@ class Recorder:
         link: str = "",
     ) -> None:
         waiting = len(self._queue)
-        if waiting >= QUEUE:
+        if waiting >= MAX_QUEUED_SPANS:
             self.dropped += 1
             return
         # A tuple of texts and numbers: after a first look the collection of garbage passes over those.
         self._queue.append((name, kind, context, parent, seconds, time.time_ns(), attributes, values, error, link))
         self.recorded += 1
-        if waiting + 1 == LOT:
-            self.enough()
+        if waiting + 1 == EXPORT_BATCH_SIZE:
+            self.on_batch_ready()
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """Spans that are over, and that nobody was given yet."""
         return len(self._queue)
 
-    def take(self, most: int) -> list[bytes]:
+    def take(self, max_spans: int) -> list[bytes]:
         """Up to so many spans that are over, and that nobody was given yet. From any thread, but from one only."""
-        return [messages.span(*self._queue.popleft()) for _ in range(min(most, len(self._queue)))]
+        return [encode_span(*self._queue.popleft()) for _ in range(min(max_spans, len(self._queue)))]
+
+
+def attach_context(context: str) -> None:
+    """Makes a recorded trace context (of ours) the present one, for the rest of the present asyncio task."""
+    if "opentelemetry.trace" in sys.modules:
+        # To import it is to wait for who is loading it just now, in another thread.
+        from opentelemetry import context as contexts
+        from opentelemetry import trace as api
+
+        contexts.attach(api.set_span_in_context(_remote_span_class(api)(context)))
+
+
+@cache
+def _remote_span_class(api: Any) -> Any:
+    """The kind of span that takes its text apart only once somebody makes a child of it."""
+    flags = api.TraceFlags(api.TraceFlags.SAMPLED)
+
+    class Handed(api.NonRecordingSpan):  # type: ignore[misc]  # of a module that need not be there
+        def __init__(self, context: str) -> None:
+            self._text = context
+
+        def get_span_context(self) -> Any:
+            trace, span = int(self._text[3:35], 16), int(self._text[36:52], 16)
+            return api.SpanContext(trace, span, is_remote=True, trace_flags=flags)
+
+    return Handed
+
+
+AttributeValue = str | int
+
+_SPAN_KINDS: Final = {"internal": 1, "server": 2, "client": 3, "consumer": 5}
+
+_TIME_FIELDS: Final = struct.Struct("<BQBQ").pack
+"""start_time_unix_nano and end_time_unix_nano, each after its key."""
+
+_UNCACHED_ATTRIBUTES: Final = frozenset(("dragoman.task", "dragoman.request", "dragoman.event"))
+"""Attributes whose values are hardly ever met again."""
+
+
+def encode_span(
+    name: str,
+    kind: str,
+    context: str,
+    parent: str,
+    seconds: float,
+    ended_at_nanos: int,
+    attributes: tuple[str, ...],
+    values: tuple[AttributeValue, ...],
+    error: str,
+    link: str,
+) -> bytes:
+    """A Span that took `format_seconds`, and `ended` so many nanoseconds after the epoch. `context`, `parent` and
+    `link` are
+    trace contexts, the latter two empty for none. `attributes` are names; a value that is an empty text is left out."""
+    alone, shared = _split_attributes(attributes)
+    # trace_id, span_id and parent_span_id, each after its key and its length
+    ids = f"0a10{context[3:35]}1208{context[36:52]}{'2208' if parent else ''}{parent[36:52]}"
+    times = _TIME_FIELDS(0x39, ended_at_nanos - int(seconds * 1e9), 0x41, ended_at_nanos)
+    written = bytes.fromhex(ids) + times + _shared_fields(name, kind, attributes, shared(values))
+    for place in alone:
+        written += _attribute_field(attributes[place], values[place])
+    if link:
+        written += frames.frame(13, bytes.fromhex(f"0a10{link[3:35]}1208{link[36:52]}"))
+    if error:
+        written += frames.frame(15, _text(2, error) + frames.integer(3, 2))
+    return written
+
+
+@lru_cache(256)
+def _split_attributes(attributes: tuple[str, ...]) -> tuple[list[int], Callable[[tuple[AttributeValue, ...]], Any]]:
+    """Where among attributes those of one span alone are, and what takes out the values of the others."""
+    alone = [place for place, name in enumerate(attributes) if name in _UNCACHED_ATTRIBUTES]
+    others = [place for place, name in enumerate(attributes) if name not in _UNCACHED_ATTRIBUTES]
+    return alone, itemgetter(*others) if others else lambda values: ()
+
+
+@lru_cache(4096)
+def _shared_fields(
+    name: str, kind: str, attributes: tuple[str, ...], values: tuple[AttributeValue, ...] | AttributeValue
+) -> bytes:
+    """The fields that many spans share. `record_values`: those of the attributes that are not of one span alone."""
+    shared = [each for each in attributes if each not in _UNCACHED_ATTRIBUTES]
+    told = map(_attribute_field, shared, values if isinstance(values, tuple) else (values,))
+    return b"".join([_text(5, name), frames.integer(6, _SPAN_KINDS[kind]), *told])
+
+
+def _attribute_field(name: str, value: AttributeValue) -> bytes:
+    """One of a span's attributes; nothing for an empty text."""
+    if value == "":
+        return b""
+    if isinstance(value, int):
+        return frames.frame(9, _key_value(name, value))
+    text = value.encode(errors="replace")
+    return _attribute_prefix(name, len(text)) + text
+
+
+@lru_cache(4096)
+def _attribute_prefix(name: str, length: int) -> bytes:
+    """What an attribute says before its text of so many bytes."""
+    return frames.frame(9, _key_value(name, "-" * length))[:-length]
+
+
+def _key_value(name: str, value: AttributeValue) -> bytes:
+    """A KeyValue."""
+    told = _text(1, value) if isinstance(value, str) else frames.varint(3 << 3) + frames.varint(value)
+    return _text(1, name) + frames.frame(2, told)
+
+
+def _text(number: int, value: str) -> bytes:
+    """A string field; nothing at all for an empty one. What is no Unicode is told as far as it is: who sends spans can
+    refuse nothing any more."""
+    return frames.frame(number, value.encode(errors="replace")) if value else b""
+
+
+def encode_resource(attributes: Mapping[str, str]) -> bytes:
+    """What a request says of the process that sends it, to stand before its spans."""
+    return frames.frame(1, b"".join(frames.frame(1, _key_value(*each)) for each in attributes.items()))
+
+
+def encode_export_request(resource: bytes, spans: Iterable[bytes]) -> bytes:
+    """An ExportTraceServiceRequest."""
+    body = b"".join([_SCOPE, *(frames.frame(2, each) for each in spans)])
+    return frames.frame(1, resource + frames.frame(2, body))
+
+
+_SCOPE: Final = frames.frame(1, _text(1, "dragoman") + _text(2, version()))

@@ -5,7 +5,7 @@
         assert run.asked == "On which day?"
 
 `run(echo, "hello")` does the same in a plain function. `record` keeps what a task did in a file, `replay` holds
-new code against it. The contract suites (`store_contract`, `bus_contract`) say what every store and every bus has to
+new code against it. The contract suites (`dragoman.testing.contracts`) say what every store and every bus has to
 do, whoever wrote it; pytest and pytest-asyncio are yours to install for those. docs/testing.md has it all.
 """
 
@@ -14,33 +14,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dragoman.testing.blocking import BlockingAgent, BlockingRun, LiveServer, run
-    from dragoman.testing.clock import Clock
-    from dragoman.testing.differing import Different
-    from dragoman.testing.ids import Ids
-    from dragoman.testing.in_memory import AgentUnderTest
-    from dragoman.testing.recording import Recording, record
-    from dragoman.testing.replaying import replay, replayed
-    from dragoman.testing.story import GivenArtifact, Step, Story
-    from dragoman.testing.task_run import TaskRun
+    from dragoman.testing.fixtures import Clock, Ids
+    from dragoman.testing.kit.agent_under_test import AgentUnderTest
+    from dragoman.testing.kit.blocking import BlockingAgent, BlockingRun, LiveServer, run
+    from dragoman.testing.kit.recording import Recording, record
+    from dragoman.testing.kit.replay import Different, replay, replayed
+    from dragoman.testing.kit.story import GivenArtifact, Step, Story
+    from dragoman.testing.kit.task_run import TaskRun
 
-_WHERE = {
-    "AgentUnderTest": "in_memory",
-    "run": "blocking",
-    "record": "recording",
-    "replay": "replaying",
-    "replayed": "replaying",
-    "Recording": "recording",
-    "Different": "differing",
-    "TaskRun": "task_run",
-    "Story": "story",
-    "Step": "story",
-    "GivenArtifact": "story",
-    "Clock": "clock",
-    "Ids": "ids",
-    "BlockingAgent": "blocking",
-    "BlockingRun": "blocking",
-    "LiveServer": "blocking",
+_MODULES = {
+    "AgentUnderTest": "kit.agent_under_test",
+    "run": "kit.blocking",
+    "record": "kit.recording",
+    "replay": "kit.replay",
+    "replayed": "kit.replay",
+    "Recording": "kit.recording",
+    "Different": "kit.replay",
+    "TaskRun": "kit.task_run",
+    "Story": "kit.story",
+    "Step": "kit.story",
+    "GivenArtifact": "kit.story",
+    "Clock": "fixtures",
+    "Ids": "fixtures",
+    "BlockingAgent": "kit.blocking",
+    "BlockingRun": "kit.blocking",
+    "LiveServer": "kit.blocking",
 }
 
 __all__ = [
@@ -51,8 +49,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Imported when asked for: who only checks a store needs none of it, nor does who only runs an agent need a server.
-    if name in _WHERE:
+    if name in _MODULES:
         from importlib import import_module
 
-        return getattr(import_module(f"dragoman.testing.{_WHERE[name]}"), name)
+        return getattr(import_module(f"dragoman.testing.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

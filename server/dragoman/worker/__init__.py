@@ -4,7 +4,7 @@ The functions of an app run here as they would in the server: what they put goes
 the stream instead of into the store. Nothing is kept here; a worker that dies loses nothing that a caller has seen.
 """
 
-from dragoman.runtime.watchdog import Watchdog
-from dragoman.worker.serving import Worker
+from dragoman.runtime.observe.metrics import Watchdog
+from dragoman.worker.worker import Worker
 
 __all__ = ["Watchdog", "Worker"]

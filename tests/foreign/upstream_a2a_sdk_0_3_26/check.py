@@ -32,11 +32,12 @@ from a2a.types import (
     TextPart,
 )
 from a2a.utils import new_agent_text_message, new_task
-from calling import called
 from checks import arguments, finish, serving
 from fronted import Front, check
 from starlette.applications import Starlette
 from starlette.routing import Mount
+
+from calling import called
 
 DATA = {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothing": None}}
 TRANSPORTS = {"rpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}

@@ -20,11 +20,12 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, c
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
-from calling import called
 from checks import arguments, finish, serving
 from fronted import Front, check
 from starlette.applications import Starlette
 from starlette.routing import Mount
+
+from calling import called
 
 DATA = {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothing": None}}
 BINDINGS = {"rpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}

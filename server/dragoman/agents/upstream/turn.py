@@ -14,56 +14,62 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
-from dragoman.agents.upstream import finding, memory
-from dragoman.agents.upstream.finding import Lost
-from dragoman.agents.upstream.forwarding import Forwarding
-from dragoman.agents.upstream.record import Record
-from dragoman.agents.upstream.road import Away, Blocked, CallFailed, Nonsense, Refused, Road
+from dragoman.agents.upstream import recovery, turn_writer
+from dragoman.agents.upstream.recovery import FollowUpSender, OutcomeUnknown
+from dragoman.agents.upstream.transport import (
+    UpstreamCallFailed,
+    UpstreamForbidden,
+    UpstreamProtocolError,
+    UpstreamRefused,
+    UpstreamTransport,
+    UpstreamUnavailable,
+)
+from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
-from dragoman.core import states
-from dragoman.core.card import AgentSpec
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
-from dragoman.ports import Desk, Ending, ProcessLost
+from dragoman.core.task import states
+from dragoman.ports import TurnContext, TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
 
 T = TypeVar("T")
 
-FIRST_PAUSE: Final = 0.25
-LONGEST_PAUSE: Final = 5.0
+UPSTREAM_MIN_RETRY_DELAY: Final = 0.25
+UPSTREAM_MAX_RETRY_DELAY: Final = 5.0
 """Seconds between two tries, or two looks at a task: from the first to the longest, half as much more each time."""
 
-HELD: Final = 1.0
+AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 """Seconds for which AUTH_REQUIRED is not written yet: a stream that ends with it ends the turn."""
 
 
-class Link(Protocol):
+class UpstreamConnection(Protocol):
     """What a turn needs to know of its agent, and tells it."""
 
     spec: AgentSpec
-    at: str
+    location: str
     """Where it is, for people."""
-    streams: bool
+    supports_streaming: bool
     """It has streams, as far as is known."""
     idempotent: bool
     """A repeated send with the same key runs nothing."""
-    extensions: str
+    required_extensions: str
     """URIs that each call has to activate, with commas."""
 
     @property
-    def road(self) -> Road: ...
+    def transport(self) -> UpstreamTransport: ...
 
     @property
-    def is_away(self) -> bool:
+    def is_unavailable(self) -> bool:
         """Nobody should try any more."""
         ...
 
-    def reached(self) -> None: ...
+    def record_success(self) -> None: ...
 
-    def missed(self, why: str) -> None: ...
+    def record_failure(self, reason: str) -> None: ...
 
-    def other_road(self, road: Road) -> bool:
+    def next_transport(self, transport: UpstreamTransport) -> bool:
         """Takes another of its interfaces instead of one that does not know a call. False when there is none."""
         ...
 
@@ -72,311 +78,334 @@ class UpstreamTurn:
     """One turn at a desk."""
 
     def __init__(
-        self, desk: Desk, link: Link, new_id: NewId, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        turn_context: TurnContext,
+        connection: UpstreamConnection,
+        new_id: NewId,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.desk = desk
-        self.link = link
-        self.record = Record(desk, link.at, new_id)
+        self.turn_context = turn_context
+        self.connection = connection
+        self.writer = TurnWriter(turn_context, connection.location, new_id)
         self.is_sent = False
         """The message may have arrived."""
-        self.named = ""
+        self.chosen_task_id = ""
         """The task upstream that the message begins, where its client names it (0.1)."""
         self._sleep = sleep
-        self._nudged = asyncio.Event()
-        self._message = desk.message
-        self._envelope = desk.envelope
+        self._wakeup = asyncio.Event()
+        self._message = turn_context.message
+        self._envelope = turn_context.envelope
 
     @property
-    def task(self) -> str:
+    def task_id(self) -> str:
         """The id of the task upstream, as far as it is known."""
-        return self.record.memory.task or self.named
+        return self.writer.state.task or self.chosen_task_id
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Something happened upstream: looks there at once."""
-        self._nudged.set()
+        self._wakeup.set()
 
     # The turn ---------------------------------------------------------------------------------------------------
 
-    async def run(self) -> Ending:
+    async def run(self) -> TurnResult:
         """The turn, from its message to its end. Raises ProcessLost when the agent is not there and may come back."""
-        again = self.desk.attempt > 1 and not self.record.memory.unsent
-        forwarding = Forwarding(self, self._extensions, self._modes)
-        passing = asyncio.create_task(forwarding.run(), name=f"messages for {self.desk.task_id} upstream")
+        again = self.turn_context.attempt > 1 and not self.writer.state.unsent
+        forwarding = FollowUpSender(self, self._extensions, self._output_modes)
+        passing = asyncio.create_task(forwarding.run(), name=f"messages for {self.turn_context.task_id} upstream")
         try:
             while True:
-                ending = await forwarding.during(self._answered(again=again))
-                if not forwarding.left:
-                    return replace(ending, notes=self.record.notes())
+                ending = await forwarding.run_with(self._answer(may_be_sent=again))
+                if not forwarding.undelivered:
+                    return replace(ending, state_update=self.writer.state_update())
                 # One came too late for the task there; it begins another in the same conversation.
-                await self.record.go_on(ending)
-                self._message, self._envelope = forwarding.left.pop(0)
+                await self.writer.continue_after(ending)
+                self._message, self._envelope = forwarding.undelivered.pop(0)
                 again = False
-        except (InvalidAgentResponse, Nonsense) as error:
-            return self._failed(f"InvalidAgentResponse: {error}")
-        except Blocked as error:
-            return self._failed(f"UPSTREAM_FORBIDDEN: {error}")
-        except Lost as error:
-            return self._failed(str(error))
-        except Refused as refused:
+        except (InvalidAgentResponse, UpstreamProtocolError) as error:
+            return self._failed_result(f"InvalidAgentResponse: {error}")
+        except UpstreamForbidden as error:
+            return self._failed_result(f"UPSTREAM_FORBIDDEN: {error}")
+        except OutcomeUnknown as error:
+            return self._failed_result(str(error))
+        except UpstreamRefused as refused:
             log.info("a message was refused upstream: %s", refused, extra=self._fields)
-            return self.record.says.refused(refused, self.record.notes())
+            return self.writer.statuses.refused_result(refused, self.writer.state_update())
         finally:
             passing.cancel()
             await asyncio.wait([passing])
 
-    async def _answered(self, *, again: bool) -> Ending:
+    async def _answer(self, *, may_be_sent: bool) -> TurnResult:
         """Has one message answered. `again`: another process may have sent it."""
-        if again:
+        if may_be_sent:
             self.is_sent = True
-            found = await finding.find(self, self._message)
+            found = await recovery.find_task(self, self._message)
             if found is not None:
-                return await self._take(pb.StreamResponse(task=found), by_call=True) or await self._watch()
+                return await self._apply(pb.StreamResponse(task=found), polled=True) or await self._follow()
         return await self._send()
 
-    async def _send(self) -> Ending:
+    async def _send(self) -> TurnResult:
         """Sends the message and follows what comes of it."""
-        bare, streams = False, self.link.streams
+        bare, streams = False, self.connection.supports_streaming
         while True:
-            road, task = self.link.road, self.record.memory.task
+            road, task = self.connection.transport, self.writer.state.task
             try:
                 self.is_sent = True
-                ending = await self._sent(road, self._request(bare=bare), streams=streams)
-            except Away as away:
-                self.is_sent = away.arrived
-                await self._missed(away)
-                found = await finding.find(self, self._message) if away.arrived else None
+                ending = await self._send_once(road, self._build_request(without_context=bare), streams=streams)
+            except UpstreamUnavailable as away:
+                self.is_sent = away.may_have_arrived
+                await self._wait_to_retry(away)
+                found = await recovery.find_task(self, self._message) if away.may_have_arrived else None
                 if found is None:
                     continue
-                ending = await self._take(pb.StreamResponse(task=found), by_call=True)
-            except Refused as refused:
-                self.link.reached()
+                ending = await self._apply(pb.StreamResponse(task=found), polled=True)
+            except UpstreamRefused as refused:
+                self.connection.record_success()
                 if refused.is_busy:
                     self.is_sent = False
-                    await self._missed(Away(str(refused), arrived=False))
+                    await self._wait_to_retry(UpstreamUnavailable(str(refused), may_have_arrived=False))
                 elif streams and refused.is_unsupported:
                     streams = False
-                elif refused.is_unknown_call and self.link.other_road(road):
-                    streams = self.link.streams
+                elif refused.is_unknown_call and self.connection.next_transport(road):
+                    streams = self.connection.supports_streaming
                 elif task and await self._has_ended(refused):
-                    self.record.forget_task()
-                    streams = self.link.streams  # it may have been the task that was refused
-                elif not (bare or task) and "contextId" in _blamed(refused):
+                    self.writer.forget_task()
+                    streams = self.connection.supports_streaming  # it may have been the task that was refused
+                elif not (bare or task) and "contextId" in _rejected_fields(refused):
                     bare = True
                 else:
                     raise
                 continue
-            if self.link.streams and not streams:
-                log.warning("%s has no streams, whatever its card says", self.link.at, extra=self._fields)
-                self.link.streams = False
-            return ending or await self._watch()
+            if self.connection.supports_streaming and not streams:
+                log.warning("%s has no streams, whatever its card says", self.connection.location, extra=self._fields)
+                self.connection.supports_streaming = False
+            return ending or await self._follow()
 
-    async def _sent(self, road: Road, request: pb.SendMessageRequest, *, streams: bool) -> Ending | None:
+    async def _send_once(
+        self, transport: UpstreamTransport, request: pb.SendMessageRequest, *, streams: bool
+    ) -> TurnResult | None:
         """Sends once, and reads what is answered: None when that stopped before the turn ended."""
-        key = memory.key_of(self.desk.task_id, self._message.message_id)
+        key = turn_writer.idempotency_key(self.turn_context.task_id, self._message.message_id)
         extensions = self._extensions(self._message)
-        self.record.is_new = True
+        self.writer.may_change_task = True
         if streams:
-            events = road.stream("SendStreamingMessage", request, key=key, extensions=extensions)
-            return await self._read(events, whole=True)
-        answer = await road.call("SendMessage", request, key=key, extensions=extensions)
-        self.link.reached()
+            events = transport.stream("SendStreamingMessage", request, key=key, extensions=extensions)
+            return await self._read_stream(events, complete=True)
+        answer = await transport.call("SendMessage", request, key=key, extensions=extensions)
+        self.connection.record_success()
         assert isinstance(answer, pb.SendMessageResponse)
         if answer.HasField("message"):
-            return await self._take(pb.StreamResponse(message=answer.message))
+            return await self._apply(pb.StreamResponse(message=answer.message))
         if not answer.HasField("task"):
-            raise Nonsense(f"{self.link.at}: the answer to a message holds neither a task nor a message")
-        return await self._take(pb.StreamResponse(task=answer.task), by_call=True)
+            raise UpstreamProtocolError(
+                f"{self.connection.location}: the answer to a message holds neither a task nor a message"
+            )
+        return await self._apply(pb.StreamResponse(task=answer.task), polled=True)
 
-    def _request(self, *, bare: bool) -> pb.SendMessageRequest:
-        """The send of the message: its own parts and metadata, under the names that upstream knows. `bare`: without
+    def _build_request(self, *, without_context: bool) -> pb.SendMessageRequest:
+        """The send of the message: its own parts and metadata, under the names that upstream knows. `wrap_union`:
+        without
         a conversation of our choice."""
-        known = self.record.memory
+        known = self.writer.state
         message = pb.Message()
         message.CopyFrom(self._message)
         message.ClearField("reference_task_ids")  # tasks of ours, which nobody knows there
         message.task_id = known.task
-        if not known.task and self.link.road.interface.dialect == "0.1":
-            message.task_id = self.named = memory.task_of(self.desk.task_id, message.message_id)
-        context = known.context or memory.context_of(self.desk.owner, self.desk.context_id)
-        message.context_id = "" if bare else context
+        if not known.task and self.connection.transport.interface.dialect == "0.1":
+            message.task_id = self.chosen_task_id = turn_writer.upstream_task_id(
+                self.turn_context.task_id, message.message_id
+            )
+        context = known.context or turn_writer.upstream_context_id(
+            self.turn_context.owner, self.turn_context.context_id
+        )
+        message.context_id = "" if without_context else context
         request = pb.SendMessageRequest(message=message)
         if self._envelope.HasField("metadata"):
             request.metadata.CopyFrom(self._envelope.metadata)
         request.configuration.return_immediately = True
-        request.configuration.accepted_output_modes.extend(self._modes(self._envelope))
+        request.configuration.accepted_output_modes.extend(self._output_modes(self._envelope))
         return request
 
-    def _modes(self, envelope: pb.SendMessageRequest) -> Sequence[str]:
+    def _output_modes(self, envelope: pb.SendMessageRequest) -> Sequence[str]:
         """The output modes that a message's sender takes. 0.2 wants them said, and so do servers still."""
-        if envelope.configuration.accepted_output_modes or self.link.road.interface.dialect != "0.3":
+        if envelope.configuration.accepted_output_modes or self.connection.transport.interface.dialect != "0.3":
             return envelope.configuration.accepted_output_modes
-        return self.link.spec.output_modes
+        return self.connection.spec.output_modes
 
     def _extensions(self, message: pb.Message) -> str:
-        named = [*filter(None, self.link.extensions.split(",")), *message.extensions]
+        named = [*filter(None, self.connection.required_extensions.split(",")), *message.extensions]
         return ",".join(dict.fromkeys(named))
 
-    async def _has_ended(self, refused: Refused) -> bool:
+    async def _has_ended(self, refused: UpstreamRefused) -> bool:
         """Whether the task upstream takes no more messages because it is over. Raises Lost for one that is gone."""
         if refused.is_no_such_task:
-            raise Lost(self.gone)
-        return states.is_terminal((await self.look()).status.state)
+            raise OutcomeUnknown(self.task_lost_text)
+        return states.is_terminal((await self.get_task()).status.state)
 
     # Following --------------------------------------------------------------------------------------------------
 
-    async def _watch(self) -> Ending:
+    async def _follow(self) -> TurnResult:
         """Follows the task, which is known, until the turn is over."""
-        pause, subscribes = FIRST_PAUSE, True
+        pause, subscribes = UPSTREAM_MIN_RETRY_DELAY, True
         while True:
-            before = self.record.puts
-            if self.link.streams and subscribes:
+            before = self.writer.event_count
+            if self.connection.supports_streaming and subscribes:
                 try:
-                    asked = pb.SubscribeToTaskRequest(id=self.task)
-                    events = self.link.road.stream("SubscribeToTask", asked, extensions=self.link.extensions)
-                    if (ending := await self._read(events, whole=False)) is not None:
+                    asked = pb.SubscribeToTaskRequest(id=self.task_id)
+                    events = self.connection.transport.stream(
+                        "SubscribeToTask", asked, extensions=self.connection.required_extensions
+                    )
+                    if (ending := await self._read_stream(events, complete=False)) is not None:
                         return ending
-                except Away as away:
-                    await self._missed(away)
-                except Refused as refused:  # it has ended, or there is no such call
-                    self.link.reached()
+                except UpstreamUnavailable as away:
+                    await self._wait_to_retry(away)
+                except UpstreamRefused as refused:  # it has ended, or there is no such call
+                    self.connection.record_success()
                     subscribes = not refused.is_unsupported
-            task = await self.look()
-            if (ending := await self._take(pb.StreamResponse(task=task), by_call=True)) is not None:
+            task = await self.get_task()
+            if (ending := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
                 return ending
-            pause = FIRST_PAUSE if self.record.puts > before else min(pause * 1.5, LONGEST_PAUSE)
-            await self._pause(pause)
+            pause = (
+                UPSTREAM_MIN_RETRY_DELAY
+                if self.writer.event_count > before
+                else min(pause * 1.5, UPSTREAM_MAX_RETRY_DELAY)
+            )
+            await self._wait_for_wakeup(pause)
 
-    async def _read(self, events: AsyncGenerator[pb.StreamResponse, None], *, whole: bool) -> Ending | None:
+    async def _read_stream(
+        self, events: AsyncGenerator[pb.StreamResponse, None], *, complete: bool
+    ) -> TurnResult | None:
         """Reads a stream until the turn is over, or the stream is. `whole`: it says everything from the beginning;
         otherwise that is so once it has shown the task, and events before that say only that there is something new.
         """
         async with aclosing(events):
-            nudge = asyncio.create_task(self._nudged.wait(), name="something upstream")
+            nudge = asyncio.create_task(self._wakeup.wait(), name="something upstream")
             step: asyncio.Task[pb.StreamResponse | None] | None = None
             try:
                 while True:
-                    step = step or asyncio.create_task(_next(events), name="an event upstream")
-                    patience = HELD if self.record.holds else None
+                    step = step or asyncio.create_task(_next_event(events), name="an event upstream")
+                    patience = AUTH_REQUIRED_HOLD_SECONDS if self.writer.holds_status else None
                     await asyncio.wait([step, nudge], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                     if step.done():
                         event, step = step.result(), None
                         if event is None:
-                            return self.record.end_held()
-                        self.link.reached()
-                        whole = whole or event.HasField("task")
+                            return self.writer.take_held_result()
+                        self.connection.record_success()
+                        complete = complete or event.HasField("task")
                     elif nudge.done():
                         # Not every server shows in a stream what came of a cancel.
-                        self._nudged.clear()
-                        nudge = asyncio.create_task(self._nudged.wait(), name="something upstream")
-                        if not self.task:
+                        self._wakeup.clear()
+                        nudge = asyncio.create_task(self._wakeup.wait(), name="something upstream")
+                        if not self.task_id:
                             continue
-                        event = pb.StreamResponse(task=await self.look())
-                        whole = False  # it may come again
+                        event = pb.StreamResponse(task=await self.get_task())
+                        complete = False  # it may come again
                     else:  # it goes on by itself: whoever it needs was told elsewhere
-                        await self.record.put_held()
+                        await self.writer.flush_held()
                         continue
-                    if not (whole or event.HasField("task")):
-                        event = pb.StreamResponse(task=await self.look())
-                    if (ending := await self._take(event)) is not None:
-                        return ending if event.HasField("task") else await self._with_the_rest(ending)
+                    if not (complete or event.HasField("task")):
+                        event = pb.StreamResponse(task=await self.get_task())
+                    if (ending := await self._apply(event)) is not None:
+                        return ending if event.HasField("task") else await self._with_missing_artifacts(ending)
             finally:
                 for one in (step, nudge):
                     if one is not None:
                         one.cancel()
                         await asyncio.wait([one])
 
-    async def _with_the_rest(self, ending: Ending) -> Ending:
+    async def _with_missing_artifacts(self, result: TurnResult) -> TurnResult:
         """The end of a turn whose stream showed no artifact: some servers stream that a task is done, and not what came
         of it."""
-        if ending.status.state == states.COMPLETED and ending.reply is None and not self.record.has_artifacts:
-            with suppress(CallFailed, Lost, ProcessLost):  # it has ended, as far as we were told
-                return await self._take(pb.StreamResponse(task=await self.look()), by_call=True) or ending
-        return ending
+        if result.status.state == states.COMPLETED and result.reply is None and not self.writer.has_artifacts:
+            with suppress(UpstreamCallFailed, OutcomeUnknown, WorkerLost):  # it has ended, as far as we were told
+                return await self._apply(pb.StreamResponse(task=await self.get_task()), polled=True) or result
+        return result
 
-    async def look(self) -> pb.Task:
+    async def get_task(self) -> pb.Task:
         """The task upstream as it is. Raises Lost when it is gone, ProcessLost when the agent is."""
-        asked = pb.GetTaskRequest(id=self.task, history_length=0)
+        asked = pb.GetTaskRequest(id=self.task_id, history_length=0)
         try:
-            task = await self.insist(lambda road: road.call("GetTask", asked, extensions=self.link.extensions))
-        except Refused as refused:
+            task = await self.call_with_retry(
+                lambda road: road.call("GetTask", asked, extensions=self.connection.required_extensions)
+            )
+        except UpstreamRefused as refused:
             if refused.is_no_such_task:
-                raise Lost(self.gone) from None
+                raise OutcomeUnknown(self.task_lost_text) from None
             raise
         assert isinstance(task, pb.Task)
         return task
 
-    async def insist(self, ask: Callable[[Road], Awaitable[T]]) -> T:
+    async def call_with_retry(self, call: Callable[[UpstreamTransport], Awaitable[T]]) -> T:
         """Asks what may be asked twice, until there is an answer. Raises ProcessLost when there is none for too long,
         and CallFailed."""
-        pause = FIRST_PAUSE
+        pause = UPSTREAM_MIN_RETRY_DELAY
         while True:
             try:
-                answer = await ask(self.link.road)
-            except Away as away:
-                await self._missed(away, pause)
-            except Refused as refused:
-                self.link.reached()
+                answer = await call(self.connection.transport)
+            except UpstreamUnavailable as away:
+                await self._wait_to_retry(away, pause)
+            except UpstreamRefused as refused:
+                self.connection.record_success()
                 if not refused.is_busy:
                     raise
                 await self._sleep(pause)
             else:
-                self.link.reached()
+                self.connection.record_success()
                 return answer
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, UPSTREAM_MAX_RETRY_DELAY)
 
-    async def _missed(self, away: Away, pause: float = FIRST_PAUSE) -> None:
+    async def _wait_to_retry(self, error: UpstreamUnavailable, delay: float = UPSTREAM_MIN_RETRY_DELAY) -> None:
         """Waits before the next try. Raises ProcessLost instead, once the agent is left alone."""
-        self.link.missed(str(away))
-        if self.link.is_away:
+        self.connection.record_failure(str(error))
+        if self.connection.is_unavailable:
             if not self.is_sent:
-                self.record.keep_unsent()
-            raise ProcessLost("The agent that has it is away.", began=self.is_sent)
-        await self._sleep(pause)
+                self.writer.mark_unsent()
+            raise WorkerLost("The agent that has it is away.", may_have_started=self.is_sent)
+        await self._sleep(delay)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _wait_for_wakeup(self, seconds: float) -> None:
         """Waits so long, or until something happened."""
-        waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.create_task(self._nudged.wait())]
+        waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.create_task(self._wakeup.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for one in waits:
                 one.cancel()
-        self._nudged.clear()
+        self._wakeup.clear()
 
-    async def _take(self, event: pb.StreamResponse, *, by_call: bool = False) -> Ending | None:
-        return await self.record.take(event, self._message.message_id, by_call=by_call)
+    async def _apply(self, event: pb.StreamResponse, *, polled: bool = False) -> TurnResult | None:
+        return await self.writer.apply(event, self._message.message_id, polled=polled)
 
     # Failing ----------------------------------------------------------------------------------------------------
 
-    def _failed(self, text: str) -> Ending:
+    def _failed_result(self, text: str) -> TurnResult:
         log.warning("a turn upstream failed: %s", text, extra=self._fields)
-        return self.record.says.failed(self._without_places(text), self.record.notes())
+        return self.writer.statuses.failed_result(self._redact_urls(text), self.writer.state_update())
 
-    def _without_places(self, text: str) -> str:
+    def _redact_urls(self, text: str) -> str:
         """A text for callers, who need not know where the agent is."""
-        for url in (self.link.road.interface.url, self.link.at):
+        for url in (self.connection.transport.interface.url, self.connection.location):
             place = url.partition("://")[2].partition("/")[0] or url
             text = text.replace(f"{url}: ", "").replace(url, "it").replace(f"{place}: ", "").replace(place, "it")
         return text
 
     @property
-    def gone(self) -> str:
+    def task_lost_text(self) -> str:
         """What is said of a task that upstream no longer knows."""
-        return f"UPSTREAM_LOST: the agent no longer knows its task {self.task}, or lets nobody see it"
+        return f"UPSTREAM_LOST: the agent no longer knows its task {self.task_id}, or lets nobody see it"
 
     @property
     def _fields(self) -> dict[str, str]:
-        return {"task": self.desk.task_id, "upstream": self.link.at, "upstream_task": self.task}
+        return {"task": self.turn_context.task_id, "upstream": self.connection.location, "upstream_task": self.task_id}
 
 
-async def _next(events: AsyncGenerator[pb.StreamResponse, None]) -> pb.StreamResponse | None:
+async def _next_event(events: AsyncGenerator[pb.StreamResponse, None]) -> pb.StreamResponse | None:
     """The next event; None at the end."""
     return await anext(events, None)
 
 
-def _blamed(refused: Refused) -> str:
+def _rejected_fields(refused: UpstreamRefused) -> str:
     """What a refusal of a message says was wrong with it: fields and text."""
-    complaint = refused.complaint
+    complaint = refused.remote_error
     if complaint.reason != "INVALID_PARAMS" and complaint.code != "INVALID_ARGUMENT":
         return ""
     fields = " ".join([*(violation.field for violation in complaint.violations), complaint.message])

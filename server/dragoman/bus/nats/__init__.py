@@ -1,6 +1,6 @@
 """The bus between processes: NATS, without anything stored in it. What it loses, the store has."""
 
-from dragoman.bus.nats.address import Address, BadAddress
-from dragoman.bus.nats.bus import NatsBus, open_bus
+from dragoman.bus.nats.bus import NatsBus, open_nats_bus
+from dragoman.bus.nats.connection import InvalidNatsAddress, NatsAddress
 
-__all__ = ["Address", "BadAddress", "NatsBus", "open_bus"]
+__all__ = ["NatsAddress", "InvalidNatsAddress", "NatsBus", "open_nats_bus"]

@@ -10,53 +10,56 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
+import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import unquote, urlsplit
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error
 
-from dragoman.bus.nats.address import Address
-from dragoman.ports import Stop
+from dragoman.ports import Unsubscribe
 
 log = logging.getLogger("dragoman.bus")
 
-CONNECT: Final = 2.0
+NATS_CONNECT_TIMEOUT: Final = 2.0
 """Seconds for one attempt to connect to one server."""
 
-SETTLE: Final = 1.0
+NATS_FLUSH_TIMEOUT: Final = 1.0
 """Seconds that NATS may take to answer before it counts as away."""
 
-PING: Final = 5.0
+NATS_PING_INTERVAL: Final = 5.0
 """Seconds between two looks whether a silent NATS is there; two without an answer, and it is away."""
 
-SHORTEST: Final = 0.1
-LONGEST: Final = 5.0
+NATS_MIN_RECONNECT_DELAY: Final = 0.1
+NATS_MAX_RECONNECT_DELAY: Final = 5.0
 """Seconds between attempts: they double, and a random part is taken off."""
 
-QUEUE_BYTES: Final = 16 * 1024 * 1024
+MAX_BUS_QUEUE_BYTES: Final = 16 * 1024 * 1024
 """What may wait to be sent; what comes on top is lost."""
 
-_GONE: Final = (Error, OSError, RuntimeError)
+_CLOSED_ERRORS: Final = (Error, OSError, RuntimeError)
 """What the library raises for a connection that is closing, and lets through of a transport that is closed already:
 uvloop's says so by a RuntimeError."""
 
-MESSAGE_BYTES: Final = 1024 * 1024
+MAX_BUS_MESSAGE_BYTES: Final = 1024 * 1024
 """The largest message, unless the server allows less."""
 
 
-class _Client(Client):
+class _NatsClient(Client):
     """A client that encrypts where it was told to, and knows when it was heard, and when it is over."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.over = asyncio.Event()
+        self.ended = asyncio.Event()
         """Set when there is no connection any more, however that came."""
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
@@ -66,7 +69,7 @@ class _Client(Client):
         try:
             await super()._close(status, do_cbs)
         finally:
-            self.over.set()
+            self.ended.set()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         # The library encrypts when the server asks for it. One that does not, or somebody in between, gets no
@@ -76,94 +79,98 @@ class _Client(Client):
         if initial_connection and server and server.uri.scheme == "tls" and not info.get("tls_required"):
             raise Error("it does not encrypt, and tls:// was asked for")
 
-    async def settle(self) -> None:
+    async def flush_fully(self) -> None:
         """Returns when the server has read what was said before."""
         await self._flush_pending(force_flush=True)  # `flush` sends its PING past what is still here
-        await self.flush(int(SETTLE) + 1)
+        await self.flush(int(NATS_FLUSH_TIMEOUT) + 1)
 
 
 @dataclass(eq=False)
-class _Listening:
+class _Subscription:
     """What is listened to, over all connections."""
 
     subject: str
     queue: str
-    arrived: Callable[[bytes], None]
-    at: Client | None = None
+    on_message: Callable[[bytes], None]
+    client: Client | None = None
     """The connection that was told."""
     subscription: Subscription | None = None
     stopped: bool = False
 
 
-class Connection:
+class NatsConnection:
     """A connection that is kept up between `open` and `close`."""
 
     def __init__(
-        self, address: Address, name: str, connected: Callable[[], None], dice: Callable[[], float] = random.random
+        self,
+        address: NatsAddress,
+        name: str,
+        on_connected: Callable[[], None],
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """`connected` is called for each new connection, before anything else goes over it."""
         self.address = address
-        self.trouble = "it was not reached yet"
+        self.problem = "it was not reached yet"
         """Why it cannot be used, or not fully; empty while all is well."""
         self.is_up = False
-        self.limit = MESSAGE_BYTES
+        self.max_message_bytes = MAX_BUS_MESSAGE_BYTES
         """Bytes of the largest message."""
-        self.tried = asyncio.Event()
+        self.attempted = asyncio.Event()
         """Set once there was an attempt to connect."""
         self._name = name
-        self._connected = connected
-        self._dice = dice
-        self._client: _Client | None = None
-        self._listening: set[_Listening] = set()
+        self._on_connected = on_connected
+        self._jitter = jitter
+        self._client: _NatsClient | None = None
+        self._subscriptions: set[_Subscription] = set()
         self._queue: deque[tuple[str, bytes]] = deque()
-        self._queued = 0
+        self._queued_bytes = 0
         self._wake = asyncio.Event()
-        self._empty = asyncio.Event()
+        self._queue_empty = asyncio.Event()
         """Set when nothing waits to be sent."""
-        self._round: asyncio.Task[None] | None = None
-        self._next_round: asyncio.Task[None] | None = None
-        self._refused = ""
-        self._running: asyncio.Task[None] | None = None
+        self._flush_task: asyncio.Task[None] | None = None
+        self._next_flush_task: asyncio.Task[None] | None = None
+        self._permission_error = ""
+        self._run_task: asyncio.Task[None] | None = None
         self._closing = False
 
     def open(self) -> None:
         """Begins to connect."""
-        self._running = asyncio.create_task(self._run(), name="bus")
+        self._run_task = asyncio.create_task(self._run(), name="bus")
 
     async def close(self) -> None:
         """Sends what waits, if that can be done at once, and ends. May be called twice."""
         self._closing = True
         with suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE):
-                await self.sent()
+            async with asyncio.timeout(NATS_FLUSH_TIMEOUT):
+                await self.drain()
         if self._client is not None:
-            await self._shut(self._client)
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait((self._running,), timeout=SETTLE)
+            await self._close_client(self._client)
+        if self._run_task is not None:
+            self._run_task.cancel()
+            await asyncio.wait((self._run_task,), timeout=NATS_FLUSH_TIMEOUT)
 
     async def _run(self) -> None:
         """Connects, and connects again, until closed."""
         failures = 0
         while not self._closing:
-            if await self._once():
+            if await self._run_connection():
                 failures = 0
-            wait = min(SHORTEST * 2 ** min(failures, 16), LONGEST)
+            wait = min(NATS_MIN_RECONNECT_DELAY * 2 ** min(failures, 16), NATS_MAX_RECONNECT_DELAY)
             failures += 1
-            await asyncio.sleep(wait * (1 - self._dice() / 2))
+            await asyncio.sleep(wait * (1 - self._jitter() / 2))
 
-    async def _once(self) -> bool:
+    async def _run_connection(self) -> bool:
         """One connection, from its beginning to its end. Gives whether there was one."""
-        client = _Client()
+        client = _NatsClient()
         reasons: deque[str] = deque(maxlen=1)
 
         async def failed(error: Exception) -> None:
             if not isinstance(error, Error | OSError):
                 log.error("what the bus brought could not be taken", exc_info=error)
                 return
-            reasons.append(self._say(error))
+            reasons.append(self._error_text(error))
             if "permissions violation" in str(error).lower():
-                self._not_permitted(reasons[-1])
+                self._on_permission_error(reasons[-1])
 
         credentials: dict[str, Any] = {"user": self.address.user, "password": self.address.password}
         if self.address.credentials is not None:
@@ -176,171 +183,262 @@ class Connection:
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
-                connect_timeout=int(CONNECT),
-                ping_interval=int(PING),
+                connect_timeout=int(NATS_CONNECT_TIMEOUT),
+                ping_interval=int(NATS_PING_INTERVAL),
                 no_echo=True,
                 token=self.address.token,
-                tls=self.address.context() if self.address.encrypted or self.address.authority else None,
+                tls=self.address.ssl_context() if self.address.uses_tls or self.address.ca_file else None,
                 **credentials,
             )
-            self._up(client)
-            pump = asyncio.create_task(self._pump(client), name="bus sends")
+            self._mark_up(client)
+            pump = asyncio.create_task(self._send_queued(client), name="bus sends")
             try:
-                await self._listen_again(client)
-                await client.over.wait()
+                await self._resubscribe(client)
+                await client.ended.wait()
             finally:
                 self._client = None
                 self._wake.set()  # the library swallows cancellation in places
                 pump.cancel()
                 await asyncio.wait((pump,))
-            self._down(reasons[-1] if reasons else "the connection was closed")
+            self._mark_down(reasons[-1] if reasons else "the connection was closed")
         except Exception as error:  # whatever it is, the next attempt may go better
             was_up = self.is_up
-            self._down(reasons[-1] if reasons else self._say(error))
+            self._mark_down(reasons[-1] if reasons else self._error_text(error))
             return was_up
         else:
             return True
         finally:
             self._client, self.is_up = None, False
             self._queue.clear()
-            self._queued = 0
-            self._empty.set()
-            self.tried.set()
-            await self._shut(client)
+            self._queued_bytes = 0
+            self._queue_empty.set()
+            self.attempted.set()
+            await self._close_client(client)
 
-    async def _shut(self, client: _Client) -> None:
+    async def _close_client(self, client: _NatsClient) -> None:
         with suppress(Exception):
-            async with asyncio.timeout(SETTLE):
+            async with asyncio.timeout(NATS_FLUSH_TIMEOUT):
                 await client.close()
 
     # State ------------------------------------------------------------------------------------------------------
 
-    def _up(self, client: _Client) -> None:
-        if self.tried.is_set():
+    def _mark_up(self, client: _NatsClient) -> None:
+        if self.attempted.is_set():
             log.info("the bus %s is back", self.address)
         else:
             log.info("the bus %s is there", self.address)
-        self._client, self.is_up, self.trouble = client, True, ""
-        self._refused = ""
-        self.limit = min(MESSAGE_BYTES, client.max_payload)
-        self.tried.set()
-        self._connected()
+        self._client, self.is_up, self.problem = client, True, ""
+        self._permission_error = ""
+        self.max_message_bytes = min(MAX_BUS_MESSAGE_BYTES, client.max_payload)
+        self.attempted.set()
+        self._on_connected()
 
-    def _down(self, why: str) -> None:
-        if not self._closing and (self.is_up or not self.tried.is_set()):
+    def _mark_down(self, reason: str) -> None:
+        if not self._closing and (self.is_up or not self.attempted.is_set()):
             log.warning(
                 "the bus %s is away (%s); what other servers do is seen some seconds later until it is back",
                 self.address,
-                why,
+                reason,
             )
-        self.is_up, self.trouble = False, "it is away"
+        self.is_up, self.problem = False, "it is away"
 
-    def _not_permitted(self, what: str) -> None:
+    def _on_permission_error(self, reason: str) -> None:
         """Our user may not do what a server does: told once for each connection."""
-        if not self._refused:
+        if not self._permission_error:
             log.error(
-                "the bus %s does not let us: %s; docs/operations.md has the grants of a server", self.address, what
+                "the bus %s does not let us: %s; docs/operations.md has the grants of a server", self.address, reason
             )
-        self._refused = what
-        self.trouble = "it does not grant what a server needs"
+        self._permission_error = reason
+        self.problem = "it does not grant what a server needs"
 
-    def _say(self, error: BaseException) -> str:
+    def _error_text(self, error: BaseException) -> str:
         text = " ".join(str(error).split()).removeprefix("nats: ") or type(error).__name__
-        return self.address.without_secrets(text)
+        return self.address.redact(text)
 
     # Sending ----------------------------------------------------------------------------------------------------
 
     def send(self, subject: str, message: bytes) -> None:
         """Sends it soon, or never."""
-        if self.is_up and self._queued + len(message) <= QUEUE_BYTES:
+        if self.is_up and self._queued_bytes + len(message) <= MAX_BUS_QUEUE_BYTES:
             self._queue.append((subject, message))
-            self._queued += len(message)
-            self._empty.clear()
+            self._queued_bytes += len(message)
+            self._queue_empty.clear()
             self._wake.set()
 
-    async def _pump(self, client: _Client) -> None:
+    async def _send_queued(self, client: _NatsClient) -> None:
         while self._client is client:
             await self._wake.wait()
             self._wake.clear()
             while self._queue and self._client is client:
                 subject, message = self._queue.popleft()
-                self._queued -= len(message)
-                with suppress(*_GONE):  # it is closing
+                self._queued_bytes -= len(message)
+                with suppress(*_CLOSED_ERRORS):  # it is closing
                     await client.publish(subject, message)
-            self._empty.set()
+            self._queue_empty.set()
 
-    async def sent(self) -> None:
+    async def drain(self) -> None:
         """Returns when nothing waits to be sent, or when NATS is away."""
         if self._queue and self.is_up:
-            await self._empty.wait()
-        await self.settled()
+            await self._queue_empty.wait()
+        await self.flush()
 
     # Listening --------------------------------------------------------------------------------------------------
 
-    async def listen(self, subject: str, arrived: Callable[[bytes], None], queue: str = "") -> Stop:
+    async def subscribe(self, subject: str, on_message: Callable[[bytes], None], queue: str = "") -> Unsubscribe:
         """Calls `arrived` for messages; of those who listen with one `queue`, one is given each message.
 
-        NATS knows once it has `settled`; while it is away, it is told later.
+        NATS knows once it has `settle_all`; while it is away, it is told later.
         """
-        listening = _Listening(subject, queue, arrived)
-        self._listening.add(listening)
+        listening = _Subscription(subject, queue, on_message)
+        self._subscriptions.add(listening)
 
         async def stop() -> None:
             listening.stopped = True
-            self._listening.discard(listening)
-            await self._end(listening)
+            self._subscriptions.discard(listening)
+            await self._end_subscription(listening)
 
         if (client := self._client) is not None:
             try:
-                await self._begin(client, listening)
+                await self._start_subscription(client, listening)
             except BaseException:
                 await stop()
                 raise
         return stop
 
-    async def _listen_again(self, client: _Client) -> None:
-        for listening in tuple(self._listening):
-            if not listening.stopped and listening.at is not client:
-                await self._begin(client, listening)
+    async def _resubscribe(self, client: _NatsClient) -> None:
+        for listening in tuple(self._subscriptions):
+            if not listening.stopped and listening.client is not client:
+                await self._start_subscription(client, listening)
 
-    async def _begin(self, client: _Client, listening: _Listening) -> None:
+    async def _start_subscription(self, client: _NatsClient, subscription: _Subscription) -> None:
         async def arrived(message: Msg) -> None:
-            if not listening.stopped:
-                listening.arrived(message.data)
+            if not subscription.stopped:
+                subscription.on_message(message.data)
 
-        listening.at = client
-        with suppress(*_GONE):  # it is closing: the next connection is told
-            listening.subscription = await client.subscribe(listening.subject, queue=listening.queue, cb=arrived)
-        if listening.stopped:
-            await self._end(listening)
+        subscription.client = client
+        with suppress(*_CLOSED_ERRORS):  # it is closing: the next connection is told
+            subscription.subscription = await client.subscribe(
+                subscription.subject, queue=subscription.queue, cb=arrived
+            )
+        if subscription.stopped:
+            await self._end_subscription(subscription)
 
-    async def _end(self, listening: _Listening) -> None:
+    async def _end_subscription(self, listening: _Subscription) -> None:
         subscription, listening.subscription = listening.subscription, None
-        if subscription is not None and listening.at is self._client:
-            with suppress(*_GONE):
+        if subscription is not None and listening.client is self._client:
+            with suppress(*_CLOSED_ERRORS):
                 await subscription.unsubscribe()
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Returns when NATS has read what it was told until now, or is away. All who wait at a time ask it once."""
         if self._client is None:
             return
-        if self._next_round is None:
-            self._next_round = asyncio.create_task(self._settle(self._round), name="bus settles")
-        await asyncio.shield(self._next_round)
+        if self._next_flush_task is None:
+            self._next_flush_task = asyncio.create_task(self._flush(self._flush_task), name="bus settles")
+        await asyncio.shield(self._next_flush_task)
 
-    async def _settle(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait((before,))
-        self._round, self._next_round = self._next_round, None
+    async def _flush(self, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await asyncio.wait((previous,))
+        self._flush_task, self._next_flush_task = self._next_flush_task, None
         client = self._client
         if client is None:
             return
         try:
-            async with asyncio.timeout(SETTLE):
-                await client.settle()
+            async with asyncio.timeout(NATS_FLUSH_TIMEOUT):
+                await client.flush_fully()
         except TimeoutError:
             if self._client is client:  # else there is another one by now, which is not to blame
-                self._down("it does not answer")
-            await self._shut(client)
-        except _GONE:
+                self._mark_down("it does not answer")
+            await self._close_client(client)
+        except _CLOSED_ERRORS:
             return  # it is closing
+
+
+NATS_URL_FORMAT = (
+    "nats://[USER:PASSWORD@ or TOKEN@]HOST[:PORT], or tls://...; several of one cluster with commas in between"
+)
+
+NATS_DEFAULT_PORT = 4222
+
+
+class InvalidNatsAddress(ValueError):
+    """No address of NATS. The text says what is wrong, and holds nothing that is secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class NatsAddress:
+    """Servers of one NATS cluster, and our credentials there."""
+
+    servers: tuple[str, ...]
+    """URLs without credentials."""
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    credentials: Path | None = None
+    """A file with a user's JWT and seed, as `nsc` makes it."""
+    ca_file: Path | None = None
+    """Certificates (PEM) of which one vouches for the servers, besides those that the system knows."""
+
+    def __str__(self) -> str:
+        return ",".join(self.servers)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether nothing may be said before the connection is encrypted."""
+        return self.servers[0].startswith("tls://")
+
+    @classmethod
+    def parse(cls, text: str, credentials: Path | None = None, ca_file: Path | None = None) -> Self:
+        """Reads URLs with commas in between, of one scheme; credentials in the first hold for all.
+
+        Raises BadAddress.
+        """
+        servers = []
+        user: str | None = None
+        password: str | None = None
+        for number, url in enumerate(text.split(",")):
+            try:
+                parts = urlsplit(url.strip())
+                host, port = parts.hostname, parts.port or NATS_DEFAULT_PORT
+            except ValueError:  # a port that is none, or half an IPv6 address
+                raise InvalidNatsAddress(f"is no address of NATS; use {NATS_URL_FORMAT}") from None
+            if parts.scheme not in ("nats", "tls") or not host or parts.path or parts.query or parts.fragment:
+                raise InvalidNatsAddress(f"is no address of NATS; use {NATS_URL_FORMAT}")
+            if parts.username is not None:
+                if number:
+                    raise InvalidNatsAddress(
+                        "has credentials after the first server; those of the first one hold for all"
+                    )
+                user = unquote(parts.username)
+                password = None if parts.password is None else unquote(parts.password)
+            servers.append(f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}")
+        if len({server.partition(":")[0] for server in servers}) > 1:
+            raise InvalidNatsAddress("mixes nats:// and tls://; the servers of one cluster have one scheme")
+        if user is not None and credentials is not None:
+            raise InvalidNatsAddress("has credentials, and so has --bus-credentials; say one or the other")
+        token, user = (user, None) if password is None else (None, user)
+        if credentials is not None and not os.access(credentials, os.R_OK):
+            raise InvalidNatsAddress(f"has no credentials: --bus-credentials {credentials} cannot be read")
+        found = cls(tuple(servers), user, password, token, credentials, ca_file)
+        try:
+            found.ssl_context()
+        except OSError as error:
+            raise InvalidNatsAddress(
+                f"cannot be checked: --bus-ca {ca_file} holds no certificates in PEM: {error}"
+            ) from None
+        return found
+
+    def redact(self, text: str) -> str:
+        """A text of others, as it may be logged."""
+        for secret in (self.password, self.token):
+            if secret:
+                text = text.replace(secret, "***")
+        return text
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """How servers prove who they are. Raises OSError for certificates that are none."""
+        context = ssl.create_default_context()
+        if self.ca_file is not None:
+            context.load_verify_locations(self.ca_file)
+        return context

@@ -1,7 +1,6 @@
 """Tasks in a PostgreSQL database, which several processes may share."""
 
-from dragoman.stores.postgres.opening import open_store
-from dragoman.stores.postgres.store import PostgresStore
-from dragoman.stores.postgres.trouble import SchemaTooNew, Unusable
+from dragoman.stores.postgres.errors import InvalidDatabase, PostgresSchemaTooNew
+from dragoman.stores.postgres.store import PostgresStore, open_store
 
-__all__ = ["PostgresStore", "SchemaTooNew", "Unusable", "open_store"]
+__all__ = ["PostgresStore", "PostgresSchemaTooNew", "InvalidDatabase", "open_store"]

@@ -1,7 +1,8 @@
 """The way to one database: connections that keep no state between transactions, and what is tried again.
 
 Whatever is written is written in a transaction of a few round trips. It begins with a lock that all writers share
-(`GATE`); whoever has to be alone for a moment takes it for itself. Both go with the transaction, as every lock and
+(`WRITE_LOCK`); whoever has to be alone for a moment takes it for itself. Both go with the transaction, as every lock
+and
 setting here does, so a pooler may give each transaction another connection.
 """
 
@@ -12,6 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -19,30 +21,30 @@ import asyncpg
 from asyncpg import Connection, Pool
 
 from dragoman.core.errors import Unavailable
-from dragoman.stores.postgres.migrating import LOCK
-from dragoman.stores.postgres.rows import prepare
-from dragoman.stores.postgres.trouble import Uncertain, explain, has_collided, is_away, outage
+from dragoman.stores.postgres.errors import CommitOutcomeUnknown, explain, is_collision, is_unreachable, map_error
+from dragoman.stores.postgres.rows import prepare_connection
+from dragoman.stores.postgres.schema import MIGRATION_LOCK
 
 log = logging.getLogger("dragoman.store")
 
-GATE: Final = LOCK + 1
-CONNECT: Final = 5.0
+WRITE_LOCK: Final = MIGRATION_LOCK + 1
+DATABASE_CONNECT_TIMEOUT: Final = 5.0
 """Seconds for one attempt to connect."""
-ANSWER: Final = 60.0
+STATEMENT_TIMEOUT: Final = 60.0
 """Seconds for one statement."""
-PATIENCE: Final = 10.0
+WRITE_RETRY_TIMEOUT: Final = 10.0
 """Seconds for which a server that is away is asked again, before whoever waits is told."""
-READ_PATIENCE: Final = 5.0
+READ_RETRY_TIMEOUT: Final = 5.0
 """The same for those who only read."""
-UNCERTAIN: Final = 60.0
+UNKNOWN_COMMIT_TIMEOUT: Final = 60.0
 """The same for a commit that nobody answered."""
-MARKED: Final = 600.0
+COMMIT_MARK_TTL: Final = 600.0
 """Seconds for which the mark of a commit is kept."""
-PAUSE: Final = 0.1
-COLLISIONS: Final = 5
+DATABASE_RETRY_INTERVAL: Final = 0.1
+MAX_COLLISION_RETRIES: Final = 5
 """Attempts of a transaction that others undo."""
 
-NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
+SQL_NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 """The store's time in milliseconds, of the server unless the argument says another."""
 
 # Whatever the database's default: a statement has to see what was committed while it waited for a lock.
@@ -50,7 +52,7 @@ _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 # Rows are looked up by their keys, a few of many: no plan that a young table's statistics suggest may walk through it,
 # and one plan suits whatever is given.
-_PLANS: Final = "; ".join(
+_PLANNER_SETTINGS: Final = "; ".join(
     f"SET LOCAL {setting}"
     for setting in (
         "plan_cache_mode = force_generic_plan",
@@ -59,30 +61,32 @@ _PLANS: Final = "; ".join(
         "enable_mergejoin = off",
     )
 )
-BEGIN: Final = f"{_BEGIN}; {_PLANS}; SELECT pg_advisory_xact_lock_shared({GATE})"
-ALONE: Final = f"{_BEGIN}; {_PLANS}; SELECT pg_advisory_xact_lock({GATE})"
+BEGIN_WRITE: Final = f"{_BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})"
+BEGIN_EXCLUSIVE_WRITE: Final = f"{_BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
 
 Clock = Callable[[], int]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def pool(url: str, *, most: int, pooled: bool, init: Callable[[Connection], Awaitable[None]] = prepare) -> Pool:
+def create_pool(
+    url: str, *, max_size: int, pooled: bool, init: Callable[[Connection], Awaitable[None]] = prepare_connection
+) -> Pool:
     """Connections, made when they are needed. `pooled`: behind a pooler that gives each transaction another one."""
     return asyncpg.create_pool(
         url,
         min_size=0,
-        max_size=most,
+        max_size=max_size,
         init=init,
-        reset=_nothing,
-        timeout=CONNECT,
-        command_timeout=ANSWER,
+        reset=_no_reset,
+        timeout=DATABASE_CONNECT_TIMEOUT,
+        command_timeout=STATEMENT_TIMEOUT,
         statement_cache_size=0 if pooled else 200,
         max_cached_statement_lifetime=0,
     )
 
 
-async def _nothing(_: Connection) -> None:
+async def _no_reset(_: Connection) -> None:
     """What there is to undo when a connection is given back."""
 
 
@@ -93,133 +97,135 @@ class Database:
         self._clock = clock
         self._pooled = pooled
         # Those who read in great numbers never keep a commit from its connection.
-        self._writing = pool(url, most=1, pooled=pooled)
-        self._others = pool(url, most=connections, pooled=pooled)
+        self._append_pool = create_pool(url, max_size=1, pooled=pooled)
+        self._pool = create_pool(url, max_size=connections, pooled=pooled)
 
     @property
-    def at(self) -> int | None:
+    def fixed_now(self) -> int | None:
         """The time, where it is not the server's that counts: the argument of NOW."""
         return self._clock() if self._clock else None
 
     async def now(self, connection: Connection) -> int:
         """The store's time in milliseconds."""
-        found: int = await connection.fetchval(f"SELECT {NOW.format('$1')}", self.at)
+        found: int = await connection.fetchval(f"SELECT {SQL_NOW.format('$1')}", self.fixed_now)
         return found
 
     async def open(self) -> None:
         """Begins. Nothing is connected before it is needed."""
-        await self._writing
-        await self._others
+        await self._append_pool
+        await self._pool
 
     async def close(self) -> None:
         """Closes its connections."""
-        for one in (self._writing, self._others):
+        for one in (self._append_pool, self._pool):
             try:
-                await asyncio.wait_for(one.close(), CONNECT)
+                await asyncio.wait_for(one.close(), DATABASE_CONNECT_TIMEOUT)
             except TimeoutError:
                 one.terminate()
 
-    async def look(
-        self, read: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Reads with one statement. Raises Unavailable when the server is away."""
         # Behind a pooler, a statement outside of a transaction and its preparation may meet two servers.
-        return await self._look("read_committed" if self._pooled else "", read, *args, **kwargs)
+        return await self._read("read_committed" if self._pooled else "", query, *args, **kwargs)
 
-    async def snapshot(
-        self, read: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    async def read_snapshot(
+        self, query: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Reads with more than one statement, all of which see the same moment."""
 
-        return await self._look("repeatable_read", read, *args, **kwargs)
+        return await self._read("repeatable_read", query, *args, **kwargs)
 
-    async def change(
-        self, write: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    async def write(
+        self, job: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Writes in one transaction, which may be begun more than once. Raises Unavailable when the server is away."""
-        return await self._change(self._others, BEGIN, lambda connection: write(connection, *args, **kwargs))
+        return await self._write(self._pool, BEGIN_WRITE, lambda connection: job(connection, *args, **kwargs))
 
-    async def change_alone(
-        self, write: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    async def write_exclusively(
+        self, job: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """The same, while nobody else writes."""
-        return await self._change(self._others, ALONE, lambda connection: write(connection, *args, **kwargs))
+        return await self._write(self._pool, BEGIN_EXCLUSIVE_WRITE, lambda connection: job(connection, *args, **kwargs))
 
-    async def commit(self, write: Callable[[Connection], Awaitable[T]], names: Sequence[int]) -> T:
+    async def commit(self, job: Callable[[Connection], Awaitable[T]], lock_numbers: Sequence[int]) -> T:
         """The same, on the connection that is kept for appends, and with these locks, in this order."""
-        locks = "".join(f"; SELECT pg_advisory_xact_lock({name})" for name in names)
-        return await self._change(self._writing, BEGIN + locks, write)
+        locks = "".join(f"; SELECT pg_advisory_xact_lock({name})" for name in lock_numbers)
+        return await self._write(self._append_pool, BEGIN_WRITE + locks, job)
 
-    async def _look(self, isolation: str, read: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+    async def _read(self, isolation: str, query: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         async def once() -> T:
-            async with self._others.acquire() as connection:
+            async with self._pool.acquire() as connection:
                 if not isolation:
-                    return await read(connection, *args, **kwargs)
+                    return await query(connection, *args, **kwargs)
                 async with connection.transaction(isolation=isolation, readonly=True):
-                    return await read(connection, *args, **kwargs)
+                    return await query(connection, *args, **kwargs)
 
         try:
-            return await self._patiently(once, READ_PATIENCE)
+            return await self._retry(once, READ_RETRY_TIMEOUT)
         except Exception as error:
-            raise outage(error, wrote=False) from error
+            raise map_error(error, is_write=False) from error
 
-    async def forget_marks(self) -> None:
+    async def delete_commit_marks(self) -> None:
         """Removes the marks of commits that nobody can ask about any more."""
-        await self.change(_forget_marks)
+        await self.write(_delete_commit_marks)
 
-    async def _change(self, connections: Pool, begin: str, write: Callable[[Connection], Awaitable[T]]) -> T:
-        marked = f"{begin}; INSERT INTO commits VALUES ('\\x{_mark(time.time(), secrets.token_bytes(10)).hex()}')"
+    async def _write(self, pool: Pool, begin_sql: str, job: Callable[[Connection], Awaitable[T]]) -> T:
+        marked = (
+            f"{begin_sql}; INSERT INTO commits VALUES ('\\x{_commit_mark(time.time(), secrets.token_bytes(10)).hex()}')"
+        )
         unanswered: list[T] = []
 
         async def once() -> T:
-            connection = await connections.acquire()
+            connection = await pool.acquire()
             try:
-                return await transact(connection, marked, write, unanswered)
+                return await run_transaction(connection, marked, job, unanswered)
             except asyncpg.UniqueViolationError as error:
                 if unanswered and error.constraint_name == "commits_pkey":  # it was done, after all
                     return unanswered[-1]
                 raise
             finally:
                 with suppress(Exception):  # what is committed is not tried again because of this
-                    await connections.release(connection)
+                    await pool.release(connection)
 
         try:
-            return await self._patiently(once, PATIENCE)
+            return await self._retry(once, WRITE_RETRY_TIMEOUT)
         except Exception as error:
-            told = outage(Uncertain(str(error)) if unanswered and is_away(error) else error)
+            told = map_error(CommitOutcomeUnknown(str(error)) if unanswered and is_unreachable(error) else error)
             if isinstance(told, Unavailable):
-                told.uncertain = bool(unanswered)
+                told.outcome_unknown = bool(unanswered)
             raise told from error
 
-    async def _patiently(self, once: Callable[[], Awaitable[T]], patience: float) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
         loop = asyncio.get_running_loop()
         begun, collisions = loop.time(), 0
-        until = begun + patience
+        until = begun + seconds
         while True:
             try:
-                return await once()
+                return await attempt()
             except Exception as error:
-                if has_collided(error) and collisions < COLLISIONS:
+                if is_collision(error) and collisions < MAX_COLLISION_RETRIES:
                     collisions += 1
-                elif isinstance(error, Uncertain) and loop.time() < begun + UNCERTAIN:
-                    until = begun + UNCERTAIN
-                elif is_away(error) and loop.time() < until:
+                elif isinstance(error, CommitOutcomeUnknown) and loop.time() < begun + UNKNOWN_COMMIT_TIMEOUT:
+                    until = begun + UNKNOWN_COMMIT_TIMEOUT
+                elif is_unreachable(error) and loop.time() < until:
                     log.debug("the store is away; it is asked again: %s", explain(error))
-                    await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(DATABASE_RETRY_INTERVAL)
                 else:
                     raise
 
 
-async def transact(
-    connection: Connection, begin: str, write: Callable[[Connection], Awaitable[T]], unanswered: list[T]
+async def run_transaction(
+    connection: Connection, begin_sql: str, job: Callable[[Connection], Awaitable[T]], unknown_results: list[T]
 ) -> T:
     """One transaction. Raises Uncertain when the connection breaks in the commit, and notes what it would have given.
 
     Begun once more with the same mark it fails on that if it was done; it waits for it if it is still being done.
     """
     try:
-        await connection.execute(begin)
-        result = await write(connection)
+        await connection.execute(begin_sql)
+        result = await job(connection)
     except BaseException:
         if not connection.is_closed():
             with suppress(Exception):
@@ -228,18 +234,70 @@ async def transact(
     try:
         said: Any = await connection.execute("COMMIT")
     except Exception as error:
-        if is_away(error):
-            unanswered.append(result)
-            raise Uncertain(str(error)) from error
+        if is_unreachable(error):
+            unknown_results.append(result)
+            raise CommitOutcomeUnknown(str(error)) from error
         raise
     if said != "COMMIT":  # what failed in it was swallowed
         raise RuntimeError(f"the transaction was undone: {said}")
     return result
 
 
-def _mark(seconds: float, entropy: bytes) -> bytes:
-    return int(seconds * 1000).to_bytes(6, "big") + entropy
+def _commit_mark(seconds: float, random_bytes: bytes) -> bytes:
+    return int(seconds * 1000).to_bytes(6, "big") + random_bytes
 
 
-async def _forget_marks(connection: Connection) -> None:
-    await connection.execute("DELETE FROM commits WHERE mark < $1", _mark(time.time() - MARKED, b""))
+async def _delete_commit_marks(connection: Connection) -> None:
+    await connection.execute("DELETE FROM commits WHERE mark < $1", _commit_mark(time.time() - COMMIT_MARK_TTL, b""))
+
+
+SIDE_CONNECTION_ATTEMPTS: Final = 2
+"""The connection may have been closed since it was used last."""
+
+
+class SideConnection:
+    """One connection, made when it is first used. Every method blocks; safe from any thread."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._thread = ThreadPoolExecutor(1, name)
+        self._runner: asyncio.Runner | None = None
+        self._connection: Connection | None = None
+
+    def run(self, job: Callable[[Connection], Awaitable[T]]) -> T:
+        """Does something in a transaction. Raises Unavailable when the server is away."""
+        return self._thread.submit(self._run, job).result()
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread. May be called twice."""
+        with suppress(RuntimeError):  # closed before
+            self._thread.submit(self._close).result()
+        self._thread.shutdown()
+
+    def _run(self, job: Callable[[Connection], Awaitable[T]]) -> T:
+        self._runner = self._runner or asyncio.Runner()
+        for attempt in range(SIDE_CONNECTION_ATTEMPTS):
+            try:
+                return self._runner.run(self._run_once(job))
+            except Exception as error:
+                if attempt + 1 == SIDE_CONNECTION_ATTEMPTS or not is_unreachable(error):
+                    raise map_error(error) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _run_once(self, job: Callable[[Connection], Awaitable[T]]) -> T:
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            connection = self._connection = await asyncpg.connect(
+                self._url, timeout=DATABASE_CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT, statement_cache_size=0
+            )
+            await prepare_connection(connection)
+        async with connection.transaction():
+            return await job(connection)
+
+    def _close(self) -> None:
+        if self._runner is not None:
+            if self._connection is not None and not self._connection.is_closed():
+                with suppress(Exception):
+                    self._runner.run(self._connection.close(timeout=DATABASE_CONNECT_TIMEOUT))
+            self._runner.close()
+            self._runner = self._connection = None

@@ -13,24 +13,33 @@ from typing import Any, Final
 
 from asyncpg import Connection
 
-from dragoman.core import states
-from dragoman.core.log import ABSENT, CROWDED, Head, Refused, TaskRef
 from dragoman.core.names import Owner
-from dragoman.core.plan import Plan
-from dragoman.core.push import KEPT, Attempt, Push, PushState, Settled, placed, revived, settle
-from dragoman.core.webhook import MOST, PushConfig
-from dragoman.ports import PushKey
-from dragoman.stores.postgres.database import NOW
-from dragoman.stores.postgres.owners import NOBODY
-from dragoman.stores.postgres.rows import Statement, insert, texts
-from dragoman.stores.postgres.standing import Place
+from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
+from dragoman.core.push.delivery import (
+    MAX_KEPT_ATTEMPTS,
+    DeliveryAttempt,
+    DeliveryReport,
+    PushRecord,
+    PushState,
+    apply_report,
+    replace_record,
+    restart_record,
+)
+from dragoman.core.task import states
+from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
+from dragoman.core.task.plan import Plan
+from dragoman.ports import PushConfigKey
+from dragoman.stores.postgres.database import SQL_NOW
+from dragoman.stores.postgres.hot.quota_counters import TaskRowKey
+from dragoman.stores.postgres.rows import PostgresBulkStatement, insert_statement, text_array
+from dragoman.stores.postgres.task_tables import NO_OWNER
 
 _CONFIG: Final = "url, token, scheme, credentials, dialect"
-_MOVING: Final = "delivered, shown, state, why, tries, failing, due, session, claims, attempts"
-_COLUMNS: Final = ", ".join(f"p.{name.strip()}" for name in f"id, {_CONFIG}, created, {_MOVING}".split(","))
-_OF_TASK: Final = "t.last, t.state, t.id, t.agent"
+_DELIVERY_COLUMNS: Final = "delivered, shown, state, why, tries, failing, due, session, claims, attempts"
+_COLUMNS: Final = ", ".join(f"p.{name.strip()}" for name in f"id, {_CONFIG}, created, {_DELIVERY_COLUMNS}".split(","))
+_TASK_COLUMNS: Final = "t.last, t.state, t.id, t.agent"
 
-TELL: Final = Statement(
+MARK_DUE: Final = PostgresBulkStatement(
     "UPDATE pushes p SET due = $3 FROM {rows}"
     " WHERE p.owner = r.owner AND p.task = r.task AND p.due = 0 AND p.state = 0",
     "iy",
@@ -38,55 +47,55 @@ TELL: Final = Statement(
 )
 """Marks those of tasks that got events as due at a time."""
 
-_COUNT: Final = "SELECT count(*) FROM pushes WHERE owner = $1 AND task = $2 AND id <> $3"
-_LOCK: Final = Statement(
+_COUNT_OTHERS: Final = "SELECT count(*) FROM pushes WHERE owner = $1 AND task = $2 AND id <> $3"
+_LOCK_TASKS: Final = PostgresBulkStatement(
     "SELECT r.scope, r.principal, r.task, t.owner, t.visible, t.last, t.state, t.id, t.agent FROM {rows}"
     " JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY o.scope, o.principal, t.task FOR UPDATE OF t",
     "tty",
     "scope, principal, task",
 )
-_OF: Final = Statement(
+_SELECT_PUSHES_OF_TASKS: Final = PostgresBulkStatement(
     f"SELECT p.owner, p.task, {_COLUMNS} FROM {{rows}} JOIN pushes p ON p.owner = r.owner AND p.task = r.task",
     "iy",
     "owner, task",
 )
-_LISTED: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_OF_TASK}
+_SELECT_PUSHES_OF_TASK: Final = f"""
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
 FROM owners o JOIN tasks t ON t.owner = o.owner JOIN pushes p ON p.owner = t.owner AND p.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 ORDER BY p.created, p.id
 """
-_PUT: Final = f"""
-INSERT INTO pushes (owner, task, host, id, {_CONFIG}, created, {_MOVING})
+_UPSERT_PUSH: Final = f"""
+INSERT INTO pushes (owner, task, host, id, {_CONFIG}, created, {_DELIVERY_COLUMNS})
 VALUES ({", ".join(f"${n}" for n in range(1, 21))})
 ON CONFLICT (owner, task, id) DO UPDATE SET
-    {", ".join(f"{name} = excluded.{name}" for name in f"host, {_CONFIG}, created, {_MOVING}".split(", "))}
+    {", ".join(f"{name} = excluded.{name}" for name in f"host, {_CONFIG}, created, {_DELIVERY_COLUMNS}".split(", "))}
 """
-_MOVE: Final = Statement(
-    f"UPDATE pushes p SET ({_MOVING}) = ({', '.join(f'r.{name.strip()}' for name in _MOVING.split(','))})"
+_UPDATE_DELIVERY: Final = PostgresBulkStatement(
+    f"UPDATE pushes p SET ({_DELIVERY_COLUMNS}) = ({', '.join(f'r.{name.strip()}' for name in _DELIVERY_COLUMNS.split(','))})"
     " FROM {rows} WHERE p.owner = r.owner AND p.task = r.task AND p.id = r.id",
     "iyt" + "iiitiiiiii",
-    f"owner, task, id, {_MOVING}",
+    f"owner, task, id, {_DELIVERY_COLUMNS}",
 )
-_TRIED: Final = insert(
+_INSERT_ATTEMPT: Final = insert_statement(
     "deliveries",
     "iytiiiiiti",
     "owner, task, id, slot, number, sequence, at, status, error, ms",
     "ON CONFLICT (owner, task, id, slot) DO UPDATE SET number = excluded.number, sequence = excluded.sequence,"
     " at = excluded.at, status = excluded.status, error = excluded.error, ms = excluded.ms",
 )
-_TRIES: Final = """
+_SELECT_ATTEMPTS: Final = """
 SELECT d.sequence, d.at, d.status, d.error, d.ms FROM owners o JOIN deliveries d ON d.owner = o.owner
 WHERE o.scope = $1 AND o.principal = $2 AND d.task = $3 AND d.id = $4 ORDER BY d.number DESC
 """
-_PUSHED: Final = Statement(
+_UPDATE_PUSHED: Final = PostgresBulkStatement(
     "UPDATE tasks t SET pushed = EXISTS (SELECT 1 FROM pushes p WHERE p.owner = t.owner AND p.task = t.task"
     " AND p.state = 0) FROM {rows} WHERE t.owner = r.owner AND t.task = r.task",
     "iy",
     "owner, task",
 )
-_ALIVE: Final = "SELECT session FROM sessions WHERE expires > {}"
-_HOSTS: Final = """
+_LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > {}"
+_NEXT_HOSTS: Final = """
 WITH RECURSIVE hosts (host, number) AS (
     (SELECT host, 1 FROM pushes WHERE due > 0 AND host > $1 ORDER BY host LIMIT 1)
     UNION ALL
@@ -95,231 +104,249 @@ WITH RECURSIVE hosts (host, number) AS (
     WHERE hosts.number < $2)
 SELECT host FROM hosts ORDER BY host
 """
-_OF_HOSTS: Final = f"""
+_DUE_PUSHES_OF_HOSTS: Final = f"""
 SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number) CROSS JOIN LATERAL (
-    SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_OF_TASK}
+    SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
     FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
-    WHERE p.due > 0 AND p.host = h.host AND p.due <= $2 AND t.visible AND p.session NOT IN ({_ALIVE.format("$2")})
+    WHERE p.due > 0 AND p.host = h.host AND p.due <= $2 AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS.format("$2")})
     ORDER BY p.due LIMIT $3) found
 ORDER BY h.number, found.due
 """
-_WAITING: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_OF_TASK}
+_SELECT_WAITING: Final = f"""
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
 FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
 WHERE {{}} LIMIT $1
 """
-_FORGET: Final = tuple(f"DELETE FROM {table} WHERE owner = $1 AND task = $2" for table in ("pushes", "deliveries"))
-_REMOVE: Final = tuple(f"{forget} AND id = $3" for forget in reversed(_FORGET))
+_DELETE_PUSHES_OF_TASK: Final = tuple(
+    f"DELETE FROM {table} WHERE owner = $1 AND task = $2" for table in ("pushes", "deliveries")
+)
+_DELETE_PUSH: Final = tuple(f"{forget} AND id = $3" for forget in reversed(_DELETE_PUSHES_OF_TASK))
 
 
 # In an append ------------------------------------------------------------------------------------------------------
 
 
-async def check_room(connection: Connection, place: Place, head: Head | None, id: str) -> None:
+async def check_push_limit(connection: Connection, row_key: TaskRowKey, record: TaskRecord | None, id: str) -> None:
     """Raises Refused (CROWDED) when a task cannot take one more configuration of this id."""
-    if await connection.fetchval(_COUNT, *place, id) >= MOST:
-        raise Refused(CROWDED, head)
+    if await connection.fetchval(_COUNT_OTHERS, *row_key, id) >= MAX_PUSH_CONFIGS:
+        raise AppendRejected(TOO_MANY_CONFIGS, record)
 
 
-async def begin(connection: Connection, place: Place, made: Plan, config: PushConfig, now: int) -> None:
+async def record_new_push(
+    connection: Connection, row_key: TaskRowKey, plan: Plan, config: PushConfig, now: int
+) -> None:
     """Keeps a configuration that an append brings: it begins with the first event of that."""
-    head, before = made.head, made.before
-    after, shown = (before.last, before.state) if before else (0, 0)
-    fresh = _fresh(head.ref, config, now, after, shown, (head.last, head.state, head.id, head.agent))
-    await _place(connection, place, fresh, now)
+    head, before = plan.record, plan.before
+    after, shown = (before.last_sequence, before.state) if before else (0, 0)
+    fresh = _new_push(head.ref, config, now, after, shown, (head.last_sequence, head.state, head.id, head.agent))
+    await _upsert_push(connection, row_key, fresh, now)
 
 
-async def forget(connection: Connection, place: Place) -> None:
+async def delete_pushes_of_task(connection: Connection, row_key: TaskRowKey) -> None:
     """Everything of a task."""
-    for statement in _FORGET:
-        await connection.execute(statement, *place)
+    for statement in _DELETE_PUSHES_OF_TASK:
+        await connection.execute(statement, *row_key)
 
 
 # By itself ---------------------------------------------------------------------------------------------------------
 
 
-class Locked:
+class LockedPushes:
     """Tasks that are locked until the end of the transaction, with their configurations."""
 
     def __init__(self) -> None:
-        self.places: dict[TaskRef, Place] = {}
+        self.row_keys: dict[TaskRef, TaskRowKey] = {}
         self.visible: set[TaskRef] = set()
-        self.about: dict[TaskRef, Sequence[Any]] = {}
-        self.pushes: dict[PushKey, Push] = {}
+        self.task_columns: dict[TaskRef, Sequence[Any]] = {}
+        self.pushes: dict[PushConfigKey, PushRecord] = {}
 
 
-async def lock(connection: Connection, tasks: Iterable[TaskRef]) -> Locked:
+async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> LockedPushes:
     """Locks those of these tasks that are there, in the order in which appends do."""
-    found = Locked()
+    found = LockedPushes()
     wanted = sorted({(ref.owner.scope, ref.owner.principal, ref.key) for ref in tasks})
-    for scope, principal, key, owner, visible, *about in await _LOCK.fetch(connection, wanted):
+    for scope, principal, key, owner, visible, *about in await _LOCK_TASKS.fetch(connection, wanted):
         ref = TaskRef(Owner(scope, principal), key)
-        found.places[ref], found.about[ref] = (owner, key), about
+        found.row_keys[ref], found.task_columns[ref] = (owner, key), about
         if visible:
             found.visible.add(ref)
-    refs = {place: ref for ref, place in found.places.items()}
-    for row in await _OF.fetch(connection, sorted(refs)):
+    refs = {place: ref for ref, place in found.row_keys.items()}
+    for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, sorted(refs)):
         ref = refs[row[0], row[1]]
-        push = _push(ref, (*row[2:], *found.about[ref]))
+        push = _push_from_row(ref, (*row[2:], *found.task_columns[ref]))
         found.pushes[ref, push.config.id] = push
     return found
 
 
-async def put(connection: Connection, ref: TaskRef, config: PushConfig, at: int | None) -> Push:
+async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_now: int | None) -> PushRecord:
     """See dragoman.ports.push.Pushes."""
-    locked, now = await lock(connection, [ref]), await _now(connection, at)
-    if ref not in locked.places:
-        raise Refused(ABSENT, None)
-    place, about = locked.places[ref], locked.about[ref]
-    await check_room(connection, place, None, config.id)
-    kept = await _place(connection, place, _fresh(ref, config, now, about[0], about[1], about), now)
-    await _PUSHED.run(connection, [place])
+    locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
+    if ref not in locked.row_keys:
+        raise AppendRejected(ABSENT, None)
+    place, about = locked.row_keys[ref], locked.task_columns[ref]
+    await check_push_limit(connection, place, None, config.id)
+    kept = await _upsert_push(connection, place, _new_push(ref, config, now, about[0], about[1], about), now)
+    await _UPDATE_PUSHED.run(connection, [place])
     return kept
 
 
 async def remove(connection: Connection, ref: TaskRef, id: str) -> bool:
     """See dragoman.ports.push.Pushes."""
-    locked = await lock(connection, [ref])
+    locked = await lock_pushes(connection, [ref])
     if (ref, id) not in locked.pushes:
         return False
-    place = locked.places[ref]
-    for statement in _REMOVE:
+    place = locked.row_keys[ref]
+    for statement in _DELETE_PUSH:
         await connection.execute(statement, *place, id)
-    await _PUSHED.run(connection, [place])
+    await _UPDATE_PUSHED.run(connection, [place])
     return True
 
 
-async def of(connection: Connection, ref: TaskRef) -> list[Push]:
+async def pushes_of_task(connection: Connection, ref: TaskRef) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    return _with_owners(await connection.fetch(_LISTED, ref.owner.scope, ref.owner.principal, ref.key))
+    return _pushes_with_owners(
+        await connection.fetch(_SELECT_PUSHES_OF_TASK, ref.owner.scope, ref.owner.principal, ref.key)
+    )
 
 
-async def attempts(connection: Connection, ref: TaskRef, id: str) -> list[Attempt]:
+async def attempts(connection: Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
     """See dragoman.ports.push.Pushes."""
-    rows = await connection.fetch(_TRIES, ref.owner.scope, ref.owner.principal, ref.key, id)
-    return [Attempt(sequence=row[0], at=row[1], status=row[2], error=row[3], ms=row[4]) for row in rows]
+    rows = await connection.fetch(_SELECT_ATTEMPTS, ref.owner.scope, ref.owner.principal, ref.key, id)
+    return [
+        DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
+    ]
 
 
-async def due(connection: Connection, each: int, hosts: int, after: str, at: int | None) -> tuple[list[Push], str]:
+async def due(
+    connection: Connection, each: int, hosts: int, after: str, fixed_now: int | None
+) -> tuple[list[PushRecord], str]:
     """See dragoman.ports.push.Pushes."""
-    named = [row[0] for row in await connection.fetch(_HOSTS, after, hosts)]
+    named = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after, hosts)]
     if not named:
         return [], ""
-    rows = await connection.fetch(_OF_HOSTS, texts(named), await _now(connection, at), each)
-    return _with_owners(rows), named[-1] if len(named) == hosts else ""
+    rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, text_array(named), await _now(connection, fixed_now), each)
+    return _pushes_with_owners(rows), named[-1] if len(named) == hosts else ""
 
 
-async def claim(connection: Connection, session: int, keys: Sequence[PushKey], at: int | None) -> list[Push]:
+async def claim(
+    connection: Connection, session: int, keys: Sequence[PushConfigKey], fixed_now: int | None
+) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    locked, now = await lock(connection, [ref for ref, _ in keys]), await _now(connection, at)
-    others = {row[0] for row in await connection.fetch(_ALIVE.format("$1"), now)} - {session}
+    locked, now = await lock_pushes(connection, [ref for ref, _ in keys]), await _now(connection, fixed_now)
+    others = {row[0] for row in await connection.fetch(_LIVE_SESSIONS.format("$1"), now)} - {session}
     taken = []
     for key in dict.fromkeys(keys):
         push = locked.pushes.get(key)
-        if push is None or push.state is not PushState.LIVE or not 0 < push.due <= now or push.session in others:
+        if push is None or push.state is not PushState.LIVE or not 0 < push.due_at <= now or push.session in others:
             continue
         if key[0] in locked.visible:
             taken.append(replace(push, session=session, token=push.token + 1))
-    await _move(connection, locked, taken)
+    await _update_delivery(connection, locked, taken)
     return taken
 
 
-async def write(connection: Connection, said: Sequence[Settled], at: int | None) -> list[Push | None]:
+async def settle_all(
+    connection: Connection, outcomes: Sequence[DeliveryReport], fixed_now: int | None
+) -> list[PushRecord | None]:
     """See dragoman.ports.push.Pushes.settle."""
-    locked, now = await lock(connection, [one.task for one in said]), await _now(connection, at)
-    results: list[Push | None] = []
+    locked, now = await lock_pushes(connection, [one.task for one in outcomes]), await _now(connection, fixed_now)
+    results: list[PushRecord | None] = []
     tries: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for one in said:
+    for one in outcomes:
         key = one.task, one.id
         push = locked.pushes.get(key)
-        after = settle(push, one, now) if push else None
+        after = apply_report(push, one, now) if push else None
         results.append(after)
         if after is None:
             continue
         locked.pushes[key] = after
         if (tried := one.attempt) is not None:
-            where = (*locked.places[one.task], one.id, after.attempts % KEPT)
-            tries[where] = after.attempts, tried.sequence, now, tried.status, tried.error, tried.ms
+            where = (*locked.row_keys[one.task], one.id, after.attempt_count % MAX_KEPT_ATTEMPTS)
+            tries[where] = after.attempt_count, tried.sequence, now, tried.status, tried.error, tried.duration_ms
     changed = {(push.task, push.config.id): push for push in results if push is not None}
-    await _move(connection, locked, list(changed.values()))
-    await _TRIED.run(connection, [(*where, *tried) for where, tried in tries.items()])
-    over = {locked.places[push.task] for push in changed.values() if push.state is not PushState.LIVE}
-    await _PUSHED.run(connection, sorted(over))
+    await _update_delivery(connection, locked, list(changed.values()))
+    await _INSERT_ATTEMPT.run(connection, [(*where, *tried) for where, tried in tries.items()])
+    over = {locked.row_keys[push.task] for push in changed.values() if push.state is not PushState.LIVE}
+    await _UPDATE_PUSHED.run(connection, sorted(over))
     return results
 
 
 async def revive(
-    connection: Connection, ref: TaskRef, ids: Collection[str], after: int | None, at: int | None
-) -> list[Push]:
+    connection: Connection, ref: TaskRef, ids: Collection[str], after: int | None, fixed_now: int | None
+) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    locked, now = await lock(connection, [ref]), await _now(connection, at)
+    locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
     inside = sorted(locked.pushes.values(), key=lambda push: (push.created, push.config.id))
-    begun = [revived(push, now, after) for push in inside if not ids or push.config.id in ids]
-    await _move(connection, locked, begun)
-    await _PUSHED.run(connection, list(locked.places.values()))
+    begun = [restart_record(push, now, after) for push in inside if not ids or push.config.id in ids]
+    await _update_delivery(connection, locked, begun)
+    await _UPDATE_PUSHED.run(connection, list(locked.row_keys.values()))
     return begun
 
 
-async def waiting(connection: Connection, limit: int) -> list[Push]:
+async def waiting(connection: Connection, limit: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    found: list[Push] = []
+    found: list[PushRecord] = []
     for where in ("p.state = 2 ORDER BY p.failing", "p.due > 0"):
-        found += _with_owners(await connection.fetch(_WAITING.replace("{}", where), limit))
+        found += _pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
     # What is held and has nothing to tell is not waiting for anything.
     found = [push for push in found if push.lag or push.state is PushState.DEAD]
-    return sorted(found, key=lambda push: push.failing or push.due)[:limit]
+    return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
 
 # -------------------------------------------------------------------------------------------------------------------
 
 
-async def _now(connection: Connection, at: int | None) -> int:
-    found: int = await connection.fetchval(f"SELECT {NOW.format('$1')}", at)
+async def _now(connection: Connection, fixed_now: int | None) -> int:
+    found: int = await connection.fetchval(f"SELECT {SQL_NOW.format('$1')}", fixed_now)
     return found
 
 
-def _fresh(ref: TaskRef, config: PushConfig, now: int, after: int, shown: int, about: Sequence[Any]) -> Push:
-    last, state, task_id, agent = about
+def _new_push(
+    ref: TaskRef, config: PushConfig, now: int, after: int, shown: int, task_columns: Sequence[Any]
+) -> PushRecord:
+    last, state, task_id, agent = task_columns
     over = state in states.TERMINAL
-    return Push(
-        task=ref, config=config, created=now, delivered=after, shown=shown,
-        last=last, over=over, task_id=task_id, agent=agent,
+    return PushRecord(
+        task=ref, config=config, created=now, last_delivered=after, last_state_sent=shown,
+        last_sequence=last, task_ended=over, task_id=task_id, agent=agent,
     )  # fmt: skip
 
 
-async def _place(connection: Connection, place: Place, fresh: Push, now: int) -> Push:
-    config, former = fresh.config, None
-    for row in await _OF.fetch(connection, [place] if place[0] != NOBODY else []):
+async def _upsert_push(connection: Connection, row_key: TaskRowKey, new_push: PushRecord, now: int) -> PushRecord:
+    config, former = new_push.config, None
+    for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, [row_key] if row_key[0] != NO_OWNER else []):
         if row[2] == config.id:
-            former = _push(fresh.task, (*row[2:], fresh.last, 0, fresh.task_id, fresh.agent))
-    push = placed(fresh, former, now)
+            former = _push_from_row(
+                new_push.task, (*row[2:], new_push.last_sequence, 0, new_push.task_id, new_push.agent)
+            )
+    push = replace_record(new_push, former, now)
     said = config.host, config.id, config.url, config.token, config.scheme, config.credentials, config.dialect
-    await connection.execute(_PUT, *place, *said, push.created, *_moving(push))
+    await connection.execute(_UPSERT_PUSH, *row_key, *said, push.created, *_delivery_values(push))
     return push
 
 
-async def _move(connection: Connection, locked: Locked, pushes: Sequence[Push]) -> None:
-    rows = [(*locked.places[push.task], push.config.id, *_moving(push)) for push in pushes]
-    await _MOVE.run(connection, sorted(rows))
+async def _update_delivery(connection: Connection, locked: LockedPushes, pushes: Sequence[PushRecord]) -> None:
+    rows = [(*locked.row_keys[push.task], push.config.id, *_delivery_values(push)) for push in pushes]
+    await _UPDATE_DELIVERY.run(connection, sorted(rows))
 
 
-def _moving(push: Push) -> tuple[Any, ...]:
+def _delivery_values(push: PushRecord) -> tuple[Any, ...]:
     return (
-        push.delivered, push.shown, int(push.state), push.why, push.tries, push.failing, push.due, push.session,
-        push.token, push.attempts,
+        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures, push.failing_since, push.due_at, push.session,
+        push.token, push.attempt_count,
     )  # fmt: skip
 
 
-def _push(ref: TaskRef, row: Sequence[Any]) -> Push:
+def _push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
     id, url, token, scheme, credentials, dialect, *place, last, state, task_id, agent = row
     created, delivered, shown, own, why, tries, failing, due_at, session, claims, tried = place
     config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
-    return Push(
-        task=ref, config=config, created=created, delivered=delivered, shown=shown, state=PushState(own), why=why,
-        tries=tries, failing=failing, due=due_at, session=session, token=claims, attempts=tried,
-        last=last, over=state in states.TERMINAL, task_id=task_id, agent=agent,
+    return PushRecord(
+        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown, state=PushState(own), reason=why,
+        failures=tries, failing_since=failing, due_at=due_at, session=session, token=claims, attempt_count=tried,
+        last_sequence=last, task_ended=state in states.TERMINAL, task_id=task_id, agent=agent,
     )  # fmt: skip
 
 
-def _with_owners(rows: Iterable[Sequence[Any]]) -> list[Push]:
-    return [_push(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+def _pushes_with_owners(rows: Iterable[Sequence[Any]]) -> list[PushRecord]:
+    return [_push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

@@ -11,19 +11,26 @@ from typing import Any, Final
 
 from asyncpg import Connection
 
-from dragoman.core import frames
-from dragoman.core.log import ContextState, Cut, Event, Head, TaskRef
-from dragoman.core.names import Owner, key_of
-from dragoman.core.plan import status_bytes
-from dragoman.core.stored import artifacts_of, state_of, unframed
-from dragoman.ports import Conversation, Snapshot, StoredMessage
-from dragoman.stores.postgres import contexts, joining
-from dragoman.stores.postgres.database import NOW
-from dragoman.stores.postgres.heads import COLUMNS, WIDTH, head_of, with_owners
-from dragoman.stores.postgres.owners import NOBODY, number_of
-from dragoman.stores.postgres.rows import Statement
+from dragoman.core.counters import AgentBacklog, StoreStats
+from dragoman.core.names import Owner, task_key_of
+from dragoman.core.task import frames
+from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
+from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord, TaskRef
+from dragoman.core.task.plan import status_field
+from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
+from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
+from dragoman.stores.postgres import task_tables
+from dragoman.stores.postgres.database import SQL_NOW
+from dragoman.stores.postgres.rows import (
+    RECORD_WIDTH,
+    TABLE_RECORD_COLUMNS,
+    PostgresBulkStatement,
+    record_from_row,
+    records_with_owners,
+)
+from dragoman.stores.postgres.task_tables import JOINED_TASKS, NO_OWNER, owner_number
 
-SAID: Final = """
+STATUS_MESSAGE: Final = """
 (SELECT m.data FROM messages m WHERE m.owner = t.owner AND m.task = t.task AND m.number = t.status_message)
 """
 HISTORY: Final = """
@@ -41,29 +48,29 @@ LEFT JOIN LATERAL (
     JOIN chunks c ON c.owner = t.owner AND c.task = t.task AND c.artifact = a.artifact
 ) x ON {}
 """
-TASK: Final = f"{COLUMNS}, t.metadata, {SAID} AS said, {HISTORY} AS history, x.numbers, x.heads, x.texts, x.datas"
+TASK: Final = f"{TABLE_RECORD_COLUMNS}, t.metadata, {STATUS_MESSAGE} AS said, {HISTORY} AS history, x.numbers, x.heads, x.texts, x.datas"
 """A Task of `tasks t`, with CHUNKS joined; `{{}}` is for how many messages."""
 
-_OWN: Final = "FROM owners o JOIN tasks t ON t.owner = o.owner"
+_TASKS_WITH_OWNERS: Final = "FROM owners o JOIN tasks t ON t.owner = o.owner"
 _READ: Final = f"""
-SELECT {TASK.format("$4")} {_OWN} {CHUNKS.format("$5")} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
+SELECT {TASK.format("$4")} {_TASKS_WITH_OWNERS} {CHUNKS.format("$5")} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
 """
 _FIND: Final = f"""
-SELECT o.scope, o.principal, t.task, {COLUMNS} {_OWN}
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
 WHERE o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.visible
     AND (t.task = $5 OR t.alias) ORDER BY t.alias LIMIT 1
 """
 _GET: Final = f"""
-SELECT {TASK.format("$6")}, t.task {_OWN} {CHUNKS.format("$7")}
+SELECT {TASK.format("$6")}, t.task {_TASKS_WITH_OWNERS} {CHUNKS.format("$7")}
 WHERE o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.visible
     AND (t.task = $5 OR t.alias) ORDER BY t.alias LIMIT 1
 """
-_HEAD: Final = f"""
-SELECT o.scope, o.principal, t.task, {COLUMNS} {_OWN} WHERE t.owner = $1 AND t.task = $2 AND t.visible
+_SELECT_RECORD: Final = f"""
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS} WHERE t.owner = $1 AND t.task = $2 AND t.visible
     AND t.agent = $3 AND t.id = $4
 """
 _LOCATE: Final = f"""
-SELECT o.scope, o.principal, t.task, {COLUMNS} {_OWN}
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
 WHERE t.id = $1 AND (t.task = $2 OR t.alias) ORDER BY o.owner, t.task
 """
 _EVENTS: Final = """
@@ -75,97 +82,101 @@ SELECT first, count, ends, data FROM (
 WHERE before <= $4 ORDER BY first
 """
 _OLDEST: Final = f"""
-SELECT (SELECT min(first) FROM log l WHERE l.owner = t.owner AND l.task = t.task) {_OWN}
+SELECT (SELECT min(first) FROM log l WHERE l.owner = t.owner AND l.task = t.task) {_TASKS_WITH_OWNERS}
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
 """
-_THERE: Final = f"SELECT t.owner {_OWN} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3"
+_SELECT_TASK_OWNER: Final = (
+    f"SELECT t.owner {_TASKS_WITH_OWNERS} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3"
+)
 _CONVERSATION: Final = f"""
-SELECT {COLUMNS}, t.memory {_OWN} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
+SELECT {TABLE_RECORD_COLUMNS}, t.memory {_TASKS_WITH_OWNERS} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
 """
 _MESSAGES: Final = f"""
-SELECT m.number, m.role, m.data, m.envelope, m.sender {_OWN} JOIN messages m ON m.owner = t.owner AND m.task = t.task
+SELECT m.number, m.role, m.data, m.envelope, m.sender {_TASKS_WITH_OWNERS} JOIN messages m ON m.owner = t.owner AND m.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number > $4 ORDER BY m.number
 """
 _ENVELOPE: Final = f"""
-SELECT m.envelope {_OWN} JOIN messages m ON m.owner = t.owner AND m.task = t.task
+SELECT m.envelope {_TASKS_WITH_OWNERS} JOIN messages m ON m.owner = t.owner AND m.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number = $4
 """
-_VERSIONS: Final = Statement(
+_VERSIONS: Final = PostgresBulkStatement(
     "SELECT t.task, t.last FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     " JOIN tasks t ON t.owner = o.owner AND t.task = r.task",
     "tty",
     "scope, principal, task",
 )
 _ORPHANS: Final = f"""
-SELECT o.scope, o.principal, t.task, {COLUMNS} FROM tasks t JOIN owners o ON o.owner = t.owner
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} FROM tasks t JOIN owners o ON o.owner = t.owner
 WHERE t.session > 0 AND t.session <> $1
-    AND t.session NOT IN (SELECT session FROM sessions WHERE expires > CASE WHEN $4 THEN {NOW.format("$2")} ELSE 0 END)
+    AND t.session NOT IN (SELECT session FROM sessions WHERE expires > CASE WHEN $4 THEN {SQL_NOW.format("$2")} ELSE 0 END)
 LIMIT $3
 """
 
 
-def _place(ref: TaskRef) -> tuple[str, str, bytes]:
+def _task_key(ref: TaskRef) -> tuple[str, str, bytes]:
     return ref.owner.scope, ref.owner.principal, ref.key
 
 
-async def find(connection: Connection, owner: Owner, agent: str, task_id: str, joined: bool) -> Head | None:
-    key = key_of(task_id)
+async def find(connection: Connection, owner: Owner, agent: str, task_id: str, joined: bool) -> TaskRecord | None:
+    key = task_key_of(task_id)
     rows = await connection.fetch(_FIND, owner.scope, owner.principal, agent, task_id, key)
-    if not rows and joined and (number := await number_of(connection, owner)) != NOBODY:
-        place = await joining.find(connection, number, agent, key, task_id)
-        rows = await connection.fetch(_HEAD, *place, agent, task_id)
-    return with_owners(rows)[0] if rows else None
+    if not rows and joined and (number := await owner_number(connection, owner)) != NO_OWNER:
+        place = await task_tables.find_joined_task(connection, number, agent, key, task_id)
+        rows = await connection.fetch(_SELECT_RECORD, *place, agent, task_id)
+    return records_with_owners(rows)[0] if rows else None
 
 
 async def get(
     connection: Connection, owner: Owner, agent: str, task_id: str, joined: bool, history: int | None
-) -> Snapshot | None:
-    row = await connection.fetchrow(_GET, owner.scope, owner.principal, agent, task_id, key_of(task_id), history, True)
+) -> TaskSnapshot | None:
+    row = await connection.fetchrow(
+        _GET, owner.scope, owner.principal, agent, task_id, task_key_of(task_id), history, True
+    )
     if row is not None:
-        head = head_of(TaskRef(owner, row[-1]), row)
-        return Snapshot(head, task_bytes(head, row))
+        head = record_from_row(TaskRef(owner, row[-1]), row)
+        return TaskSnapshot(head, task_bytes(head, row))
     shared = await find(connection, owner, agent, task_id, True) if joined else None
     return await read(connection, shared.ref, history, True) if shared else None
 
 
-async def locate(connection: Connection, task_id: str) -> list[Head]:
-    return with_owners(await connection.fetch(_LOCATE, task_id, key_of(task_id)))
+async def locate(connection: Connection, task_id: str) -> list[TaskRecord]:
+    return records_with_owners(await connection.fetch(_LOCATE, task_id, task_key_of(task_id)))
 
 
-async def read(connection: Connection, ref: TaskRef, history: int | None, artifacts: bool) -> Snapshot | None:
-    row = await connection.fetchrow(_READ, *_place(ref), history, artifacts)
+async def read(connection: Connection, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
+    row = await connection.fetchrow(_READ, *_task_key(ref), history, artifacts)
     if row is None:
         return None
-    head = head_of(ref, row)
-    return Snapshot(head, task_bytes(head, row))
+    head = record_from_row(ref, row)
+    return TaskSnapshot(head, task_bytes(head, row))
 
 
-def task_bytes(head: Head, row: Sequence[Any]) -> bytes:
+def task_bytes(record: TaskRecord, row: Sequence[Any]) -> bytes:
     """The serialized Task in a row of TASK."""
-    metadata, said, history, numbers, heads, texts, datas = row[WIDTH : WIDTH + 7]
-    parts = [frames.text(1, head.id), frames.text(2, head.context), status_bytes(head, said or b"")]
+    metadata, said, history, numbers, heads, texts, datas = row[RECORD_WIDTH : RECORD_WIDTH + 7]
+    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, said or b"")]
     if numbers:
-        parts += artifacts_of(zip(numbers, heads, texts, datas, strict=True))
+        parts += join_artifact_rows(zip(numbers, heads, texts, datas, strict=True))
     parts += reversed(history)
     parts.append(frames.submessage(6, metadata))
     return b"".join(parts)
 
 
 async def events(connection: Connection, ref: TaskRef, after: int, limit: int) -> list[Event]:
-    owner = await connection.fetchval(_THERE, *_place(ref))
+    owner = await connection.fetchval(_SELECT_TASK_OWNER, *_task_key(ref))
     if owner is None:
         return []
     rows = await connection.fetch(_EVENTS, owner, ref.key, after + 1, limit)
     if not rows:
         if begins := await oldest(connection, ref):
-            raise Cut(begins)
+            raise LogTruncated(begins)
         return []
     found: list[Event] = []
     for first, count, ends, data in rows:
         if first + count - 1 > after:
             for sequence, payload in enumerate(frames.undelimited(data), first):
                 if sequence > after:
-                    found.append(Event(sequence, payload, state_of(payload)))
+                    found.append(Event(sequence, payload, event_state(payload)))
             found[-1].ends = ends
         if len(found) >= limit:
             break
@@ -173,33 +184,131 @@ async def events(connection: Connection, ref: TaskRef, after: int, limit: int) -
 
 
 async def oldest(connection: Connection, ref: TaskRef) -> int:
-    return await connection.fetchval(_OLDEST, *_place(ref)) or 0
+    return await connection.fetchval(_OLDEST, *_task_key(ref)) or 0
 
 
-async def conversation(connection: Connection, ref: TaskRef, after: int) -> Conversation | None:
-    row = await connection.fetchrow(_CONVERSATION, *_place(ref))
+async def conversation(connection: Connection, ref: TaskRef, after: int) -> TaskMessages | None:
+    row = await connection.fetchrow(_CONVERSATION, *_task_key(ref))
     if row is None:
         return None
     messages = [
-        StoredMessage(number, role, unframed(data), envelope, sender)
-        for number, role, data, envelope, sender in await connection.fetch(_MESSAGES, *_place(ref), after)
+        StoredMessage(number, role, unframe_message(data), envelope, sender)
+        for number, role, data, envelope, sender in await connection.fetch(_MESSAGES, *_task_key(ref), after)
     ]
-    return Conversation(head_of(ref, row), messages, row[-1])
+    return TaskMessages(record_from_row(ref, row), messages, row[-1])
 
 
 async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:
-    found = await connection.fetchval(_ENVELOPE, *_place(ref), number)
+    found = await connection.fetchval(_ENVELOPE, *_task_key(ref), number)
     return bytes(found or b"")
 
 
 async def context(connection: Connection, owner: Owner, agent: str, name: str) -> ContextState:
-    return await contexts.read(connection, await number_of(connection, owner), agent, name)
+    return await task_tables.read_context_state(connection, await owner_number(connection, owner), agent, name)
 
 
 async def versions(connection: Connection, tasks: Collection[TaskRef]) -> dict[bytes, int]:
-    rows = await _VERSIONS.fetch(connection, [_place(ref) for ref in tasks])
+    rows = await _VERSIONS.fetch(connection, [_task_key(ref) for ref in tasks])
     return {row[0]: row[1] for row in rows}
 
 
-async def orphans(connection: Connection, session: int, at: int | None, limit: int, expired: bool) -> list[Head]:
-    return with_owners(await connection.fetch(_ORPHANS, session, at, limit, expired))
+async def orphans(
+    connection: Connection, session: int, fixed_now: int | None, limit: int, expired: bool
+) -> list[TaskRecord]:
+    return records_with_owners(await connection.fetch(_ORPHANS, session, fixed_now, limit, expired))
+
+
+_PAGE_ORDER: Final = "ORDER BY updated DESC, task DESC"
+_SELECT_PAGE: Final = f"""
+SELECT {TASK}, t.task, o.scope, o.principal
+FROM ({{found}}) f JOIN tasks t ON t.owner = f.owner AND t.task = f.task JOIN owners o ON o.owner = t.owner {CHUNKS}
+ORDER BY f.updated DESC, f.task DESC
+"""
+
+
+class _Conditions:
+    """Conditions, and their arguments in order."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = list(values)
+        self.where = ""
+
+    def add(self, condition: str, *values: Any) -> None:
+        """One condition more; `{}` in it are arguments."""
+        first = len(self.values) + 1
+        self.values += values
+        self.where += f" AND {condition.format(*(f'${number}' for number in range(first, first + len(values))))}"
+
+
+async def page(connection: Connection, query: TaskQuery) -> TaskPage:
+    number = await owner_number(connection, query.owner)
+    if number == NO_OWNER:
+        return TaskPage()
+    sql = _Conditions(number)
+    sql.add("t.visible AND t.agent = {}", query.agent)
+    if query.context:
+        sql.add("t.context = {}", query.context)
+    if query.state:
+        sql.add("t.state = {}", query.state)
+    if query.updated_since:
+        sql.add("t.updated >= {}", query.updated_since)
+    total = await _total(connection, number, query, sql)
+    if query.after is not None:
+        sql.add("(t.updated, t.task) < ({}, {})", *query.after)
+    limit = f"${len(sql.values) + 1}"
+    own = f"SELECT t.owner, t.task, t.updated FROM tasks t WHERE t.owner = $1{sql.where} {_PAGE_ORDER} LIMIT {limit}"
+    if query.joined:  # each comes sorted from an index, and is read as far as shown
+        joined = f"SELECT t.owner, t.task, t.updated {JOINED_TASKS} WHERE p.owner = $1{sql.where} {_PAGE_ORDER} LIMIT {limit}"
+        own = f"SELECT * FROM (({own}) UNION ALL ({joined})) both_kinds {_PAGE_ORDER} LIMIT {limit}"
+    shown, more = _SELECT_PAGE.replace("{found}", own), len(sql.values)
+    history, artifacts = f"${more + 2}::bigint", f"${more + 3}::boolean"
+    parts = shown.split("{}")  # in TASK how many messages, in CHUNKS whether there are artifacts
+    text = f"{parts[0]}{history}{parts[1]}{artifacts}{parts[2]}"
+    rows = await connection.fetch(text, *sql.values, query.page_size + 1, query.history, query.artifacts)
+    tasks, head = [], None
+    for row in rows[: query.page_size]:
+        key, scope, principal = row[RECORD_WIDTH + 7 :]
+        head = record_from_row(TaskRef(Owner(scope, principal), key), row)
+        tasks.append(task_bytes(head, row))
+    is_last = head is None or len(rows) <= query.page_size
+    return TaskPage(tasks, total, None if is_last or head is None else sort_key(head))
+
+
+async def _total(connection: Connection, owner: int, query: TaskQuery, conditions: _Conditions) -> int:
+    joined = 0
+    if query.joined:
+        joined = await connection.fetchval(
+            f"SELECT count(*) {JOINED_TASKS} WHERE p.owner = $1{conditions.where}", *conditions.values
+        )
+    if query.context or query.updated_since:
+        count = f"SELECT count(*) FROM tasks t WHERE t.owner = $1{conditions.where}"
+        return int(joined + await connection.fetchval(count, *conditions.values))
+    totals = "SELECT coalesce(sum(tasks), 0)::bigint FROM totals WHERE owner = $1 AND agent = $2"
+    if query.state:
+        return int(joined + await connection.fetchval(f"{totals} AND state = $3", owner, query.agent, query.state))
+    return int(joined + await connection.fetchval(totals, owner, query.agent))
+
+
+_COUNT_TASKS: Final = "SELECT agent, state, sum(tasks)::bigint FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"
+_COUNT_WAITING: Final = "SELECT agent, count(*), min(updated) FROM tasks WHERE ready GROUP BY agent"
+_COUNT_PUSHES: Final = """
+SELECT count(*) FILTER (WHERE due <= $1), coalesce(min(due) FILTER (WHERE due <= $1), 0),
+    coalesce(min(failing) FILTER (WHERE failing > 0), 0)
+FROM pushes WHERE due > 0
+"""
+_COUNT_DEAD: Final = "SELECT count(*) FROM pushes WHERE state = 2"
+
+
+async def read_stats(connection: Connection, fixed_now: int | None) -> StoreStats:
+    """Counts. `at` is the time, unless it is the server's."""
+    now = await connection.fetchval(f"SELECT {SQL_NOW.format('$1')}", fixed_now)
+    due, since, failing = await connection.fetchrow(_COUNT_PUSHES, now)
+    return StoreStats(
+        counted_at=now,
+        tasks={(agent, state): tasks for agent, state, tasks in await connection.fetch(_COUNT_TASKS)},
+        backlog={agent: AgentBacklog(tasks, since) for agent, tasks, since in await connection.fetch(_COUNT_WAITING)},
+        pending_pushes=due,
+        pending_pushes_since=since,
+        failing_since=failing,
+        dead_pushes=await connection.fetchval(_COUNT_DEAD),
+    )

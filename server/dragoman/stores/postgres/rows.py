@@ -2,7 +2,7 @@
 
 A text of PostgreSQL cannot hold U+0000, which a caller may well put into an id. So U+0000 and U+0001 are written as two
 characters that compare as the one would, and nobody outside of this package sees it: single values go through a codec
-of the connection, arrays through `arrays`.
+of the connection, arrays through `column_arrays`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any, Final
 
 from asyncpg import Connection
 
-TYPES: Final[Mapping[str, str]] = {"i": "bigint", "y": "bytea", "t": "text", "b": "boolean"}
+from dragoman.core.names import Owner
+from dragoman.core.task.log import TaskRecord, TaskRef
+
+COLUMN_TYPES: Final[Mapping[str, str]] = {"i": "bigint", "y": "bytea", "t": "text", "b": "boolean"}
 """The letters by which a statement says the types of its columns."""
 
 
@@ -30,74 +33,119 @@ def unescape(text: str) -> str:
     return text.replace("\1\1", "\0").replace("\1\2", "\1") if "\1" in text else text
 
 
-async def prepare(connection: Connection) -> None:
+async def prepare_connection(connection: Connection) -> None:
     """Has a new connection write and read texts so."""
     async with connection.transaction():  # behind a pooler, a statement outside of one may lose its preparation
         await connection.set_type_codec("text", schema="pg_catalog", encoder=escape, decoder=unescape)
         # The library looks a type up when it first meets it: now rather than in a batch.
-        await connection.fetch(f"SELECT {', '.join(f'NULL::{kind}[]' for kind in TYPES.values())}")
+        await connection.fetch(f"SELECT {', '.join(f'NULL::{kind}[]' for kind in COLUMN_TYPES.values())}")
 
 
-def arrays(kinds: str, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def column_arrays(types: str, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """The columns of rows, as arguments."""
     if not rows:
-        return [[] for _ in kinds]
+        return [[] for _ in types]
     columns = [list(column) for column in zip(*rows, strict=True)]
-    for at, kind in enumerate(kinds):
+    for at, kind in enumerate(types):
         if kind == "t":
             columns[at] = [value if value is None else escape(value) for value in columns[at]]
     return columns
 
 
-def texts(values: Iterable[str]) -> list[str]:
+def text_array(values: Iterable[str]) -> list[str]:
     """Texts as the argument that is an array of them."""
     return [escape(value) for value in values]
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class PostgresBulkStatement:
     """A statement over rows: `{rows}` in it stands for a table of them, with these columns.
 
     kinds: the type of each column, a letter of TYPES. names: of the columns.
     """
 
     sql: str
-    kinds: str
+    types: str
     names: str
 
     @cache  # noqa: B019 - statements are constants
-    def text(self, first: int = 1) -> str:
+    def sql_text(self, first: int = 1) -> str:
         """Its SQL, where its arguments begin with the number `first`."""
-        marks = ", ".join(f"${number}::{TYPES[kind]}[]" for number, kind in enumerate(self.kinds, first))
+        marks = ", ".join(f"${number}::{COLUMN_TYPES[kind]}[]" for number, kind in enumerate(self.types, first))
         return self.sql.replace("{rows}", f"unnest({marks}) AS r({self.names})").replace("{names}", self.names)
 
     def columns(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Its arguments for these rows."""
-        return arrays(self.kinds, rows)
+        return column_arrays(self.types, rows)
 
-    async def run(self, connection: Connection, rows: Sequence[Sequence[Any]], *more: Any) -> None:
+    async def run(self, connection: Connection, rows: Sequence[Sequence[Any]], *arguments: Any) -> None:
         """Executes it, if there are any rows. `more` are arguments after those of the rows."""
         if rows:
-            await connection.execute(self.text(), *arrays(self.kinds, rows), *more)
+            await connection.execute(self.sql_text(), *column_arrays(self.types, rows), *arguments)
 
-    async def fetch(self, connection: Connection, rows: Sequence[Sequence[Any]], *more: Any) -> Sequence[Any]:
+    async def fetch(self, connection: Connection, rows: Sequence[Sequence[Any]], *arguments: Any) -> Sequence[Any]:
         """What it gives for these rows."""
         if not rows:
             return ()
-        found: Sequence[Any] = await connection.fetch(self.text(), *arrays(self.kinds, rows), *more)
+        found: Sequence[Any] = await connection.fetch(self.sql_text(), *column_arrays(self.types, rows), *arguments)
         return found
 
 
-def insert(table: str, kinds: str, names: str, after: str = "") -> Statement:
+def insert_statement(table: str, types: str, names: str, after: str = "") -> PostgresBulkStatement:
     """A statement that adds rows to a table."""
-    return Statement(f"INSERT INTO {table} ({{names}}) SELECT {{names}} FROM {{rows}} {after}", kinds, names)
+    return PostgresBulkStatement(
+        f"INSERT INTO {table} ({{names}}) SELECT {{names}} FROM {{rows}} {after}", types, names
+    )
 
 
 @cache
-def together(statements: Sequence[Statement]) -> str:
+def combine_statements(statements: Sequence[PostgresBulkStatement]) -> str:
     """One statement that does what all of these do, none of which sees what the others do. Arguments in order."""
     parts, first = [], 1
     for number, statement in enumerate(statements):
-        parts.append(f"done{number} AS ({statement.text(first)})")
-        first += len(statement.kinds)
+        parts.append(f"done{number} AS ({statement.sql_text(first)})")
+        first += len(statement.types)
     return f"WITH {', '.join(parts)} SELECT"
+
+
+RECORD_COLUMNS: Final = (
+    "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
+    " session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal"
+)
+RECORD_TYPES: Final = "ttt" + "i" * 8 + "iibb" + "iibtbt"
+
+MUTABLE_COLUMNS: Final = (
+    "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
+    " answered, pushed"
+)
+MUTABLE_TYPES: Final = "i" * 8 + "iibb" + "iib"
+"""Those that an append may change: all but the first three and the last three."""
+
+TABLE_RECORD_COLUMNS: Final = ", ".join(f"t.{name.strip()}" for name in RECORD_COLUMNS.split(","))
+"""Of `tasks t`."""
+
+RECORD_WIDTH: Final = len(RECORD_TYPES)
+
+
+def record_values(record: TaskRecord) -> tuple[Any, ...]:
+    """A row of NAMES."""
+    return (
+        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence, record.message_count,
+        record.status_message, record.question, record.last_received, record.last_delivered, record.session, record.token, record.ready, record.visible,
+        record.attempt, record.last_completed, record.has_live_push, record.dialect, record.alias, record.principal,
+    )  # fmt: skip
+
+
+def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
+    """A row of CHANGING."""
+    return record_values(record)[3:-3]
+
+
+def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
+    """The head in a row that begins with NAMES."""
+    return TaskRecord(ref, *row[:RECORD_WIDTH])
+
+
+def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
+    """Heads in rows of scope, principal, key and NAMES."""
+    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

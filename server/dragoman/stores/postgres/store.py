@@ -14,45 +14,56 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
+import asyncpg
 from asyncpg import Connection
 
-from dragoman.core.census import Census
-from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
+from dragoman.core.counters import StoreStats
 from dragoman.core.errors import UnsupportedOperation
-from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
+from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.pages import Page, Query
-from dragoman.core.references import MARKER
-from dragoman.core.sizes import Sizes
-from dragoman.core.usage import Usage
-from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.postgres import blobs, census, joining, listing, processes, reads, sessions, usage, waiting
-from dragoman.stores.postgres.apikeys import PostgresApiKeys
-from dragoman.stores.postgres.aside import Aside
-from dragoman.stores.postgres.audit import PostgresAuditLog
-from dragoman.stores.postgres.cancels import PostgresCancels
-from dragoman.stores.postgres.database import Database
-from dragoman.stores.postgres.erasures import Erasures
-from dragoman.stores.postgres.folding import Folder
-from dragoman.stores.postgres.inline import Inline
-from dragoman.stores.postgres.outbox import Outbox
-from dragoman.stores.postgres.papers import PostgresPapers
-from dragoman.stores.postgres.roster import PostgresRoster
-from dragoman.stores.postgres.spill import Spill
-from dragoman.stores.postgres.upstreams import PostgresUpstreams
-from dragoman.stores.postgres.writer import Writer
+from dragoman.core.task.blob_references import MARKER_BYTES
+from dragoman.core.task.cursors import TaskPage, TaskQuery
+from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.maintenance import (
+    DEFAULT_STORAGE_OPTIONS,
+    PURGE_REASON,
+    ErasureCounts,
+    ErasureReceipt,
+    StorageOptions,
+    TaskSelection,
+)
+from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.postgres import blobs, claims, reads, task_tables
+from dragoman.stores.postgres.blob_offload import PostgresBlobOffloader
+from dragoman.stores.postgres.blob_restore import PostgresBlobRestorer
+from dragoman.stores.postgres.claims import PostgresCancels
+from dragoman.stores.postgres.database import DATABASE_CONNECT_TIMEOUT, STATEMENT_TIMEOUT, Database, SideConnection
+from dragoman.stores.postgres.errors import InvalidDatabase, explain
+from dragoman.stores.postgres.hot.writer import PostgresWriter
+from dragoman.stores.postgres.maintenance.compaction import PostgresCompactor
+from dragoman.stores.postgres.maintenance.erasure import PostgresEraser
+from dragoman.stores.postgres.schema import migrate
+from dragoman.stores.postgres.tables import (
+    PostgresApiKeys,
+    PostgresAuditLog,
+    PostgresKeyValues,
+    PostgresPushes,
+    PostgresUpstreams,
+    PostgresWorkerRegistry,
+)
 
 log = logging.getLogger("dragoman.store")
 
 
-NO_BACKUP: Final = (
+BACKUP_UNSUPPORTED: Final = (
     "a store on PostgreSQL is copied with PostgreSQL's own tools: pg_dump, or pg_basebackup with an archive of its "
     "log; large parts are in the database, too"
 )
 
 
-FAILED_OVER: Final = (
+FAILOVER_ERROR: Final = (
     "the database was failed over (timeline %s, now %s): unless the standby was synchronous, commits are gone, "
     "and every server has to be restarted"
 )
@@ -67,26 +78,28 @@ class PostgresStore:
         database: Database,
         epoch: str,
         secret: bytes,
-        sizes: Sizes,
+        sizes: StorageOptions,
         clock: Callable[[], int] | None,
     ) -> None:
         self._database = database
         self._epoch = epoch
         self._secret = secret
-        self._writer = Writer(database)
-        self.commits = self._writer.commits
-        self._heart = Aside(url, "dragoman-session-rows")
-        self._links = Aside(url, "dragoman-links")
-        marker = hmac.digest(secret, b"reference", "sha256")[:MARKER]
-        self.blobs = Inline(self._contents, self._links, secret, marker, sizes.inline_bytes, clock or _milliseconds)
-        self._spill = Spill(database, self._writer, self.blobs, marker)
-        self._folder = Folder(database, sizes)
-        self._erasures = Erasures(database, self._writer.slot)
+        self._writer = PostgresWriter(database)
+        self.commit_counters = self._writer.commits
+        self._session_connection = SideConnection(url, "dragoman-session-rows")
+        self._link_connection = SideConnection(url, "dragoman-links")
+        marker = hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
+        self.blobs = PostgresBlobRestorer(
+            self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
+        )
+        self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
+        self._compactor = PostgresCompactor(database, sizes)
+        self._eraser = PostgresEraser(database, self._writer.counter_slot)
         self.api_keys = PostgresApiKeys(database)
-        self.pushes = Outbox(database)
-        self.roster = PostgresRoster(database)
-        self.cancels = PostgresCancels(database)
-        self.papers = PostgresPapers(database)
+        self.pushes = PostgresPushes(database)
+        self.worker_registry = PostgresWorkerRegistry(database)
+        self.cancel_requests = PostgresCancels(database)
+        self.key_values = PostgresKeyValues(database)
         self.upstreams = PostgresUpstreams(database)
         self.audit = PostgresAuditLog(database)
         self._timeline = ""
@@ -96,140 +109,236 @@ class PostgresStore:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
-        return self._spill.append(change)
+        return self._blob_offloader.append(change)
 
-    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> Head | None:
-        return await self._database.look(reads.find, owner, agent, task_id, joined)
+    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
+        return await self._database.read(reads.find, owner, agent, task_id, joined)
 
-    async def host(self, owner: Owner, context: str) -> Owner | None:
-        return await self._database.look(joining.host, owner, context)
+    async def context_owner(self, owner: Owner, context: str) -> Owner | None:
+        return await self._database.read(task_tables.find_host, owner, context)
 
-    async def locate(self, task_id: str) -> list[Head]:
-        return await self._database.look(reads.locate, task_id)
+    async def locate(self, task_id: str) -> list[TaskRecord]:
+        return await self._database.read(reads.locate, task_id)
 
-    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
-        return await self.blobs.snapshot(await self._database.look(reads.read, task, history, artifacts))
+    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
+        return await self.blobs.snapshot(await self._database.read(reads.read, task, history, artifacts))
 
     async def get(
         self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
-    ) -> Snapshot | None:
+    ) -> TaskSnapshot | None:
         # One's own task is one statement, and so one moment; one of a conversation that was joined is looked for.
-        look = self._database.snapshot if joined else self._database.look
+        look = self._database.read_snapshot if joined else self._database.read
         return await self.blobs.snapshot(await look(reads.get, owner, agent, task_id, joined, history))
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        return await self.blobs.events(await self._database.look(reads.events, task, after, limit))
+        return await self.blobs.events(await self._database.read(reads.events, task, after, limit))
 
-    async def oldest(self, task: TaskRef) -> int:
-        return await self._database.look(reads.oldest, task)
+    async def oldest_sequence(self, task: TaskRef) -> int:
+        return await self._database.read(reads.oldest, task)
 
-    async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
-        return await self.blobs.conversation(await self._database.snapshot(reads.conversation, task, after))
+    async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
+        return await self.blobs.conversation(await self._database.read_snapshot(reads.conversation, task, after))
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
-        return await self._database.look(reads.envelope, task, number)
+        return await self._database.read(reads.envelope, task, number)
 
-    async def page(self, query: Query) -> Page:
-        return await self.blobs.page(await self._database.snapshot(listing.page, query))
+    async def page(self, query: TaskQuery) -> TaskPage:
+        return await self.blobs.page(await self._database.read_snapshot(reads.page, query))
 
-    async def versions(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
-        return await self._database.look(reads.versions, tasks)
+    async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
+        return await self._database.read(reads.versions, tasks)
 
-    async def waiting(self, agents: Collection[str], limit: int, after: str = "") -> list[Head]:
-        return await self._database.look(waiting.waiting, agents, limit, after)
+    async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
+        return await self._database.read(claims.waiting_tasks, agents, limit, after)
 
-    async def orphans(self, session: int, limit: int, *, expired: bool = True) -> list[Head]:
-        await self._bury()
-        return await self._database.look(reads.orphans, session, self._database.at, limit, expired)
+    async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
+        await self._end_dead_sessions()
+        return await self._database.read(reads.orphans, session, self._database.fixed_now, limit, expired)
 
-    async def _bury(self) -> None:
+    async def _end_dead_sessions(self) -> None:
         """Ends the sessions of processes that this machine had, and has no more: nobody has to wait for their end."""
-        if not (place := processes.here()):
+        if not (place := claims.current_pid_namespace()):
             return
-        held = await self._database.look(sessions.held, place)
-        if gone := sorted(number for number, process in held.items() if processes.is_gone(process)):
-            await self._database.change(sessions.end, gone)
+        held = await self._database.read(claims.local_sessions, place)
+        if gone := sorted(number for number, process in held.items() if claims.has_process_ended(process)):
+            await self._database.write(claims.end_sessions, gone)
             log.info("sessions ended whose processes are gone: %s", ", ".join(map(str, gone)))
 
     @property
     def epoch(self) -> str:
         return self._epoch
 
-    async def context(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._database.look(reads.context, owner, agent, context)
+    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
+        return await self._database.read(reads.context, owner, agent, context)
 
-    async def open_session(self, lease: float, *, alone: bool = False) -> int:
-        return await self._database.change(sessions.begin, self._database.at, lease, alone, processes.myself())
+    async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
+        return await self._database.write(
+            claims.begin_session, self._database.fixed_now, lease, exclusive, claims.current_process()
+        )
 
-    def renew(self, session: int, lease: float) -> int:
+    def renew_session(self, session: int, lease: float) -> int:
         async def renew(connection: Connection) -> tuple[int, str]:
-            return await sessions.renew(connection, session, self._database.at, lease)
+            return await claims.renew_session(connection, session, self._database.fixed_now, lease)
 
-        left, timeline = self._heart.run(renew)
+        left, timeline = self._session_connection.run(renew)
         if self._timeline not in ("", timeline):
-            log.error(FAILED_OVER, self._timeline, timeline)
+            log.error(FAILOVER_ERROR, self._timeline, timeline)
         self._timeline = timeline
         return left
 
     async def sessions(self) -> dict[int, int]:
-        return await self._database.look(sessions.alive, self._database.at)
+        return await self._database.read(claims.live_sessions, self._database.fixed_now)
 
-    async def tidy(self) -> Tidied:
-        await self._database.forget_marks()
-        await self.cancels.tidy()
-        done = Tidied(await self._folder.join(), await self._folder.cut(), await blobs.sweep(self._database))
-        if done != Tidied():
+    async def compact(self) -> CompactionResult:
+        await self._database.delete_commit_marks()
+        await self.cancel_requests.delete_obsolete()
+        done = CompactionResult(
+            await self._compactor.compact_artifacts(),
+            await self._compactor.truncate_logs(),
+            await blobs.remove_unused_blobs(self._database),
+        )
+        if done != CompactionResult():
             log.info("tidied the store: %s", done)
         return done
 
-    def select(self, selection: Selection) -> AsyncGenerator[list[Head], None]:
-        return self._erasures.select(selection)
+    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
+        return self._eraser.select(selection)
 
-    async def measure(self, selection: Selection) -> Counts:
-        return await self._erasures.measure(selection)
+    async def measure(self, selection: TaskSelection) -> ErasureCounts:
+        return await self._eraser.measure(selection)
 
     async def erase(
         self,
-        selection: Selection,
+        selection: TaskSelection,
         *,
-        reason: str = PURGE,
+        reason: str = PURGE_REASON,
         limit: int | None = None,
-        gone: Callable[[list[Head]], None] | None = None,
-    ) -> Receipt:
-        return await self._erasures.erase(selection, reason=reason, limit=limit, gone=gone)
+        on_erased: Callable[[list[TaskRecord]], None] | None = None,
+    ) -> ErasureReceipt:
+        return await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=on_erased)
 
-    async def resume_erasures(self) -> list[Receipt]:
-        return await self._erasures.resume()
+    async def resume_erasures(self) -> list[ErasureReceipt]:
+        return await self._eraser.resume()
 
     async def usage(self, task: TaskRef) -> Usage:
-        return await self._database.snapshot(usage.read, task)
+        return await self._database.read_snapshot(task_tables.read_usage, task)
 
-    async def census(self) -> Census:
-        return await self._database.snapshot(census.census, self._database.at)
+    async def stats(self) -> StoreStats:
+        return await self._database.read_snapshot(reads.read_stats, self._database.fixed_now)
 
-    async def receipts(self, limit: int = 100) -> list[Receipt]:
-        return await self._erasures.receipts(limit)
+    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
+        return await self._eraser.receipts(limit)
 
-    async def resting(self) -> list[tuple[str, int]]:
-        return await self._erasures.resting()
+    async def resting_states(self) -> list[tuple[str, int]]:
+        return await self._eraser.inactive_states()
 
-    def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
-        raise UnsupportedOperation(NO_BACKUP)
+    def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
+        raise UnsupportedOperation(BACKUP_UNSUPPORTED)
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        await self._spill.close()
+        await self._blob_offloader.close()
         await self._writer.close()
         await self._database.close()
-        await asyncio.to_thread(self._heart.close)
-        await asyncio.to_thread(self._links.close)
+        await asyncio.to_thread(self._session_connection.close)
+        await asyncio.to_thread(self._link_connection.close)
         await asyncio.to_thread(self.blobs.close)
 
-    async def _contents(self, digests: Collection[bytes]) -> Mapping[bytes, bytes]:
-        return await self._database.look(blobs.contents_of, digests)
+    async def _read_blobs(self, digests: Collection[bytes]) -> Mapping[bytes, bytes]:
+        return await self._database.read(blobs.read_blobs, digests)
 
 
-def _milliseconds() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+MIN_SERVER_VERSION: Final = 140_000
+"""The oldest PostgreSQL that will do, as `server_version_num` says it."""
+
+DEFAULT_CONNECTIONS: Final = 10
+"""Connections of one process, besides three that it keeps for writing, for its session and for links."""
+
+_SERVER_SETTINGS: Final = """
+SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS called,
+    pg_is_in_recovery() AS standby, current_setting('transaction_read_only') AS read_only,
+    current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+    current_setting('synchronous_commit') AS synchronous_commit,
+    current_setting('synchronous_standby_names') AS standbys, current_setting('server_encoding') AS encoding
+"""
+
+
+async def open_store(
+    url: str,
+    *,
+    clock: Callable[[], int] | None = None,
+    sizes: StorageOptions = DEFAULT_STORAGE_OPTIONS,
+    connections: int = DEFAULT_CONNECTIONS,
+    pooled: bool = False,
+    make: bool = True,
+) -> PostgresStore:
+    """Opens the database, making or migrating its tables first; `make=False` refuses one that has none.
+
+    url: `postgresql://USER@HOST:PORT/DATABASE`, as libpq has it. clock: milliseconds instead of the server's time.
+    pooled: a pooler in between may give each transaction another connection, so that nothing is prepared.
+    Raises Unusable, with one line that says what is wrong and nothing that is secret.
+    """
+    try:
+        connection = await asyncpg.connect(
+            url, timeout=DATABASE_CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT, statement_cache_size=0
+        )
+        try:
+            async with connection.transaction():
+                await check_server(connection)
+            await migrate(connection, make=make)
+            async with connection.transaction():
+                meta = dict(await connection.fetch("SELECT name, value FROM meta"))
+        finally:
+            await connection.close(timeout=DATABASE_CONNECT_TIMEOUT)
+    except InvalidDatabase:
+        raise
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise InvalidDatabase(_without_secrets(explain(error), url)) from None  # its traceback shows arguments
+    database = Database(url, clock, connections=connections, pooled=pooled)
+    await database.open()
+    return PostgresStore(url, database, meta["epoch"], bytes.fromhex(meta["secret"]), sizes, clock)
+
+
+async def check_server(connection: Connection) -> None:
+    """Raises Unusable for a server that would break a promise, and warns of one that may."""
+    about = await connection.fetchrow(_SERVER_SETTINGS)
+    if about["version"] < MIN_SERVER_VERSION:
+        raise InvalidDatabase(
+            f"it is PostgreSQL {about['called']}; the oldest that will do is {MIN_SERVER_VERSION // 10_000}"
+        )
+    if about["standby"]:
+        raise InvalidDatabase("it is a standby, which cannot be written; name the primary")
+    if about["read_only"] == "on":
+        raise InvalidDatabase(
+            "its transactions are read-only (default_transaction_read_only); name a primary that is not"
+        )
+    if about["encoding"] != "UTF8":
+        raise InvalidDatabase(f"its encoding is {about['encoding']}; make the database with ENCODING 'UTF8'")
+    if about["fsync"] == "off":
+        raise InvalidDatabase(
+            "fsync is off: a crash of its machine could take everything; turn it on in postgresql.conf"
+        )
+    if about["full_page_writes"] == "off":
+        log.warning("full_page_writes is off: unless its disk writes pages whole, a crash of its machine may damage it")
+    if about["synchronous_commit"] == "off":
+        log.warning("synchronous_commit is off: a crash of its machine may take the last tasks that were acknowledged")
+    elif about["standbys"] and about["synchronous_commit"] == "local":
+        log.warning(
+            "synchronous_commit is local: a failover to a standby may take the last tasks that were acknowledged"
+        )
+
+
+def _without_secrets(text: str, url: str) -> str:
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        password = None
+    for said in (password, unquote(password)) if password else ():
+        text = text.replace(said, "***")
+    return text

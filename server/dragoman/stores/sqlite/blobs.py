@@ -20,34 +20,36 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
-from dragoman.core.log import Blob
-from dragoman.core.references import MARKER
+from dragoman.core.task.blob_references import MARKER_BYTES
+from dragoman.core.task.log import Blob
 
 log = logging.getLogger("dragoman.store")
 
-STEP: Final = 64
+BLOBS_PER_SWEEP_STEP: Final = 64
 """Files removed in one step."""
 
-USE: Final = "INSERT OR IGNORE INTO blob_uses (owner, task, hash) VALUES (?, ?, ?)"
-COUNT: Final = "INSERT INTO blobs (hash, size, uses) VALUES (?, ?, 1) ON CONFLICT (hash) DO UPDATE SET uses = uses + 1"
-RELEASE: Final = (
+_INSERT_BLOB_USE: Final = "INSERT OR IGNORE INTO blob_uses (owner, task, hash) VALUES (?, ?, ?)"
+_COUNT_BLOB_USE: Final = (
+    "INSERT INTO blobs (hash, size, uses) VALUES (?, ?, 1) ON CONFLICT (hash) DO UPDATE SET uses = uses + 1"
+)
+_RELEASE_BLOB_USES: Final = (
     "UPDATE blobs SET uses = uses - 1 WHERE hash IN (SELECT hash FROM blob_uses WHERE owner = ? AND task = ?)",
     "DELETE FROM blob_uses WHERE owner = ? AND task = ?",
 )
-FREE: Final = "SELECT hash FROM blobs WHERE uses = 0"
-KNOWN: Final = "SELECT 1 FROM blobs WHERE hash = ?"
-FORGET: Final = "DELETE FROM blobs WHERE hash = ?"
+_SELECT_UNUSED_BLOBS: Final = "SELECT hash FROM blobs WHERE uses = 0"
+_IS_BLOB_KNOWN: Final = "SELECT 1 FROM blobs WHERE hash = ?"
+_DELETE_BLOB: Final = "DELETE FROM blobs WHERE hash = ?"
 
 
-def secret(connection: sqlite3.Connection) -> bytes:
+def store_secret(connection: sqlite3.Connection) -> bytes:
     """What this store signs with. Made once, and kept in it."""
     connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?)", (secrets.token_hex(32),))
     return bytes.fromhex(connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()[0])
 
 
-def marker(secret: bytes) -> bytes:
+def reference_marker(secret: bytes) -> bytes:
     """What stands in every reference of this store, and in nothing that anyone could send."""
-    return hmac.digest(secret, b"reference", "sha256")[:MARKER]
+    return hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
 
 
 # Who refers to what ----------------------------------------------------------------------------------------------
@@ -56,8 +58,8 @@ def marker(secret: bytes) -> bytes:
 def use_blobs(connection: sqlite3.Connection, owner: int, task: bytes, blobs: Iterable[Blob]) -> None:
     """Notes that a task refers to these blobs, inside the transaction that makes it do so."""
     for blob in blobs:
-        if connection.execute(USE, (owner, task, blob.digest)).rowcount:
-            connection.execute(COUNT, (blob.digest, blob.size))
+        if connection.execute(_INSERT_BLOB_USE, (owner, task, blob.digest)).rowcount:
+            connection.execute(_COUNT_BLOB_USE, (blob.digest, blob.size))
 
 
 def release_blobs(connection: sqlite3.Connection, owner: int, task: bytes) -> None:
@@ -65,35 +67,35 @@ def release_blobs(connection: sqlite3.Connection, owner: int, task: bytes) -> No
 
     The files go later, on the slot for what may wait (`SqliteStore.tidy`), those that nobody else refers to.
     """
-    for statement in RELEASE:
+    for statement in _RELEASE_BLOB_USES:
         connection.execute(statement, (owner, task))
 
 
-def any_free(connection: sqlite3.Connection) -> bool:
+def has_unused_blobs(connection: sqlite3.Connection) -> bool:
     """Whether there are files that nothing refers to."""
-    return connection.execute(f"{FREE} LIMIT 1").fetchone() is not None
+    return connection.execute(f"{_SELECT_UNUSED_BLOBS} LIMIT 1").fetchone() is not None
 
 
-def remove_free(connection: sqlite3.Connection, files: Files) -> int:
+def remove_unused_blobs(connection: sqlite3.Connection, files: BlobFiles) -> int:
     """One step: removes files that nothing refers to. Gives how many."""
     gone = 0
-    for (digest,) in connection.execute(FREE).fetchmany(STEP):
+    for (digest,) in connection.execute(_SELECT_UNUSED_BLOBS).fetchmany(BLOBS_PER_SWEEP_STEP):
         if files.remove(digest):
-            connection.execute(FORGET, (digest,))
+            connection.execute(_DELETE_BLOB, (digest,))
             gone += 1
     return gone
 
 
-def remove_unknown(connection: sqlite3.Connection, files: Files, digests: Collection[bytes]) -> int:
+def remove_unknown_files(connection: sqlite3.Connection, files: BlobFiles, digests: Collection[bytes]) -> int:
     """Removes those files of which the database knows nothing. Gives how many."""
-    unknown = [digest for digest in digests if not connection.execute(KNOWN, (digest,)).fetchone()]
+    unknown = [digest for digest in digests if not connection.execute(_IS_BLOB_KNOWN, (digest,)).fetchone()]
     return sum(map(files.remove, unknown))
 
 
 # The files -------------------------------------------------------------------------------------------------------
 
 
-class Files:
+class BlobFiles:
     """A folder of blobs. Every method blocks; safe from any thread."""
 
     def __init__(self, folder: Path) -> None:
@@ -112,7 +114,7 @@ class Files:
         with self._lock:
             self._held.update(digests)
 
-    def let_go(self, digests: Collection[bytes]) -> None:
+    def release(self, digests: Collection[bytes]) -> None:
         with self._lock:
             self._held.subtract(digests)
             self._held = +self._held
@@ -147,7 +149,7 @@ class Files:
             self.path(digest).unlink(missing_ok=True)
             return True
 
-    def earlier(self) -> list[bytes]:
+    def files_before_start(self) -> list[bytes]:
         """The blobs that are older than this process's use of the folder. Drafts that old are removed."""
         found = []
         for path in self._folder.glob("??/*"):

@@ -11,65 +11,76 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dragoman.core import states
-from dragoman.core.log import ABSENT, CROWDED, Head, Refused, TaskRef
 from dragoman.core.names import Owner
-from dragoman.core.plan import Plan
-from dragoman.core.push import KEPT, Attempt, Push, PushState, Settled, placed, revived, settle
-from dragoman.core.webhook import MOST, PushConfig
+from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
+from dragoman.core.push.delivery import (
+    MAX_KEPT_ATTEMPTS,
+    DeliveryAttempt,
+    DeliveryReport,
+    PushRecord,
+    PushState,
+    apply_report,
+    replace_record,
+    restart_record,
+)
+from dragoman.core.task import states
+from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
+from dragoman.core.task.plan import Plan
 
 Key = tuple[TaskRef, str]
 
 _CONFIG: Final = "url, token, scheme, credentials, dialect"
-_PLACE: Final = "created, delivered, shown, state, why, tries, failing, due, session, claims, attempts"
-_COLUMNS: Final = ", ".join(f"p.{name.strip()}" for name in f"id, {_CONFIG}, {_PLACE}".split(","))
-_OF_TASK: Final = "t.last, t.state, t.id, t.agent"
-_OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-_ONE: Final = f"""
-SELECT {_COLUMNS}, {_OF_TASK} FROM tasks t JOIN pushes p USING (owner, task)
+_DELIVERY_COLUMNS: Final = "created, delivered, shown, state, why, tries, failing, due, session, claims, attempts"
+_COLUMNS: Final = ", ".join(f"p.{name.strip()}" for name in f"id, {_CONFIG}, {_DELIVERY_COLUMNS}".split(","))
+_TASK_COLUMNS: Final = "t.last, t.state, t.id, t.agent"
+_SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
+_SELECT_PUSH: Final = f"""
+SELECT {_COLUMNS}, {_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
 WHERE t.owner = ? AND t.task = ? AND p.id = ?
 """
-_ALL: Final = f"""
-SELECT {_COLUMNS}, {_OF_TASK} FROM tasks t JOIN pushes p USING (owner, task)
+_SELECT_PUSHES_OF_TASK: Final = f"""
+SELECT {_COLUMNS}, {_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
 WHERE t.owner = ? AND t.task = ? ORDER BY p.created, p.id
 """
-_HEAD: Final = "SELECT last, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
-_PUT: Final = f"""
-INSERT OR REPLACE INTO pushes (owner, task, id, host, {_CONFIG}, {_PLACE}) VALUES ({", ".join("?" * 20)})
+_SELECT_TASK: Final = "SELECT last, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
+_UPSERT_PUSH: Final = f"""
+INSERT OR REPLACE INTO pushes (owner, task, id, host, {_CONFIG}, {_DELIVERY_COLUMNS}) VALUES ({", ".join("?" * 20)})
 """
-_MOVE: Final = """
+_UPDATE_DELIVERY: Final = """
 UPDATE pushes SET delivered = ?, shown = ?, state = ?, why = ?, tries = ?, failing = ?, due = ?, session = ?,
     claims = ?, attempts = ?
 WHERE owner = ? AND task = ? AND id = ?
 """
-_TRIED: Final = """
+_INSERT_ATTEMPT: Final = """
 INSERT OR REPLACE INTO deliveries (owner, task, id, slot, number, sequence, at, status, error, ms)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_TRIES: Final = """
+_SELECT_ATTEMPTS: Final = """
 SELECT sequence, at, status, error, ms FROM deliveries WHERE owner = ? AND task = ? AND id = ? ORDER BY number DESC
 """
-_COUNT: Final = "SELECT count(*) FROM pushes WHERE owner = ? AND task = ? AND id != ?"
-_DUE: Final = "UPDATE pushes SET due = ? WHERE owner = ? AND task = ? AND due = 0 AND state = 0"
-_VISIBLE: Final = "SELECT 1 FROM tasks WHERE owner = ? AND task = ? AND visible"
-_PUSHED: Final = """
+_COUNT_OTHERS: Final = "SELECT count(*) FROM pushes WHERE owner = ? AND task = ? AND id != ?"
+_MARK_DUE: Final = "UPDATE pushes SET due = ? WHERE owner = ? AND task = ? AND due = 0 AND state = 0"
+_IS_TASK_VISIBLE: Final = "SELECT 1 FROM tasks WHERE owner = ? AND task = ? AND visible"
+_UPDATE_PUSHED: Final = """
 UPDATE tasks SET pushed = EXISTS (SELECT 1 FROM pushes WHERE owner = ?1 AND task = ?2 AND state = 0)
 WHERE owner = ?1 AND task = ?2
 """
-_HOST: Final = "SELECT host FROM pushes WHERE due > 0 AND host > ? ORDER BY host LIMIT 1"
-_ALIVE: Final = "SELECT session FROM sessions WHERE expires > ?"
-_OF_HOST: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_OF_TASK}
+_NEXT_HOST: Final = "SELECT host FROM pushes WHERE due > 0 AND host > ? ORDER BY host LIMIT 1"
+_LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
+_DUE_PUSHES_OF_HOST: Final = f"""
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
 FROM pushes p INDEXED BY pushes_due CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
-WHERE p.due > 0 AND p.host = ? AND p.due <= ? AND t.visible AND p.session NOT IN ({_ALIVE}) ORDER BY p.due LIMIT ?
+WHERE p.due > 0 AND p.host = ? AND p.due <= ? AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS}) ORDER BY p.due LIMIT ?
 """
-_WAITING: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_OF_TASK}
+_SELECT_WAITING: Final = f"""
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
 FROM pushes p INDEXED BY {{index}} CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
 WHERE {{where}} LIMIT ?
 """
-_FORGET: Final = tuple(f"DELETE FROM {table} WHERE owner = ? AND task = ?" for table in ("pushes", "deliveries"))
-_REMOVE: Final = tuple(
+_DELETE_PUSHES_OF_TASK: Final = tuple(
+    f"DELETE FROM {table} WHERE owner = ? AND task = ?" for table in ("pushes", "deliveries")
+)
+_DELETE_PUSH: Final = tuple(
     f"DELETE FROM {table} WHERE owner = ? AND task = ? AND id = ?" for table in ("deliveries", "pushes")
 )
 
@@ -77,196 +88,205 @@ _REMOVE: Final = tuple(
 # In an append ------------------------------------------------------------------------------------------------------
 
 
-def check_room(connection: sqlite3.Connection, owner: int, head: Head, id: str) -> None:
+def check_push_limit(connection: sqlite3.Connection, owner: int, record: TaskRecord, id: str) -> None:
     """Raises Refused (CROWDED) when a task cannot take one more configuration of this id."""
-    (others,) = connection.execute(_COUNT, (owner, head.ref.key, id)).fetchone()
-    if others >= MOST:
-        raise Refused(CROWDED, head)
+    (others,) = connection.execute(_COUNT_OTHERS, (owner, record.ref.key, id)).fetchone()
+    if others >= MAX_PUSH_CONFIGS:
+        raise AppendRejected(TOO_MANY_CONFIGS, record)
 
 
-def follow(connection: sqlite3.Connection, owner: int, made: Plan, now: int) -> None:
+def record_append(connection: sqlite3.Connection, owner: int, plan: Plan, now: int) -> None:
     """What an append to a task with configurations means for them: a new one, and that there is something to tell."""
-    head, before = made.head, made.before
-    if (config := made.change.push) is not None:
-        after, state = (before.last, before.state) if before else (0, 0)
-        _place(connection, owner, _fresh(head.ref, config, now, after, state, _about(head)), now)
-    if made.events:
-        connection.execute(_DUE, (now, owner, head.ref.key))
+    head, before = plan.record, plan.before
+    if (config := plan.change.push_config) is not None:
+        after, state = (before.last_sequence, before.state) if before else (0, 0)
+        _upsert_push(connection, owner, _new_push(head.ref, config, now, after, state, _task_columns(head)), now)
+    if plan.events:
+        connection.execute(_MARK_DUE, (now, owner, head.ref.key))
 
 
-def forget(connection: sqlite3.Connection, owner: int, task: bytes) -> None:
+def delete_pushes_of_task(connection: sqlite3.Connection, owner: int, task: bytes) -> None:
     """Everything of a task."""
-    for statement in _FORGET:
+    for statement in _DELETE_PUSHES_OF_TASK:
         connection.execute(statement, (owner, task))
 
 
 # By itself ---------------------------------------------------------------------------------------------------------
 
 
-def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: int) -> Push:
+def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: int) -> PushRecord:
     """See dragoman.ports.push.Pushes."""
-    owner = _number(connection, ref.owner)
-    row = connection.execute(_HEAD, (owner, ref.key)).fetchone()
+    owner = _owner_number(connection, ref.owner)
+    row = connection.execute(_SELECT_TASK, (owner, ref.key)).fetchone()
     if row is None:
-        raise Refused(ABSENT, None)
-    (others,) = connection.execute(_COUNT, (owner, ref.key, config.id)).fetchone()
-    if others >= MOST:
-        raise Refused(CROWDED, None)
-    kept = _place(connection, owner, _fresh(ref, config, now, row[0], row[1], row), now)
-    connection.execute(_PUSHED, (owner, ref.key))
+        raise AppendRejected(ABSENT, None)
+    (others,) = connection.execute(_COUNT_OTHERS, (owner, ref.key, config.id)).fetchone()
+    if others >= MAX_PUSH_CONFIGS:
+        raise AppendRejected(TOO_MANY_CONFIGS, None)
+    kept = _upsert_push(connection, owner, _new_push(ref, config, now, row[0], row[1], row), now)
+    connection.execute(_UPDATE_PUSHED, (owner, ref.key))
     return kept
 
 
 def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
     """See dragoman.ports.push.Pushes."""
-    owner = _number(connection, ref.owner)
-    for statement in _REMOVE:
+    owner = _owner_number(connection, ref.owner)
+    for statement in _DELETE_PUSH:
         gone = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
-    connection.execute(_PUSHED, (owner, ref.key))
+    connection.execute(_UPDATE_PUSHED, (owner, ref.key))
     return gone
 
 
-def of(connection: sqlite3.Connection, ref: TaskRef) -> list[Push]:
+def pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    return [_push(ref, row) for row in connection.execute(_ALL, (_number(connection, ref.owner), ref.key))]
+    return [
+        _push_from_row(ref, row)
+        for row in connection.execute(_SELECT_PUSHES_OF_TASK, (_owner_number(connection, ref.owner), ref.key))
+    ]
 
 
-def attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[Attempt]:
+def attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
     """See dragoman.ports.push.Pushes."""
-    rows = connection.execute(_TRIES, (_number(connection, ref.owner), ref.key, id))
-    return [Attempt(sequence=row[0], at=row[1], status=row[2], error=row[3], ms=row[4]) for row in rows]
+    rows = connection.execute(_SELECT_ATTEMPTS, (_owner_number(connection, ref.owner), ref.key, id))
+    return [
+        DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
+    ]
 
 
-def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: int) -> tuple[list[Push], str]:
+def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: int) -> tuple[list[PushRecord], str]:
     """See dragoman.ports.push.Pushes."""
-    found: list[Push] = []
+    found: list[PushRecord] = []
     for _ in range(hosts):
-        row = connection.execute(_HOST, (after,)).fetchone()
+        row = connection.execute(_NEXT_HOST, (after,)).fetchone()
         if row is None:
             return found, ""
         (after,) = row
-        found += _with_owners(connection.execute(_OF_HOST, (after, now, now, each)))
+        found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, (after, now, now, each)))
     return found, after
 
 
-def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now: int) -> list[Push]:
+def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    others = {row[0] for row in connection.execute(_ALIVE, (now,))} - {session}
+    others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now,))} - {session}
     taken = []
     for ref, id in keys:
-        push = _find(connection, ref, id)
-        if push is None or push.state is not PushState.LIVE or not 0 < push.due <= now or push.session in others:
+        push = _find_push(connection, ref, id)
+        if push is None or push.state is not PushState.LIVE or not 0 < push.due_at <= now or push.session in others:
             continue
-        if not connection.execute(_VISIBLE, (_number(connection, ref.owner), ref.key)).fetchone():
+        if not connection.execute(_IS_TASK_VISIBLE, (_owner_number(connection, ref.owner), ref.key)).fetchone():
             continue
         push = replace(push, session=session, token=push.token + 1)
-        _move(connection, push)
+        _update_delivery(connection, push)
         taken.append(push)
     return taken
 
 
-def write(connection: sqlite3.Connection, said: Sequence[Settled], now: int) -> list[Push | None]:
+def settle_all(connection: sqlite3.Connection, outcomes: Sequence[DeliveryReport], now: int) -> list[PushRecord | None]:
     """See dragoman.ports.push.Pushes.settle."""
-    return [_settle(connection, one, now) for one in said]
+    return [_settle_one(connection, one, now) for one in outcomes]
 
 
 def revive(
     connection: sqlite3.Connection, ref: TaskRef, ids: Collection[str], after: int | None, now: int
-) -> list[Push]:
+) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    begun = [revived(push, now, after) for push in of(connection, ref) if not ids or push.config.id in ids]
+    begun = [
+        restart_record(push, now, after) for push in pushes_of_task(connection, ref) if not ids or push.config.id in ids
+    ]
     for push in begun:
-        _move(connection, push)
-    connection.execute(_PUSHED, (_number(connection, ref.owner), ref.key))
+        _update_delivery(connection, push)
+    connection.execute(_UPDATE_PUSHED, (_owner_number(connection, ref.owner), ref.key))
     return begun
 
 
-def waiting(connection: sqlite3.Connection, limit: int) -> list[Push]:
+def waiting(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    found: list[Push] = []
+    found: list[PushRecord] = []
     for index, where in (("pushes_dead", "p.state = 2 ORDER BY p.failing"), ("pushes_due", "p.due > 0")):
-        found += _with_owners(connection.execute(_WAITING.format(index=index, where=where), (limit,)))
+        found += _pushes_with_owners(connection.execute(_SELECT_WAITING.format(index=index, where=where), (limit,)))
     # What is held and has nothing to tell is not waiting for anything.
     found = [push for push in found if push.lag or push.state is PushState.DEAD]
-    return sorted(found, key=lambda push: push.failing or push.due)[:limit]
+    return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
 
 # -------------------------------------------------------------------------------------------------------------------
 
 
-def _settle(connection: sqlite3.Connection, said: Settled, now: int) -> Push | None:
-    push = _find(connection, said.task, said.id)
-    after = settle(push, said, now) if push else None
+def _settle_one(connection: sqlite3.Connection, outcome: DeliveryReport, now: int) -> PushRecord | None:
+    push = _find_push(connection, outcome.task, outcome.id)
+    after = apply_report(push, outcome, now) if push else None
     if after is None:
         return None
-    _move(connection, after)
-    owner = _number(connection, said.task.owner)
-    if (tried := said.attempt) is not None:
-        slot = after.attempts % KEPT
-        where = (owner, said.task.key, said.id, slot, after.attempts)
-        connection.execute(_TRIED, (*where, tried.sequence, now, tried.status, tried.error, tried.ms))
+    _update_delivery(connection, after)
+    owner = _owner_number(connection, outcome.task.owner)
+    if (tried := outcome.attempt) is not None:
+        slot = after.attempt_count % MAX_KEPT_ATTEMPTS
+        where = (owner, outcome.task.key, outcome.id, slot, after.attempt_count)
+        connection.execute(_INSERT_ATTEMPT, (*where, tried.sequence, now, tried.status, tried.error, tried.duration_ms))
     if after.state is not PushState.LIVE:
-        connection.execute(_PUSHED, (owner, said.task.key))
+        connection.execute(_UPDATE_PUSHED, (owner, outcome.task.key))
     return after
 
 
-def _fresh(ref: TaskRef, config: PushConfig, now: int, after: int, shown: int, about: Sequence[Any]) -> Push:
-    last, state, task_id, agent = about
+def _new_push(
+    ref: TaskRef, config: PushConfig, now: int, after: int, shown: int, task_columns: Sequence[Any]
+) -> PushRecord:
+    last, state, task_id, agent = task_columns
     over = state in states.TERMINAL
-    return Push(
-        task=ref, config=config, created=now, delivered=after, shown=shown,
-        last=last, over=over, task_id=task_id, agent=agent,
+    return PushRecord(
+        task=ref, config=config, created=now, last_delivered=after, last_state_sent=shown,
+        last_sequence=last, task_ended=over, task_id=task_id, agent=agent,
     )  # fmt: skip
 
 
-def _about(head: Head) -> tuple[Any, ...]:
-    return head.last, head.state, head.id, head.agent
+def _task_columns(record: TaskRecord) -> tuple[Any, ...]:
+    return record.last_sequence, record.state, record.id, record.agent
 
 
-def _place(connection: sqlite3.Connection, owner: int, fresh: Push, now: int) -> Push:
-    row = connection.execute(_ONE, (owner, fresh.task.key, fresh.config.id)).fetchone()
-    push = placed(fresh, _push(fresh.task, row) if row else None, now)
+def _upsert_push(connection: sqlite3.Connection, owner: int, new_push: PushRecord, now: int) -> PushRecord:
+    row = connection.execute(_SELECT_PUSH, (owner, new_push.task.key, new_push.config.id)).fetchone()
+    push = replace_record(new_push, _push_from_row(new_push.task, row) if row else None, now)
     config = push.config
     values = (
         owner, push.task.key, config.id, config.host,
         config.url, config.token, config.scheme, config.credentials, config.dialect, push.created,
     )  # fmt: skip
-    connection.execute(_PUT, (*values, *_moving(push)))
+    connection.execute(_UPSERT_PUSH, (*values, *_delivery_values(push)))
     return push
 
 
-def _move(connection: sqlite3.Connection, push: Push) -> None:
-    where = (_number(connection, push.task.owner), push.task.key, push.config.id)
-    connection.execute(_MOVE, (*_moving(push), *where))
+def _update_delivery(connection: sqlite3.Connection, push: PushRecord) -> None:
+    where = (_owner_number(connection, push.task.owner), push.task.key, push.config.id)
+    connection.execute(_UPDATE_DELIVERY, (*_delivery_values(push), *where))
 
 
-def _moving(push: Push) -> tuple[Any, ...]:
+def _delivery_values(push: PushRecord) -> tuple[Any, ...]:
     return (
-        push.delivered, push.shown, int(push.state), push.why, push.tries, push.failing, push.due, push.session,
-        push.token, push.attempts,
+        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures, push.failing_since, push.due_at, push.session,
+        push.token, push.attempt_count,
     )  # fmt: skip
 
 
-def _find(connection: sqlite3.Connection, ref: TaskRef, id: str) -> Push | None:
-    row = connection.execute(_ONE, (_number(connection, ref.owner), ref.key, id)).fetchone()
-    return _push(ref, row) if row else None
+def _find_push(connection: sqlite3.Connection, ref: TaskRef, id: str) -> PushRecord | None:
+    row = connection.execute(_SELECT_PUSH, (_owner_number(connection, ref.owner), ref.key, id)).fetchone()
+    return _push_from_row(ref, row) if row else None
 
 
-def _push(ref: TaskRef, row: Sequence[Any]) -> Push:
+def _push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
     id, url, token, scheme, credentials, dialect, *place, last, state, task_id, agent = row
     created, delivered, shown, own, why, tries, failing, due_at, session, claims, tried = place
     config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
-    return Push(
-        task=ref, config=config, created=created, delivered=delivered, shown=shown, state=PushState(own), why=why,
-        tries=tries, failing=failing, due=due_at, session=session, token=claims, attempts=tried,
-        last=last, over=state in states.TERMINAL, task_id=task_id, agent=agent,
+    return PushRecord(
+        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown, state=PushState(own), reason=why,
+        failures=tries, failing_since=failing, due_at=due_at, session=session, token=claims, attempt_count=tried,
+        last_sequence=last, task_ended=state in states.TERMINAL, task_id=task_id, agent=agent,
     )  # fmt: skip
 
 
-def _with_owners(rows: sqlite3.Cursor) -> list[Push]:
-    return [_push(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+def _pushes_with_owners(rows: sqlite3.Cursor) -> list[PushRecord]:
+    return [_push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
 
 
-def _number(connection: sqlite3.Connection, owner: Owner) -> int:
-    row = connection.execute(_OWNER, (owner.scope, owner.principal)).fetchone()
+def _owner_number(connection: sqlite3.Connection, owner: Owner) -> int:
+    row = connection.execute(_SELECT_OWNER_NUMBER, (owner.scope, owner.principal)).fetchone()
     return row[0] if row else -1

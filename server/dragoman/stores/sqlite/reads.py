@@ -10,18 +10,19 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from dragoman.core import frames
-from dragoman.core.log import ContextState, Cut, Event, Head, TaskRef
-from dragoman.core.names import Owner, key_of
-from dragoman.core.pages import Page, Query, sort_key
-from dragoman.core.plan import status_bytes
-from dragoman.core.stored import artifacts_of, state_of, unframed
-from dragoman.ports import Conversation, Snapshot, StoredMessage
-from dragoman.stores.sqlite import contexts, joining
-from dragoman.stores.sqlite.apply import ALIAS, HEAD_COLUMNS, head_of
+from dragoman.core.counters import AgentBacklog, StoreStats
+from dragoman.core.names import Owner, task_key_of
+from dragoman.core.task import frames
+from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
+from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord, TaskRef
+from dragoman.core.task.plan import status_field
+from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
+from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
+from dragoman.stores.sqlite import task_tables
+from dragoman.stores.sqlite.hot.transaction import RECORD_COLUMNS, SELECT_BY_ALIAS, record_from_row
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-TASK: Final = f"SELECT {HEAD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
+TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
 ALIASES: Final = "SELECT task FROM tasks WHERE owner = ? AND id = ? AND alias"
 MESSAGE: Final = "SELECT data FROM messages WHERE owner = ? AND task = ? AND number = ?"
 HISTORY: Final = """
@@ -51,8 +52,8 @@ SELECT o.scope, o.principal, t.task, {columns}
 FROM tasks t JOIN owners o USING (owner)
 WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
-_LISTED: Final = f"SELECT t.owner, task, {HEAD_COLUMNS.replace('context', 't.context')}, metadata"
-_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in HEAD_COLUMNS.split(","))
+_LISTED: Final = f"SELECT t.owner, task, {RECORD_COLUMNS.replace('context', 't.context')}, metadata"
+_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in RECORD_COLUMNS.split(","))
 
 
 def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
@@ -65,83 +66,85 @@ def owner_of(connection: sqlite3.Connection, number: int) -> Owner:
     return Owner(*connection.execute("SELECT scope, principal FROM owners WHERE owner = ?", (number,)).fetchone())
 
 
-def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str, joined: bool = False) -> Head | None:
+def find(
+    connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str, joined: bool = False
+) -> TaskRecord | None:
     number = owner_number(connection, owner)
     if number is None:
         return None
-    for key in _keys(connection, number, agent, task_id):
-        if found := _found(connection, owner, number, key, agent, task_id):
+    for key in _candidate_keys(connection, number, agent, task_id):
+        if found := _find_by_key(connection, owner, number, key, agent, task_id):
             return found
     if joined:
-        host, key = joining.find(connection, number, agent, key_of(task_id), task_id)
+        host, key = task_tables.find_joined_task(connection, number, agent, task_key_of(task_id), task_id)
         if host >= 0:
-            return _found(connection, owner_of(connection, host), host, key, agent, task_id)
+            return _find_by_key(connection, owner_of(connection, host), host, key, agent, task_id)
     return None
 
 
-def _found(
+def _find_by_key(
     connection: sqlite3.Connection, owner: Owner, number: int, key: bytes, agent: str, task_id: str
-) -> Head | None:
+) -> TaskRecord | None:
     row = connection.execute(TASK, (number, key)).fetchone()
-    head = head_of(TaskRef(owner, key), row) if row else None
+    head = record_from_row(TaskRef(owner, key), row) if row else None
     return head if head is not None and head.visible and head.agent == agent and head.id == task_id else None
 
 
 def context(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
     number = owner_number(connection, owner)
-    return contexts.read(connection, number, agent, name) if number is not None else ContextState()
+    return task_tables.read_context_state(connection, number, agent, name) if number is not None else ContextState()
 
 
-def _keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:
+def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:
     """The keys that an id may mean: its own, or that of the task whose client chose it."""
-    if key := key_of(task_id):
+    if key := task_key_of(task_id):
         yield key
-    if alias := connection.execute(ALIAS, (owner, agent, task_id)).fetchone():
+    if alias := connection.execute(SELECT_BY_ALIAS, (owner, agent, task_id)).fetchone():
         yield alias[0]
 
 
-def locate(connection: sqlite3.Connection, task_id: str) -> list[Head]:
+def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:
     found = []
     for number, scope, principal in connection.execute("SELECT owner, scope, principal FROM owners").fetchall():
-        keys = {key} if (key := key_of(task_id)) else set()
+        keys = {key} if (key := task_key_of(task_id)) else set()
         keys |= {row[0] for row in connection.execute(ALIASES, (number, task_id))}
         for one in sorted(keys):
             row = connection.execute(TASK, (number, one)).fetchone()
-            head = head_of(TaskRef(Owner(scope, principal), one), row) if row else None
+            head = record_from_row(TaskRef(Owner(scope, principal), one), row) if row else None
             if head is not None and head.id == task_id:
                 found.append(head)
     return found
 
 
-def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool) -> Snapshot | None:
+def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
     number = owner_number(connection, ref.owner)
     row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
     if number is None or row is None:
         return None
-    head = head_of(ref, row)
-    return Snapshot(head, task_bytes(connection, number, head, row[-2], history, artifacts))
+    head = record_from_row(ref, row)
+    return TaskSnapshot(head, task_bytes(connection, number, head, row[-2], history, artifacts))
 
 
 def task_bytes(
     connection: sqlite3.Connection,
     owner: int,
-    head: Head,
+    record: TaskRecord,
     metadata: bytes,
     history: int | None,
     artifacts: bool,
-    take: Callable[[sqlite3.Cursor], Iterable[Any]] = iter,
+    fetch: Callable[[sqlite3.Cursor], Iterable[Any]] = iter,
 ) -> bytes:
     """A serialized Task. `take` fetches the rows of artifacts and of messages, and may refuse to."""
-    where = (owner, head.ref.key)
+    where = (owner, record.ref.key)
     said = b""
-    if head.status_message:
-        (said,) = connection.execute(MESSAGE, (*where, head.status_message)).fetchone()
-    parts = [frames.text(1, head.id), frames.text(2, head.context), status_bytes(head, said)]
+    if record.status_message:
+        (said,) = connection.execute(MESSAGE, (*where, record.status_message)).fetchone()
+    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, said)]
     if artifacts:
-        parts += artifacts_of(take(connection.execute(ARTIFACTS, where)))
+        parts += join_artifact_rows(fetch(connection.execute(ARTIFACTS, where)))
     if history != 0:
-        rows = connection.execute(HISTORY, (*where, head.status_message, -1 if history is None else history))
-        parts += [data for (data,) in take(rows)][::-1]
+        rows = connection.execute(HISTORY, (*where, record.status_message, -1 if history is None else history))
+        parts += [data for (data,) in fetch(rows)][::-1]
     parts.append(frames.submessage(6, metadata))
     return b"".join(parts)
 
@@ -152,13 +155,13 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     found: list[Event] = []
     if start is None:
         if begins := oldest(connection, ref):
-            raise Cut(begins)
+            raise LogTruncated(begins)
         return found
     for first, count, ends, data in connection.execute(EVENTS, (number, ref.key, start)):
         if first + count - 1 > after:
             for sequence, payload in enumerate(frames.undelimited(data), first):
                 if sequence > after:
-                    found.append(Event(sequence, payload, state_of(payload)))
+                    found.append(Event(sequence, payload, event_state(payload)))
             found[-1].ends = bool(ends)
         if len(found) >= limit:
             break
@@ -171,16 +174,16 @@ def oldest(connection: sqlite3.Connection, ref: TaskRef) -> int:
     return first or 0
 
 
-def conversation(connection: sqlite3.Connection, ref: TaskRef, after: int) -> Conversation | None:
+def conversation(connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
     number = owner_number(connection, ref.owner)
     row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
     if row is None:
         return None
     messages = [
-        StoredMessage(n, role, unframed(data), envelope, sender)
+        StoredMessage(n, role, unframe_message(data), envelope, sender)
         for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, ref.key, after))
     ]
-    return Conversation(head_of(ref, row), messages, row[-1])
+    return TaskMessages(record_from_row(ref, row), messages, row[-1])
 
 
 def envelope(connection: sqlite3.Connection, ref: TaskRef, number: int) -> bytes:
@@ -189,10 +192,10 @@ def envelope(connection: sqlite3.Connection, ref: TaskRef, number: int) -> bytes
     return bytes(row[0]) if row else b""
 
 
-def page(connection: sqlite3.Connection, query: Query) -> Page:
+def page(connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
     number = owner_number(connection, query.owner)
     if number is None:
-        return Page()
+        return TaskPage()
     where, values = _filters(query)
     total = _total(connection, number, query, where, values)
     if query.after is not None:
@@ -200,19 +203,21 @@ def page(connection: sqlite3.Connection, query: Query) -> Page:
         values += query.after
     sql, given = f"{_LISTED} FROM tasks t WHERE t.owner = ? AND {where}", (number, *values)
     if query.joined:  # merged with one's own, which come sorted from an index and are read as far as shown
-        sql += f" UNION ALL {_LISTED} {joining.JOINED} WHERE p.owner = ? AND {where}"
+        sql += f" UNION ALL {_LISTED} {task_tables.JOINED_TASKS} WHERE p.owner = ? AND {where}"
         given += given
-    rows = connection.execute(f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*given, query.size + 1)).fetchall()
+    rows = connection.execute(
+        f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*given, query.page_size + 1)
+    ).fetchall()
     tasks, head = [], None
-    for row in rows[: query.size]:
+    for row in rows[: query.page_size]:
         owner = query.owner if row[0] == number else owner_of(connection, row[0])
-        head = head_of(TaskRef(owner, row[1]), row[2:])
+        head = record_from_row(TaskRef(owner, row[1]), row[2:])
         tasks.append(task_bytes(connection, row[0], head, row[-1], query.history, query.artifacts))
-    more = head is not None and len(rows) > query.size
-    return Page(tasks, total, sort_key(head) if head is not None and more else None)
+    more = head is not None and len(rows) > query.page_size
+    return TaskPage(tasks, total, sort_key(head) if head is not None and more else None)
 
 
-def _filters(query: Query) -> tuple[str, tuple[Any, ...]]:
+def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
     where = "visible AND agent = ?"
     values: list[Any] = [query.agent]
     if query.context:
@@ -221,18 +226,18 @@ def _filters(query: Query) -> tuple[str, tuple[Any, ...]]:
     if query.state:
         where += " AND state = ?"
         values.append(query.state)
-    if query.since:
+    if query.updated_since:
         where += " AND updated >= ?"
-        values.append(query.since)
+        values.append(query.updated_since)
     return where, tuple(values)
 
 
-def _total(connection: sqlite3.Connection, owner: int, query: Query, where: str, values: tuple[Any, ...]) -> int:
+def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: str, values: tuple[Any, ...]) -> int:
     joined = 0
     if query.joined:
-        sql = f"SELECT count(*) {joining.JOINED} WHERE p.owner = ? AND {where}"
+        sql = f"SELECT count(*) {task_tables.JOINED_TASKS} WHERE p.owner = ? AND {where}"
         (joined,) = connection.execute(sql, (owner, *values)).fetchone()
-    if query.context or query.since:
+    if query.context or query.updated_since:
         # Without being told, SQLite counts one conversation by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
         sql = f"SELECT count(*) FROM tasks t {index} WHERE owner = ? AND {where}"
@@ -258,9 +263,38 @@ def versions(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[b
     return found
 
 
-def orphans(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[Head]:
-    return _heads(connection.execute(ORPHANS.format(columns=_COLUMNS), (session, now, limit)))
+def orphans(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[TaskRecord]:
+    return _records_with_owners(connection.execute(ORPHANS.format(columns=_COLUMNS), (session, now, limit)))
 
 
-def _heads(rows: Iterable[tuple[Any, ...]]) -> list[Head]:
-    return [head_of(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+def _records_with_owners(rows: Iterable[tuple[Any, ...]]) -> list[TaskRecord]:
+    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+
+
+_COUNT_TASKS: Final = "SELECT agent, state, sum(tasks) FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"
+_COUNT_WAITING: Final = (
+    "SELECT agent, count(*), min(updated) FROM tasks INDEXED BY tasks_waiting WHERE ready GROUP BY agent"
+)
+_COUNT_DUE: Final = (
+    "SELECT count(*), coalesce(min(due), 0) FROM pushes INDEXED BY pushes_due WHERE due > 0 AND due <= ?"
+)
+_MIN_FAILING: Final = """
+SELECT coalesce(min(failing), 0) FROM pushes INDEXED BY pushes_due WHERE due > 0 AND failing > 0
+"""
+_COUNT_DEAD: Final = "SELECT count(*) FROM pushes INDEXED BY pushes_dead WHERE state = 2"
+
+
+def read_stats(connection: sqlite3.Connection, now: int) -> StoreStats:
+    """Counts, at `now`."""
+    due, since = connection.execute(_COUNT_DUE, (now,)).fetchone()
+    (failing,) = connection.execute(_MIN_FAILING).fetchone()
+    (dead,) = connection.execute(_COUNT_DEAD).fetchone()
+    return StoreStats(
+        counted_at=now,
+        tasks={(agent, state): tasks for agent, state, tasks in connection.execute(_COUNT_TASKS)},
+        backlog={agent: AgentBacklog(tasks, since) for agent, tasks, since in connection.execute(_COUNT_WAITING)},
+        pending_pushes=due,
+        pending_pushes_since=since,
+        failing_since=failing,
+        dead_pushes=dead,
+    )

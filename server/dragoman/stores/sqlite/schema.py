@@ -12,26 +12,26 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
 
-from dragoman.core import schemas
+from dragoman.core.task import maintenance
 
 log = logging.getLogger("dragoman.store")
 
 Synchronous = Literal["full", "normal"]
 
-WRITE_CACHE: Final = 8192
-READ_CACHE: Final = 4096
+WRITER_CACHE_KIB: Final = 8192
+READER_CACHE_KIB: Final = 4096
 """KiB of pages that a connection keeps. The system keeps them too, so more of it buys little, and it is what a
 process grows by while its store does (G9)."""
 
 _MIGRATIONS: Final = files(__package__) / "migrations"
-_OLDEST: Final = "INSERT OR IGNORE INTO meta (name, value) VALUES ('oldest', ?)"
+_INSERT_OLDEST: Final = "INSERT OR IGNORE INTO meta (name, value) VALUES ('oldest', ?)"
 
 
-class SchemaTooNew(Exception):
+class SqliteSchemaTooNew(Exception):
     """The store was written by a newer Dragoman, on whose schema this one cannot run."""
 
 
-def reserve(path: Path) -> None:
+def create_private_file(path: Path) -> None:
     """Makes the file, if it is not there, for its user alone; SQLite gives what it puts beside it the same rights.
     What is wrong with the place is SQLite's to say."""
     with suppress(OSError):
@@ -41,7 +41,7 @@ def reserve(path: Path) -> None:
 def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = False) -> sqlite3.Connection:
     """A connection with this store's settings. Transactions are begun and ended by hand."""
     if not readonly:
-        reserve(path)
+        create_private_file(path)
     uri = f"{path.absolute().as_uri()}{'?mode=ro' if readonly else ''}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
     try:
@@ -49,7 +49,7 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute(f"PRAGMA cache_size = -{READ_CACHE if readonly else WRITE_CACHE}")
+        connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB if readonly else WRITER_CACHE_KIB}")
         connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:  # what is no database shows itself here
         connection.close()
@@ -67,8 +67,8 @@ def check_version(connection: sqlite3.Connection) -> int:
             "SELECT 1 FROM sqlite_schema WHERE name = 'meta'"
         ).fetchone():  # or it is no store of ours
             (kept,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'oldest'").fetchone()
-        if why := schemas.refusal(version, known, kept):
-            raise SchemaTooNew(why)
+        if why := maintenance.schema_problem(version, known, kept):
+            raise SqliteSchemaTooNew(why)
         log.info("the store has schema %d, of a newer release; this one knows %d and may serve it", version, known)
     return version
 
@@ -80,12 +80,14 @@ def migrate(connection: sqlite3.Connection) -> None:
     newest = max(steps)
     # All of them in one transaction: a new store is written to the disk once, and who dies meanwhile changed nothing.
     if missing := [script for number, script in steps.items() if number > version]:
-        noted = f"INSERT OR REPLACE INTO meta (name, value) VALUES ('oldest', '{schemas.oldest(steps.items())}');"
+        noted = (
+            f"INSERT OR REPLACE INTO meta (name, value) VALUES ('oldest', '{maintenance.min_schema(steps.items())}');"
+        )
         connection.executescript(
             "\n".join(("BEGIN IMMEDIATE;", *missing, noted, f"PRAGMA user_version = {newest};", "COMMIT;"))
         )
     if version == newest:  # a store from before this was kept
-        connection.execute(_OLDEST, (str(schemas.oldest(steps.items())),))
+        connection.execute(_INSERT_OLDEST, (str(maintenance.min_schema(steps.items())),))
     # A store that is restored or replaced gets another epoch, so that old cursors are refused rather than misread.
     connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('epoch', ?)", (secrets.token_hex(4),))
 

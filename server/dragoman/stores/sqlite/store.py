@@ -14,43 +14,52 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from dragoman.core.census import Census
-from dragoman.core.erasing import PURGE, Counts, Receipt, Selection
-from dragoman.core.log import Append, Appended, ContextState, Event, Head, TaskRef
+from dragoman.core.counters import StoreStats
+from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.pages import Page, Query
-from dragoman.core.sizes import DEFAULT, Sizes
-from dragoman.core.usage import Usage
-from dragoman.ports import Conversation, Copied, Snapshot, Tidied
-from dragoman.stores.sqlite import backup, blobs, census, joining, reads, sessions, usage, waiting
-from dragoman.stores.sqlite.apikeys import SqliteApiKeys
-from dragoman.stores.sqlite.audit import SqliteAuditLog
-from dragoman.stores.sqlite.blobs import Files
-from dragoman.stores.sqlite.cancels import SqliteCancels
-from dragoman.stores.sqlite.checkpoint import Checkpointer
-from dragoman.stores.sqlite.erasures import Erasures
-from dragoman.stores.sqlite.folding import Folder
-from dragoman.stores.sqlite.inline import Inline
-from dragoman.stores.sqlite.near import Away, Near
-from dragoman.stores.sqlite.outbox import Outbox
-from dragoman.stores.sqlite.papers import SqlitePapers
-from dragoman.stores.sqlite.roster import SqliteRoster
+from dragoman.core.task.cursors import TaskPage, TaskQuery
+from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.maintenance import (
+    DEFAULT_STORAGE_OPTIONS,
+    PURGE_REASON,
+    ErasureCounts,
+    ErasureReceipt,
+    StorageOptions,
+    TaskSelection,
+)
+from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.sqlite import blobs, claims, reads, task_tables
+from dragoman.stores.sqlite.blob_offload import SqliteBlobOffloader
+from dragoman.stores.sqlite.blob_restore import SqliteBlobRestorer
+from dragoman.stores.sqlite.blobs import BlobFiles
+from dragoman.stores.sqlite.claims import SqliteCancels
+from dragoman.stores.sqlite.errors import map_error
+from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
+from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
+from dragoman.stores.sqlite.hot.writer import SqliteWriter
+from dragoman.stores.sqlite.maintenance import backup
+from dragoman.stores.sqlite.maintenance.compaction import SqliteCompactor
+from dragoman.stores.sqlite.maintenance.erasure import SqliteEraser
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
-from dragoman.stores.sqlite.spill import Spill
-from dragoman.stores.sqlite.trouble import outage
-from dragoman.stores.sqlite.upstreams import SqliteUpstreams
-from dragoman.stores.sqlite.writer import Writer
+from dragoman.stores.sqlite.tables import (
+    SqliteApiKeys,
+    SqliteAuditLog,
+    SqliteKeyValues,
+    SqlitePushes,
+    SqliteUpstreams,
+    SqliteWorkerRegistry,
+)
 
 log = logging.getLogger("dragoman.store")
 
-READERS: Final = 2
+READER_THREADS: Final = 2
 """Threads that read. SQLite reads hold the interpreter for most of their time, so more would only take turns."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def milliseconds() -> int:
+def now_ms() -> int:
     """Now, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
@@ -58,9 +67,9 @@ def milliseconds() -> int:
 def open_store(
     path: Path,
     *,
-    clock: Callable[[], int] = milliseconds,
+    clock: Callable[[], int] = now_ms,
     synchronous: Synchronous = "full",
-    sizes: Sizes = DEFAULT,
+    sizes: StorageOptions = DEFAULT_STORAGE_OPTIONS,
 ) -> SqliteStore:
     """Opens the database, making or migrating it first.
 
@@ -79,30 +88,34 @@ def open_store(
 class SqliteStore:
     """Implements `dragoman.ports.Store` on one SQLite file."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int], sizes: Sizes) -> None:
-        self._secret = secret = blobs.secret(connection)
-        marker = blobs.marker(secret)
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int], sizes: StorageOptions
+    ) -> None:
+        self._secret = secret = blobs.store_secret(connection)
+        marker = blobs.reference_marker(secret)
         self._path = path
         self._clock = clock
         (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         self._checkpointer = Checkpointer(lambda: connect(path), path)
-        self._writer = Writer(connection, clock, self._checkpointer)
-        self.commits = self._writer.commits
-        self._local = threading.local()
-        self._near = Near(connect(path, readonly=True), marker)
-        self._reading: list[sqlite3.Connection] = []
-        self._readers = ThreadPoolExecutor(READERS, "dragoman-reader", self._open_reader)
-        self._files = Files(backup.blobs_of(path))
-        self.blobs = Inline(self._files, secret, marker, sizes.inline_bytes, clock)
-        self._spill = Spill(self._files, self.blobs, marker, self._writer.submit)
-        self._swept = False
-        self._folder = Folder(self._read, partial(self._writer.submit, low=True), clock, sizes)
-        self._erasures = Erasures(self._read, self._writer, clock)
-        self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low=True))
-        self.pushes = Outbox(self._read, self._writer, clock)
-        self.roster = SqliteRoster(self._read, self._writer.submit)
-        self.cancels = SqliteCancels(self._read, self._writer.submit, partial(self._writer.submit, low=True))
-        self.papers = SqlitePapers(self._read, self._writer.submit)
+        self._writer = SqliteWriter(connection, clock, self._checkpointer)
+        self.commit_counters = self._writer.commits
+        self._reader_local = threading.local()
+        self._loop_reader = LoopReader(connect(path, readonly=True), marker)
+        self._reader_connections: list[sqlite3.Connection] = []
+        self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader", self._open_reader)
+        self._blob_files = BlobFiles(backup.blob_folder(path))
+        self.blobs = SqliteBlobRestorer(self._blob_files, secret, marker, sizes.inline_bytes, clock)
+        self._blob_offloader = SqliteBlobOffloader(self._blob_files, self.blobs, marker, self._writer.submit)
+        self._startup_sweep_done = False
+        self._compactor = SqliteCompactor(self._read, partial(self._writer.submit, low_priority=True), clock, sizes)
+        self._eraser = SqliteEraser(self._read, self._writer, clock)
+        self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low_priority=True))
+        self.pushes = SqlitePushes(self._read, self._writer, clock)
+        self.worker_registry = SqliteWorkerRegistry(self._read, self._writer.submit)
+        self.cancel_requests = SqliteCancels(
+            self._read, self._writer.submit, partial(self._writer.submit, low_priority=True)
+        )
+        self.key_values = SqliteKeyValues(self._read, self._writer.submit)
         self.upstreams = SqliteUpstreams(self._read, self._writer.submit)
         self.audit = SqliteAuditLog(self._read, self._writer.submit)
 
@@ -110,169 +123,179 @@ class SqliteStore:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
-        return self._spill.append(change)
+        return self._blob_offloader.append(change)
 
-    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> Head | None:
+    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
         try:
-            return self._near.find(owner, agent, task_id)
-        except Away:
+            return self._loop_reader.find(owner, agent, task_id)
+        except NotOnLoop:
             return await self._read(reads.find, owner, agent, task_id, joined)
 
-    async def host(self, owner: Owner, context: str) -> Owner | None:
-        return await self._read(joining.host, owner, context)
+    async def context_owner(self, owner: Owner, context: str) -> Owner | None:
+        return await self._read(task_tables.find_host, owner, context)
 
-    async def locate(self, task_id: str) -> list[Head]:
+    async def locate(self, task_id: str) -> list[TaskRecord]:
         return await self._read(reads.locate, task_id)
 
-    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> Snapshot | None:
+    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
         try:
-            return self._near.read(task, history, artifacts)
-        except Away:
+            return self._loop_reader.read(task, history, artifacts)
+        except NotOnLoop:
             return await self._read(self.blobs.read, task, history, artifacts)
 
     async def get(
         self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
-    ) -> Snapshot | None:
+    ) -> TaskSnapshot | None:
         try:
-            return self._near.get(owner, agent, task_id, history)
-        except Away:
+            return self._loop_reader.get(owner, agent, task_id, history)
+        except NotOnLoop:
             return await self._read(self.blobs.get, owner, agent, task_id, joined, history)
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self._read(self.blobs.events, task, after, limit)
 
-    async def oldest(self, task: TaskRef) -> int:
+    async def oldest_sequence(self, task: TaskRef) -> int:
         return await self._read(reads.oldest, task)
 
-    async def conversation(self, task: TaskRef, after: int = 0) -> Conversation | None:
+    async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
         return await self._read(self.blobs.conversation, task, after)
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         return await self._read(reads.envelope, task, number)
 
-    async def page(self, query: Query) -> Page:
+    async def page(self, query: TaskQuery) -> TaskPage:
         return await self._read(self.blobs.page, query)
 
-    async def versions(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
+    async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         return await self._read(reads.versions, tasks)
 
-    async def waiting(self, agents: Collection[str], limit: int, after: str = "") -> list[Head]:
-        return await self._read(waiting.waiting, agents, limit, after)
+    async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
+        return await self._read(claims.waiting_tasks, agents, limit, after)
 
-    async def orphans(self, session: int, limit: int, *, expired: bool = True) -> list[Head]:
+    async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         return await self._read(reads.orphans, session, self._clock() if expired else 0, limit)
 
     @property
     def epoch(self) -> str:
         return str(self._epoch)
 
-    async def context(self, owner: Owner, agent: str, context: str) -> ContextState:
+    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
         return await self._read(reads.context, owner, agent, context)
 
-    async def open_session(self, lease: float, *, alone: bool = False) -> int:
-        begin = partial(sessions.begin, now=self._clock(), lease=lease, alone=alone)
+    async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
+        begin = partial(claims.begin_session, now=self._clock(), lease=lease, exclusive=exclusive)
         return int(await self._writer.submit(begin))
 
-    def renew(self, session: int, lease: float) -> int:
+    def renew_session(self, session: int, lease: float) -> int:
         left: list[int] = []  # a job that is begun again adds another
-        self._writer.first(lambda connection: left.append(sessions.renew(connection, session, self._clock(), lease)))
+        self._writer.write_blocking(
+            lambda connection: left.append(claims.renew_session(connection, session, self._clock(), lease))
+        )
         return left[-1]
 
     async def sessions(self) -> dict[int, int]:
-        return await self._read(sessions.alive, self._clock())
+        return await self._read(claims.live_sessions, self._clock())
 
-    async def tidy(self) -> Tidied:
-        await self.cancels.tidy()
-        done = Tidied(await self._folder.join(), await self._folder.cut(), await self._sweep())
-        if done != Tidied():
+    async def compact(self) -> CompactionResult:
+        await self.cancel_requests.delete_obsolete()
+        done = CompactionResult(
+            await self._compactor.compact_artifacts(),
+            await self._compactor.truncate_logs(),
+            await self._remove_unused_blobs(),
+        )
+        if done != CompactionResult():
             log.info("tidied the store: %s", done)
         return done
 
-    def select(self, selection: Selection) -> AsyncGenerator[list[Head], None]:
-        return self._erasures.select(selection)
+    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
+        return self._eraser.select(selection)
 
-    async def measure(self, selection: Selection) -> Counts:
-        return await self._erasures.measure(selection)
+    async def measure(self, selection: TaskSelection) -> ErasureCounts:
+        return await self._eraser.measure(selection)
 
     async def erase(
         self,
-        selection: Selection,
+        selection: TaskSelection,
         *,
-        reason: str = PURGE,
+        reason: str = PURGE_REASON,
         limit: int | None = None,
-        gone: Callable[[list[Head]], None] | None = None,
-    ) -> Receipt:
-        def left(heads: list[Head]) -> None:
-            self._near.forget()
-            if gone is not None:
-                gone(heads)
+        on_erased: Callable[[list[TaskRecord]], None] | None = None,
+    ) -> ErasureReceipt:
+        def left(heads: list[TaskRecord]) -> None:
+            self._loop_reader.clear_cache()
+            if on_erased is not None:
+                on_erased(heads)
 
-        return await self._erasures.erase(selection, reason=reason, limit=limit, gone=left)
+        return await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=left)
 
-    async def resume_erasures(self) -> list[Receipt]:
-        return await self._erasures.resume()
+    async def resume_erasures(self) -> list[ErasureReceipt]:
+        return await self._eraser.resume()
 
     async def usage(self, task: TaskRef) -> Usage:
-        return await self._read(usage.read, task)
+        return await self._read(task_tables.read_usage, task)
 
-    async def census(self) -> Census:
-        return await self._read(census.census, self._clock())
+    async def stats(self) -> StoreStats:
+        return await self._read(reads.read_stats, self._clock())
 
-    async def receipts(self, limit: int = 100) -> list[Receipt]:
-        return await self._erasures.receipts(limit)
+    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
+        return await self._eraser.receipts(limit)
 
-    async def resting(self) -> list[tuple[str, int]]:
-        return await self._erasures.resting()
+    async def resting_states(self) -> list[tuple[str, int]]:
+        return await self._eraser.inactive_states()
 
-    def backup(self, destination: Path) -> AsyncGenerator[Copied, None]:
+    def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         return backup.backup(self._path, destination, self._clock)
 
-    async def _sweep(self) -> int:
+    async def _remove_unused_blobs(self) -> int:
         """Removes files that nothing refers to; the first time also those that no append ever came to speak of."""
-        low, gone = partial(self._writer.submit, low=True), 0
-        if not self._swept:
-            earlier = await asyncio.to_thread(self._files.earlier)
-            for at in range(0, len(earlier), blobs.STEP):
+        low, gone = partial(self._writer.submit, low_priority=True), 0
+        if not self._startup_sweep_done:
+            earlier = await asyncio.to_thread(self._blob_files.files_before_start)
+            for at in range(0, len(earlier), blobs.BLOBS_PER_SWEEP_STEP):
                 gone += await low(
-                    partial(blobs.remove_unknown, files=self._files, digests=earlier[at : at + blobs.STEP])
+                    partial(
+                        blobs.remove_unknown_files,
+                        files=self._blob_files,
+                        digests=earlier[at : at + blobs.BLOBS_PER_SWEEP_STEP],
+                    )
                 )
-            self._swept = True
-        while await self._read(blobs.any_free) and (
-            removed := await low(partial(blobs.remove_free, files=self._files))
+            self._startup_sweep_done = True
+        while await self._read(blobs.has_unused_blobs) and (
+            removed := await low(partial(blobs.remove_unused_blobs, files=self._blob_files))
         ):
             gone += removed
         return gone
 
     async def close(self) -> None:
-        await self._spill.close()
+        await self._blob_offloader.close()
         self._writer.flush()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
         self._readers.shutdown()
-        while self._reading:
-            self._reading.pop().close()
-        self._near.close()
+        while self._reader_connections:
+            self._reader_connections.pop().close()
+        self._loop_reader.close()
         self._checkpointer.close()
         self._writer.close()
 
     def _open_reader(self) -> None:
-        self._local.connection = connection = connect(self._path, readonly=True)
-        self._reading.append(connection)
+        self._reader_local.connection = connection = connect(self._path, readonly=True)
+        self._reader_connections.append(connection)
 
     async def _read(
-        self, look: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+        self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         def run() -> T:
-            connection: sqlite3.Connection = self._local.connection
+            connection: sqlite3.Connection = self._reader_local.connection
             try:
                 connection.execute("BEGIN")  # one snapshot, however many statements
                 try:
-                    return look(connection, *args, **kwargs)
+                    return read(connection, *args, **kwargs)
                 finally:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
             except sqlite3.Error as error:
-                raise outage(error, wrote=False) from error
+                raise map_error(error, is_write=False) from error
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, run)

@@ -1,0 +1,1 @@
+"""Python functions as agents: declared with `@agent`, run turn by turn."""

@@ -1,0 +1,157 @@
+"""What one turn has put so far, and what it puts next: the bookkeeping behind `Turn`.
+
+- The first chunk of an artifact in a turn replaces (append=false), later ones append, from whatever thread.
+- The default artifact is `output` in a task's first turn and `output-N` in its N-th, so that the answer to a
+  follow-up leaves the earlier answers in place.
+- `turn.state` goes to the store with the next event, if it has changed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import orjson
+
+from dragoman.agents.values import (
+    NewId,
+    artifact_change,
+    artifact_of,
+    checked_text,
+    encode_artifact_head,
+    encode_parts,
+    message_of,
+    parts_of,
+    to_local_type,
+)
+from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.ports import NO_CHANGE, StateUpdate, TurnContext, TurnResult
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+DEFAULT_ARTIFACT_ID: Final = "output"
+
+
+class TurnOutput:
+    """The outgoing half of a turn at one desk. Made on the event loop; usable from any thread."""
+
+    def __init__(self, turn_context: TurnContext, new_id: NewId) -> None:
+        self.turn_context = turn_context
+        self._new_id = new_id
+        self._loop_thread = threading.get_ident()
+        self._first_chunk_lock = threading.Lock()
+        self._started: set[str] = set()
+        self._written: set[str] = set()
+        before = sum(message.role == pb.ROLE_USER for message in turn_context.history)
+        self._default_artifact_id = f"{DEFAULT_ARTIFACT_ID}-{before + 1}" if before else DEFAULT_ARTIFACT_ID
+        self._task_state = PersistedState("turn.state", turn_context.task_state)
+        self._context_state = PersistedState("turn.context.state", turn_context.context_state)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._task_state.value
+
+    @property
+    def context_state(self) -> dict[str, Any]:
+        return self._context_state.value
+
+    # Events -----------------------------------------------------------------------------------------------------
+
+    def status(self, state: int, value: object = None) -> Awaitable[None]:
+        return self._put(self.status_change(state, value))
+
+    def artifact(self, artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> Awaitable[None]:
+        room = self._put(artifact_change(artifact, append=append, last=last))
+        self._written.add(artifact.artifact_id)
+        return room
+
+    def chunk(self, value: object, *, artifact: str = DEFAULT_ARTIFACT_ID, last: bool = False) -> Awaitable[None]:
+        id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else checked_text(artifact)
+        value = to_local_type(value)
+        text = checked_text(value) if isinstance(value, str) else None
+        parts = encode_parts(parts_of(value)) if text is None else b""
+        head = encode_artifact_head(id)
+        if id in self._written:
+            return self._put(ArtifactChange(id, head, parts, text=text, append=True, last_chunk=last))
+        with self._serialize_first_chunk():
+            append = id in self._started
+            self._started.add(id)
+            room = self._put(ArtifactChange(id, head, parts, text=text, append=append, last_chunk=last))
+            self._written.add(id)
+        return room
+
+    def _put(self, change: StatusChange | ArtifactChange) -> Awaitable[None]:
+        notes = self._state_update()
+        room = self.turn_context.put(change, state_update=notes)
+        self._task_state.mark_saved(notes.task_state)
+        self._context_state.mark_saved(notes.context_state)
+        return room
+
+    @contextmanager
+    def _serialize_first_chunk(self) -> Iterator[None]:
+        """One at a time puts a first chunk, so that no second one overtakes it and is replaced."""
+        # A thread may hold this while it waits for room, which only the loop can make: the loop never waits long.
+        # What that thread waits for is put already, so whoever goes on without the lock comes after it.
+        held = self._first_chunk_lock.acquire(timeout=0.1 if threading.get_ident() == self._loop_thread else -1)
+        try:
+            yield
+        finally:
+            if held:
+                self._first_chunk_lock.release()
+
+    # Ends -------------------------------------------------------------------------------------------------------
+
+    def message(self, value: object) -> pb.Message:
+        return message_of(
+            value, self._new_id, task_id=self.turn_context.task_id, context_id=self.turn_context.context_id
+        )
+
+    def new_artifact(self, value: object, **fields: Any) -> pb.Artifact:
+        return artifact_of(value, self._new_id, **fields)
+
+    def status_change(self, state: int, value: object = None) -> StatusChange:
+        return StatusChange(state, b"" if value is None else self.message(value).SerializeToString())
+
+    def turn_result(
+        self, status: StatusChange, *, artifacts: Sequence[ArtifactChange] = (), reply: pb.Message | None = None
+    ) -> TurnResult:
+        """The end of the turn, with the state as it is now. Raises TypeError for a state that is not JSON."""
+        return TurnResult(status, artifacts, reply, self._state_update())
+
+    def _state_update(self) -> StateUpdate:
+        task, context = self._task_state.dump_if_changed(), self._context_state.dump_if_changed()
+        return NO_CHANGE if task is None and context is None else StateUpdate(task, context)
+
+
+class PersistedState:
+    """JSON that is kept from turn to turn: read when it is first asked for, written when it has changed."""
+
+    def __init__(self, name: str, saved: bytes) -> None:
+        self._name = name
+        self._saved = saved
+        self._value: dict[str, Any] | None = None
+
+    @property
+    def value(self) -> dict[str, Any]:
+        if self._value is None:
+            self._value = orjson.loads(self._saved) if self._saved else {}
+        return self._value
+
+    def mark_saved(self, data: bytes | None) -> None:
+        if data is not None:
+            self._saved = data
+
+    def dump_if_changed(self) -> bytes | None:
+        """The JSON to write; None when it is as it was. Raises TypeError for what JSON cannot hold."""
+        if self._value is None:
+            return None
+        try:
+            data = orjson.dumps(self._value)
+        except orjson.JSONEncodeError as error:
+            raise TypeError(f"{self._name}: {error}") from None
+        if data == self._saved:
+            return None
+        if orjson.loads(data) != self._value:  # tuples, dates, NaN: written without complaint, read as something else
+            raise TypeError(f"{self._name}: would not come back as it is; use dict, list, str, int, float, bool, None")
+        return data

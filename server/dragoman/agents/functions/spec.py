@@ -1,0 +1,369 @@
+"""The arguments of `@agent`, checked and completed: the AgentSpec from which cards are made (A2A 1.0 §4.4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
+from dragoman.core.names import check_agent_id
+from dragoman.core.task.maintenance import parse_retention_ages
+
+T = TypeVar("T")
+
+ExtensionLike = Extension | Mapping[str, Any] | str
+SkillLike = Skill | Mapping[str, Any] | str
+ProviderLike = Provider | Mapping[str, str]
+RetentionLike = str | int | Mapping[str, str | int]
+
+EXTENSION_URI_PATTERN: Final = re.compile(r"[!-+\--~]+")
+"""What callers can name in a list that a header carries: printable ASCII but the comma."""
+
+MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w.+-]+|\*", re.ASCII)
+
+
+def spec_of(
+    function: Callable[..., object],
+    *,
+    id: str | None,
+    name: str | None,
+    description: str | None,
+    version: str,
+    skills: Iterable[SkillLike],
+    input_modes: Iterable[str],
+    output_modes: Iterable[str],
+    provider: ProviderLike | None,
+    icon_url: str,
+    documentation_url: str,
+    extensions: Iterable[ExtensionLike],
+    security_schemes: Mapping[str, Mapping[str, Any]],
+    security: Iterable[Mapping[str, Iterable[str]]],
+    state_transition_history: bool,
+    extended_skills: Iterable[SkillLike],
+    default: bool,
+    streaming: bool,
+    direct: bool,
+    cancelable: bool,
+    while_working: Any,
+    on_crash: Any,
+    idle_limit: float,
+    time_limit: float,
+    retention: RetentionLike | None,
+) -> AgentSpec:
+    """The spec of `function` under these arguments. Raises TypeError or ValueError, naming the argument."""
+    for argument, said in {"id": id, "name": name, "description": description}.items():
+        if said is not None:
+            check_string(argument, said)
+    flags = {
+        "default": default,
+        "streaming": streaming,
+        "direct": direct,
+        "cancelable": cancelable,
+        "state_transition_history": state_transition_history,
+    }
+    for argument, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"@agent: {argument}={flag!r} must be True or False")
+    if while_working not in ("queue", "refuse"):
+        raise ValueError(f'@agent: while_working={while_working!r} must be "queue" or "refuse"')
+    id = _id_of(function) if id is None else id
+    check_agent_id(id)
+    name = _display_name(id) if name is None else name
+    return AgentSpec(
+        id=id,
+        name=name,
+        description=_first_line(function) or name if description is None else description,
+        version=check_string("version", version),
+        skills=(shown := _skills(skills)),
+        input_modes=_media_types("input_modes", input_modes),
+        output_modes=_media_types("output_modes", output_modes),
+        provider=_provider(provider),
+        icon_url=check_string("icon_url", icon_url, allow_empty=True),
+        documentation_url=check_string("documentation_url", documentation_url, allow_empty=True),
+        extensions=_extensions(extensions),
+        security_schemes=parse_security_schemes(security_schemes),
+        security=parse_security_requirements(security, security_schemes),
+        state_transition_history=state_transition_history,
+        extended_skills=_skills(extended_skills, "extended_skills", existing=shown),
+        default=default,
+        streaming=streaming,
+        direct=direct,
+        cancelable=cancelable,
+        while_working=while_working,
+        retries=_retries(on_crash),
+        idle_limit=_seconds("idle_limit", idle_limit),
+        time_limit=_seconds("time_limit", time_limit),
+        retention=_retention(retention),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A turn whose process died is begun again, so often."""
+
+    times: int
+
+
+def retry(times: int) -> Retry:
+    """`@agent(on_crash=retry(2))`: begins a turn again when its process died, twice at most. Raises ValueError."""
+    if times not in range(1, 101):
+        raise ValueError(f"retry({times!r}): must be 1 to 100 times")
+    return Retry(times)
+
+
+def _retries(on_crash: object) -> int:
+    if isinstance(on_crash, Retry):
+        return on_crash.times
+    if on_crash != "fail":
+        raise ValueError(f'@agent: on_crash={on_crash!r} must be "fail" or retry(n)')
+    return 0
+
+
+def _seconds(argument: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise ValueError(f"@agent: {argument}={value!r} must be seconds, 0 for no limit")
+    return float(value)
+
+
+def _retention(value: RetentionLike | None) -> dict[int, int]:
+    try:
+        return {} if value is None else parse_retention_ages(value)
+    except ValueError as error:
+        raise ValueError(f"@agent: retention: {error}") from error
+
+
+def _id_of(function: Callable[..., object]) -> str:
+    name = getattr(function, "__name__", "")
+    return name.strip("_").replace("_", "-").lower()
+
+
+def _first_line(function: Callable[..., object]) -> str:
+    lines = (function.__doc__ or "").strip().splitlines()
+    return lines[0].strip() if lines else ""
+
+
+def _display_name(id: str) -> str:
+    return id.replace("-", " ").capitalize()
+
+
+def _skills(
+    skills: Iterable[SkillLike], argument: str = "skills", *, existing: tuple[Skill, ...] = ()
+) -> tuple[Skill, ...]:
+    if isinstance(skills, (str, Mapping, Skill)) or not isinstance(skills, Iterable):
+        raise TypeError(f"@agent: {argument}={skills!r} must be a list of Skill, dict or str")
+    made = tuple(_skill(f"{argument}[{index}]", skill) for index, skill in enumerate(skills))
+    for index, skill in enumerate(made):
+        if skill.id in [earlier.id for earlier in (*existing, *made[:index])]:
+            raise ValueError(f'@agent: {argument}[{index}] has the id "{skill.id}" of an earlier skill')
+    return made
+
+
+def _skill(argument: str, skill: SkillLike) -> Skill:
+    if isinstance(skill, str):
+        skill = {"name": skill}
+    given = dataclass_fields(argument, skill, Skill)
+    name, id = given.get("name"), given.get("id")
+    if not name and not id:
+        raise ValueError(f"@agent: {argument} needs a name or an id")
+    name = check_string(f"{argument}.name", name or _display_name(check_string(f"{argument}.id", id)))
+    id = check_string(f"{argument}.id", id or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"))
+    return Skill(
+        id=id,
+        name=name,
+        description=check_string(f"{argument}.description", given.get("description") or name),
+        tags=check_strings(f"{argument}.tags", given.get("tags", ())),
+        examples=check_strings(f"{argument}.examples", given.get("examples", ())),
+        input_modes=_media_types(f"{argument}.input_modes", given.get("input_modes", ()), allow_empty=True),
+        output_modes=_media_types(f"{argument}.output_modes", given.get("output_modes", ()), allow_empty=True),
+    )
+
+
+def _extensions(extensions: Iterable[ExtensionLike]) -> tuple[Extension, ...]:
+    if isinstance(extensions, (str, Mapping, Extension)) or not isinstance(extensions, Iterable):
+        raise TypeError(f"@agent: extensions={extensions!r} must be a list of Extension, dict or str")
+    made = tuple(_extension(f"extensions[{index}]", one) for index, one in enumerate(extensions))
+    for index, one in enumerate(made):
+        if one.uri in [earlier.uri for earlier in made[:index]]:
+            raise ValueError(f'@agent: extensions[{index}] has the uri "{one.uri}" of an earlier extension')
+    return made
+
+
+def _extension(argument: str, extension: ExtensionLike) -> Extension:
+    given = dataclass_fields(argument, {"uri": extension} if isinstance(extension, str) else extension, Extension)
+    required, params = given.get("required", False), given.get("params", {})
+    if not isinstance(required, bool):
+        raise TypeError(f"@agent: {argument}.required={required!r} must be True or False")
+    if not isinstance(params, Mapping):
+        raise TypeError(f"@agent: {argument}.params={params!r} must be a dict")
+    try:
+        params = json.loads(json.dumps(dict(params), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"@agent: {argument}.params is no JSON: {error}") from None
+    uri = check_string(f"{argument}.uri", given.get("uri"))
+    if not EXTENSION_URI_PATTERN.fullmatch(uri):
+        raise ValueError(
+            f'@agent: {argument}.uri: "{uri}" could not be named in a header; use a URI without , and space'
+        )
+    return Extension(
+        uri=uri,
+        description=check_string(f"{argument}.description", given.get("description", ""), allow_empty=True),
+        required=required,
+        params=params,
+    )
+
+
+def _provider(provider: ProviderLike | None) -> Provider | None:
+    if provider is None:
+        return None
+    given = dataclass_fields("provider", provider, Provider)
+    return Provider(**{name: check_string(f"provider.{name}", given.get(name)) for name in ("organization", "url")})
+
+
+def _media_types(argument: str, modes: Iterable[str], *, allow_empty: bool = False) -> tuple[str, ...]:
+    made = check_strings(argument, modes)
+    if not made and not allow_empty:
+        raise ValueError(f"@agent: {argument} is empty; leave it out for {', '.join(DEFAULT_MODES)}")
+    for mode in made:
+        # Parameters may follow (text/plain;charset=utf-8); the type itself is RFC 2045 §5.1, `*` as in Accept.
+        kind, slash, subtype = mode.partition(";")[0].strip().partition("/")
+        if not (slash and MEDIA_TYPE_PATTERN.fullmatch(kind) and MEDIA_TYPE_PATTERN.fullmatch(subtype)):
+            raise ValueError(f'@agent: {argument}: "{mode}" is no media type; one looks like text/plain')
+    return made
+
+
+def dataclass_fields(argument: str, value: object, dataclass_type: type[Any]) -> dict[str, Any]:
+    """The fields of `cached_encoding` that `value` (one itself, or a mapping) sets."""
+    known = [field.name for field in dataclasses.fields(dataclass_type)]
+    if isinstance(value, dataclass_type):
+        return {name: getattr(value, name) for name in known}
+    if not isinstance(value, Mapping):
+        article = "an" if dataclass_type.__name__[0] in "AEIO" else "a"
+        raise TypeError(f"@agent: {argument}={value!r} must be {article} {dataclass_type.__name__} or a dict")
+    if unknown := [str(key) for key in value if key not in known]:
+        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; it may have {', '.join(known)}")
+    return dict(value)
+
+
+def check_strings(argument: str, values: Iterable[str]) -> tuple[str, ...]:
+    """A list of texts, none of them empty."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"@agent: {argument}={values!r} must be a list of texts")
+    return tuple(check_string(argument, value) for value in values)
+
+
+def check_string(argument: str, value: object, *, allow_empty: bool = False) -> str:
+    """A text; `empty`: it may be so."""
+    if not isinstance(value, str):
+        raise TypeError(f"@agent: {argument}={value!r} must be text")
+    if not value and not allow_empty:
+        raise ValueError(f"@agent: {argument} is empty")
+    return value
+
+
+API_KEY_LOCATIONS: Final = ("header", "query", "cookie")
+
+SECURITY_SCHEME_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "apiKey": (("in", "name"), ()),
+    "http": (("scheme",), ("bearerFormat",)),
+    "oauth2": (("flows",), ("oauth2MetadataUrl",)),
+    "openIdConnect": (("openIdConnectUrl",), ()),
+    "mutualTLS": ((), ()),
+}
+"""Types of security schemes: what each must have, and what else it may, `description` aside."""
+
+OAUTH_FLOW_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "authorizationCode": (("authorizationUrl", "tokenUrl"), ("refreshUrl", "scopes", "pkceRequired")),
+    "clientCredentials": (("tokenUrl",), ("refreshUrl", "scopes")),
+    "implicit": (("authorizationUrl",), ("refreshUrl", "scopes")),
+    "password": (("tokenUrl",), ("refreshUrl", "scopes")),
+    "deviceCode": (("deviceAuthorizationUrl", "tokenUrl"), ("refreshUrl", "scopes")),
+}
+"""Flows of OAuth 2, likewise (0.3 §5.5.3; the last is 1.0's)."""
+
+
+def parse_security_schemes(value: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """Schemes by name: {"bearer": {"type": "http", "scheme": "bearer"}}."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"@agent: security_schemes={value!r} must be a dict of schemes by name")
+    return {
+        check_string("security_schemes: a name", name): _parse_scheme(name, scheme) for name, scheme in value.items()
+    }
+
+
+def parse_security_requirements(
+    value: Iterable[Mapping[str, Iterable[str]]], known_schemes: Mapping[str, object]
+) -> tuple[Mapping[str, tuple[str, ...]], ...]:
+    """Which schemes are needed: any one of these, each the scopes of the schemes it takes."""
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+        raise TypeError(f"@agent: security={value!r} must be a list of dicts, each of scopes by scheme")
+    made = []
+    for index, one in enumerate(value):
+        argument = f"security[{index}]"
+        if not isinstance(one, Mapping):
+            raise TypeError(f"@agent: {argument}={one!r} must be a dict of scopes by scheme")
+        if unknown := [str(name) for name in one if name not in known_schemes]:
+            raise ValueError(f"@agent: {argument} names {', '.join(unknown)}; security_schemes has no such scheme")
+        made.append({name: check_strings(f"{argument}[{name!r}]", scopes) for name, scopes in one.items()})
+    return tuple(made)
+
+
+def _parse_scheme(name: str, scheme: Mapping[str, Any]) -> dict[str, Any]:
+    argument = f"security_schemes[{name!r}]"
+    if not isinstance(scheme, Mapping):
+        raise TypeError(f"@agent: {argument}={scheme!r} must be a dict")
+    form = SECURITY_SCHEME_FIELDS.get(str(scheme.get("type")))
+    if form is None:
+        raise ValueError(
+            f"@agent: {argument}.type is {scheme.get('type')!r}; it may be {', '.join(SECURITY_SCHEME_FIELDS)}"
+        )
+    needed, more = form
+    _check_fields(argument, scheme, needed, ("type", *more, "description"))
+    if scheme.get("in", API_KEY_LOCATIONS[0]) not in API_KEY_LOCATIONS:
+        raise ValueError(f"@agent: {argument}.in is {scheme['in']!r}; it may be {', '.join(API_KEY_LOCATIONS)}")
+    made = dict(scheme)
+    if "flows" in made:
+        made["flows"] = _parse_flows(f"{argument}.flows", made["flows"])
+    return made
+
+
+def _parse_flows(argument: str, flows: Any) -> dict[str, Any]:
+    if not isinstance(flows, Mapping):
+        raise TypeError(f"@agent: {argument}={flows!r} must be a dict of flows by name")
+    if unknown := [str(name) for name in flows if name not in OAUTH_FLOW_FIELDS]:
+        raise ValueError(
+            f"@agent: {argument} has no flow {', '.join(unknown)}; it may have {', '.join(OAUTH_FLOW_FIELDS)}"
+        )
+    for name, flow in flows.items():
+        if not isinstance(flow, Mapping):
+            raise TypeError(f"@agent: {argument}.{name}={flow!r} must be a dict")
+        _check_fields(f"{argument}.{name}", flow, *OAUTH_FLOW_FIELDS[name])
+    return {name: {"scopes": {}, **flow} for name, flow in flows.items()}
+
+
+def _check_fields(
+    argument: str, mapping: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...]
+) -> None:
+    if missing := [key for key in required if not mapping.get(key)]:
+        raise ValueError(f"@agent: {argument} needs {', '.join(missing)}")
+    known = (*required, *optional)
+    if unknown := [str(key) for key in mapping if key not in known]:
+        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; it may have {', '.join(known)}")
+    for key, value in mapping.items():
+        match key:
+            case "flows":
+                pass  # looked at by themselves
+            case "scopes":
+                if not isinstance(value, Mapping):
+                    raise TypeError(f"@agent: {argument}.scopes={value!r} must be a dict of descriptions by scope")
+                for scope, description in value.items():
+                    check_string(f"{argument}.scopes: a scope", scope)
+                    check_string(f"{argument}.scopes[{scope!r}]", description, allow_empty=True)
+            case "pkceRequired":
+                if not isinstance(value, bool):
+                    raise TypeError(f"@agent: {argument}.pkceRequired={value!r} must be True or False")
+            case _:
+                check_string(f"{argument}.{key}", value)

@@ -1,0 +1,177 @@
+"""An agent's card is fetched and judged: what it is called here, what is shown of it, and which roads lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dragoman.agents.upstream.transport import (
+    DEFAULT_TRANSPORT_LIMITS,
+    TransportLimits,
+    UpstreamForbidden,
+    UpstreamProtocolError,
+    UpstreamTransport,
+    UpstreamUnavailable,
+)
+from dragoman.core.agent_sources import UpstreamSpec, upstream_agent_id
+from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, SERVER_EXTENSIONS, AgentSpec
+from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
+from dragoman.wire.cards import remote_card
+from dragoman.wire.cards.remote_card import Interface, RemoteCard
+
+MAX_UPSTREAM_CARD_BYTES: Final = 1024 * 1024
+CARD_IDLE_TIMEOUT: Final = 10.0
+"""Bytes of a card, and seconds without one of them."""
+
+_UPSTREAM_RETRIES: Final = 100
+"""How often a turn is begun again after a process died: none of that has it run twice upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredAgent:
+    """What was learnt of an agent."""
+
+    spec: AgentSpec
+    interfaces: tuple[Interface, ...]
+    """Those that may be called, the best first."""
+    skipped: tuple[str, ...]
+    """Why others may not."""
+    required_extensions: str
+    """URIs that each call has to activate, with commas."""
+    idempotent: bool
+    streaming: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransportFactory:
+    """How agents upstream are reached."""
+
+    outlet: OutboundStreams
+    ca: Path | None = None
+    limits: TransportLimits = DEFAULT_TRANSPORT_LIMITS
+
+    def create(self, upstream: UpstreamSpec, interface: Interface) -> UpstreamTransport:
+        """A road to an interface. What makes one is not loaded before: few servers stand in front of others."""
+        from dragoman.agents.upstream.transport_grpc import UpstreamGrpcTransport
+        from dragoman.agents.upstream.transport_http import UpstreamHttpTransport
+
+        if interface.binding != "GRPC":
+            return UpstreamHttpTransport(interface, self.outlet, upstream.headers, self.limits)
+        safe = upstream.url.startswith("https:")
+        return UpstreamGrpcTransport(interface, self.outlet, upstream.headers, self.limits, secure=safe, ca=self.ca)
+
+
+async def discover(upstream: UpstreamSpec, transport_factory: TransportFactory) -> DiscoveredAgent:
+    """Fetches and judges a card. Raises CallFailed: Away, Blocked, or Nonsense for one that cannot be used."""
+    document, url = await fetch_card(upstream, transport_factory.outlet)
+    try:
+        card = remote_card.parse_card(document, url)
+        return evaluate_card(upstream, card, transport_factory.outlet)
+    except ValueError as error:
+        raise UpstreamProtocolError(f"the card at {_without_query(url)}: {error}") from None
+
+
+async def fetch_card(upstream: UpstreamSpec, outlet: OutboundStreams) -> tuple[bytes, str]:
+    """An agent's card, and where it was. Raises CallFailed."""
+    statuses = []
+    for url in remote_card.card_urls(upstream.url):
+        for headers in remote_card.CARD_REQUEST_HEADERS:
+            status, document = await _get_document(url, {**upstream.headers, **headers}, outlet)
+            if status != 400:
+                break
+        if status == 200:
+            return document, url
+        if 300 <= status < 400:
+            raise UpstreamProtocolError(
+                f"{_without_query(url)} answered with a redirect ({status}), which is not followed; name where it leads"
+            )
+        if status in (401, 403):
+            raise UpstreamProtocolError(f"{_without_query(url)} refused our credentials, or wants some ({status})")
+        if status in (429, 502, 503, 504):
+            raise UpstreamUnavailable(f"{_without_query(url)} answered with status {status}", may_have_arrived=False)
+        statuses.append(f"{_without_query(url)} answered with status {status}")
+    raise UpstreamProtocolError(f"there is no card: {', '.join(statuses)}")
+
+
+def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outlet: OutboundStreams) -> DiscoveredAgent:
+    """What to make of a card. Raises ValueError for an agent that cannot be called."""
+    choice = remote_card.choose_interfaces(
+        card,
+        upstream.url,
+        has_credentials=bool(upstream.headers),
+        url_problem=lambda url: _forbidden_reason(url, outlet),
+    )
+    ours = {extension.uri for extension in SERVER_EXTENSIONS}
+    spec = AgentSpec(
+        id=upstream_agent_id(upstream, card.name),
+        name=card.name,
+        description=card.description,
+        version=card.version,
+        skills=card.skills,
+        input_modes=card.input_modes,
+        output_modes=card.output_modes,
+        checks_own_modes=True,  # many take more than their cards say
+        provider=card.provider,
+        icon_url=card.icon_url,
+        documentation_url=card.documentation_url,
+        extensions=tuple(one for one in card.extensions if one.uri not in ours),
+        streaming=True,  # here; whether it is so there is seen when it is called
+        direct=True,
+        retries=_UPSTREAM_RETRIES,
+        time_limit=upstream.time_limit,
+    )
+    return DiscoveredAgent(
+        spec,
+        choice.interfaces,
+        choice.skipped_interfaces,
+        ",".join(one.uri for one in card.extensions if one.required),
+        any(one.uri == IDEMPOTENCY_EXTENSION.uri for one in card.extensions),
+        card.streaming,
+    )
+
+
+def placeholder_spec(upstream: UpstreamSpec) -> AgentSpec:
+    """What is shown of an agent with an id whose card nobody has read yet."""
+    name = upstream.id.replace("-", " ").capitalize()
+    return AgentSpec(
+        id=upstream.id,
+        name=name,
+        description=f"{name}, an agent that was not reached yet",
+        checks_own_modes=True,
+        direct=True,
+        retries=_UPSTREAM_RETRIES,
+        time_limit=upstream.time_limit,
+    )
+
+
+def _forbidden_reason(url: str, outlet: OutboundStreams) -> str:
+    """Why this server may not call there; empty when it may."""
+    try:
+        outlet.check_url(url)
+    except OutboundForbidden as error:
+        return str(error)
+    return ""
+
+
+async def _get_document(url: str, headers: Mapping[str, str], outlet: OutboundStreams) -> tuple[int, bytes]:
+    try:
+        async with outlet.open("GET", url, headers, idle_timeout=CARD_IDLE_TIMEOUT) as answer:
+            data = bytearray()
+            if answer.status == 200:
+                async for chunk in answer.chunks():
+                    data += chunk
+                    if len(data) > MAX_UPSTREAM_CARD_BYTES:
+                        raise UpstreamProtocolError(
+                            f"{_without_query(url)}: the card is longer than {MAX_UPSTREAM_CARD_BYTES} bytes"
+                        )
+            return answer.status, bytes(data)
+    except OutboundForbidden as error:
+        raise UpstreamForbidden(str(error)) from None
+    except OutboundFailed as error:
+        raise UpstreamUnavailable(str(error), may_have_arrived=not isinstance(error, ConnectFailed)) from None
+
+
+def _without_query(url: str) -> str:
+    return url.partition("?")[0]

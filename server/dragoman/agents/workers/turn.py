@@ -1,0 +1,329 @@
+"""One turn that a worker runs: what it says goes to the desk, what the desk says goes to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final
+
+import orjson
+
+from dragoman.agents.values import NewId, artifact_change, artifact_of, encode_artifact_head, message_of
+from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
+from dragoman.core.task import states
+from dragoman.core.task.log import AppendRejected, ArtifactChange, StatusChange
+from dragoman.core.trace import CURRENT_TRACE
+from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, StateUpdate, TurnContext, TurnResult, WorkerLost
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+log = logging.getLogger("dragoman.workers")
+
+SendToWorker = Callable[[wk.ConnectResponse], None]
+
+
+class AgentStopped(Exception):
+    """The agent stopped because it was asked to."""
+
+
+class RemoteTurn:
+    """One turn of an agent at a worker. `encode_result` is how it ended, and raises what `WorkerAgent.take_turn`
+    tells.
+    """
+
+    def __init__(self, id: str, agent: str, turn_context: TurnContext, send: SendToWorker, new_id: NewId) -> None:
+        self.id = id
+        self.agent = agent
+        self.turn_context = turn_context
+        self.result: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
+        self._send = send
+        self._new_id = new_id
+        self._received_number = 0
+        self._committed_number = 0
+        self._commit_task: asyncio.Task[None] | None = None
+        self._incoming: AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]] | None = None
+        self._message_task: asyncio.Task[None] | None = None
+        self._stopping_sent = False
+
+    # What the worker says ---------------------------------------------------------------------------------------
+
+    def receive(self, frame: wk.ConnectRequest) -> None:
+        """One frame of this turn."""
+        try:
+            match frame.WhichOneof("frame"):
+                case "events":
+                    self._put_events(frame.events)
+                case "message_wanted":
+                    self._request_message()
+                case "cancel_refused":
+                    if not frame.cancel_refused.reason:
+                        raise InvalidAgentResponse("cancel_refused.reason is required: clients read it")
+                    self.turn_context.refuse_cancel(frame.cancel_refused.reason)
+                case "usage":
+                    self._count_usage(frame.usage)
+                case "turn_end":
+                    self._on_turn_end(frame.turn_end)
+        except (LeaseLost, AppendRejected) as error:
+            self.abort(error)
+        except (InvalidAgentResponse, BufferFull, ValueError) as error:
+            text = str(error) if isinstance(error, InvalidAgentResponse) else f"{type(error).__name__}: {error}"
+            self._fail_invalid(text)
+        except Exception as error:  # what made a commit fail: the run tells it
+            self.abort(error)
+
+    def _put_events(self, frame: wk.Events) -> None:
+        if not frame.events:
+            raise InvalidAgentResponse("events.events is empty; send one or more")
+        if frame.number <= self._received_number:
+            raise InvalidAgentResponse(
+                f"events.number: {frame.number} comes after {self._received_number}; count upwards from 1"
+            )
+        changes = [decode_event(event, self.turn_context, self._new_id) for event in frame.events]
+        kept = decode_state_update(frame.notes) if frame.HasField("notes") else None
+        for change in changes[:-1]:
+            self.turn_context.put(change)
+        if kept is None:
+            self.turn_context.put(changes[-1])
+        else:
+            self.turn_context.put(changes[-1], state_update=kept)
+        self._received_number = frame.number
+        if self._commit_task is None or self._commit_task.done():
+            self._commit_task = self._spawn(self._commit(), "commits")
+
+    async def _commit(self) -> None:
+        """Tells the worker what is on disk, until that is everything."""
+        while self._committed_number < self._received_number:
+            number = self._received_number
+            await self.turn_context.flush()
+            self._committed_number = number
+            self._send(wk.ConnectResponse(committed=wk.Committed(turn_id=self.id, number=number)))
+
+    def _count_usage(self, frame: wk.Usage) -> None:
+        if frame.tokens > MAX_USAGE or frame.cost > MAX_USAGE or len(frame.key) > MAX_USAGE_KEY_LENGTH:
+            raise InvalidAgentResponse(
+                f"usage: at most {MAX_USAGE} tokens, {MAX_USAGE} of cost, {MAX_USAGE_KEY_LENGTH} characters of key"
+            )
+        self.turn_context.report_usage(UsageReport(frame.tokens, frame.cost, frame.key))
+
+    def _request_message(self) -> None:
+        if self._message_task is None or self._message_task.done():
+            self._message_task = self._spawn(self._send_next_message(), "messages")
+
+    async def _send_next_message(self) -> None:
+        if self._incoming is None:
+            self._incoming = self.turn_context.incoming()
+        message, envelope = await anext(self._incoming)
+        arrived = wk.MessageArrived(turn_id=self.id, message=message, envelope=envelope)
+        self._send(wk.ConnectResponse(message_arrived=arrived))
+
+    def _on_turn_end(self, frame: wk.TurnEnd) -> None:
+        match frame.WhichOneof("outcome"):
+            case "canceled" if self.turn_context.cancelled:
+                self._fail(AgentStopped())
+            case "canceled":
+                raise InvalidAgentResponse("turn_end.canceled, though nobody asked the turn to stop")
+            case "given_back":
+                self._fail(WorkerLost("The worker was stopped."))
+            case _:
+                self._finish(decode_turn_end(frame, self.turn_context, self._new_id))
+
+    # What the server says ---------------------------------------------------------------------------------------
+
+    def start(self, history_length: int | None, time_limit: float) -> None:
+        """Begins the turn at the worker."""
+        desk = self.turn_context
+        history = desk.history
+        if history_length is not None:
+            history = history[max(len(history) - history_length, 0) :]
+        start = wk.TurnStart(
+            turn_id=self.id,
+            agent_id=self.agent,
+            task_id=desk.task_id,
+            context_id=desk.context_id,
+            principal=desk.principal,
+            message=desk.message,
+            envelope=desk.envelope,
+            history=history,
+            turns_before=sum(message.role == pb.ROLE_USER for message in desk.history),
+            references=desk.references,
+            task_state=desk.task_state.decode(),
+            context_state=desk.context_state.decode(),
+            attempt=desk.attempt,
+            previous_artifacts=desk.previous_artifacts,
+            traceparent=CURRENT_TRACE.get(),
+        )
+        if desk.question is not None:
+            start.asked.CopyFrom(desk.question)
+        if time_limit:
+            start.time_limit.FromNanoseconds(round(time_limit * 1e9))
+        self._send(wk.ConnectResponse(turn_start=start))
+
+    def cancel(self, reason: str) -> None:
+        """Asks the agent to stop."""
+        self._send(wk.ConnectResponse(cancel=wk.Cancel(turn_id=self.id, reason=reason)))
+
+    def notify_stopping(self) -> None:
+        """Tells the worker, once, when the desk says that the server is about to stop."""
+        if self.turn_context.stopping and not self._stopping_sent:
+            self._stopping_sent = True
+            self._send(wk.ConnectResponse(stopping=wk.Stopping(turn_id=self.id)))
+
+    def abort(self, error: BaseException) -> None:
+        """Ends the turn here, and tells the worker that nothing more is taken."""
+        if not self.result.done():
+            self._send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=self.id, reason=str(error))))
+            self._fail(error)
+
+    def on_worker_lost(self) -> None:
+        """The worker is gone."""
+        self._fail(WorkerLost)
+
+    def _fail_invalid(self, text: str) -> None:
+        """Ends the turn as FAILED, because what the worker said of it breaks a rule."""
+        text = f"InvalidAgentResponse: agent {self.agent}: {text}"
+        fields = {"agent": self.agent, "task": self.turn_context.task_id}
+        log.error("a worker's turn breaks a rule: %s", text, extra=fields)
+        self._send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=self.id, reason=text)))
+        self._finish(failed_turn_result(text, self.turn_context, self._new_id))
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def _finish(self, result: TurnResult) -> None:
+        if not self.result.done():
+            self.result.set_result(result)
+        self._cancel_tasks()
+
+    def _fail(self, error: BaseException | type[BaseException]) -> None:
+        if not self.result.done():
+            self.result.set_exception(error)
+            self.result.exception()  # nobody may be there any more to look
+        self._cancel_tasks()
+
+    def _cancel_tasks(self) -> None:
+        for task in (self._commit_task, self._message_task):
+            if task is not None:
+                task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=f"{name} of turn {self.id}")
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.abort(error)
+
+
+WORKER_TURN_STOP_TIMEOUT: Final = 12.0
+"""Seconds that a turn which was asked to stop may still take; the run has ended its task by then."""
+
+
+INTERMEDIATE_STATES: Final = frozenset({states.WORKING, states.AUTH_REQUIRED})
+TURN_END_STATES: Final = frozenset(
+    {states.COMPLETED, states.FAILED, states.REJECTED, states.INPUT_REQUIRED, states.AUTH_REQUIRED}
+)
+"""States that a turn may show while it runs, and that it may end in."""
+
+
+def decode_event(event: wk.Event, turn_context: TurnContext, new_id: NewId) -> StatusChange | ArtifactChange:
+    """One event."""
+    match event.WhichOneof("event"):
+        case "status":
+            return decode_status(event.status, INTERMEDIATE_STATES, turn_context, new_id)
+        case "artifact":
+            return decode_artifact(event.artifact)
+        case "text":
+            text = event.text
+            return ArtifactChange(
+                _check_id(text.artifact_id, "text.artifact_id"),
+                encode_artifact_head(text.artifact_id),
+                text=text.text,
+                append=text.append,
+                last_chunk=text.last_chunk,
+            )
+    raise InvalidAgentResponse("an event says nothing; set one of status, artifact, text")
+
+
+def decode_status(
+    change: wk.StatusChange, allowed: frozenset[int], turn_context: TurnContext, new_id: NewId
+) -> StatusChange:
+    """A change of state, if it is one of these."""
+    if change.state not in allowed:
+        known = ", ".join(sorted(states.name(state) for state in allowed))
+        raise InvalidAgentResponse(f"status.state: {states.name(change.state)} is none of {known}")
+    message = b""
+    if change.HasField("message"):
+        message = _agent_message(change.message, turn_context, new_id).SerializeToString()
+    return StatusChange(change.state, message, change.metadata.SerializeToString())
+
+
+def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:
+    """An artifact or a piece of one."""
+    _check_id(change.artifact.artifact_id, "artifact.artifact.artifact_id")
+    made = artifact_change(artifact_of(change.artifact, _no_id), append=change.append, last=change.last_chunk)
+    if change.HasField("metadata"):
+        return ArtifactChange(
+            made.artifact_id,
+            made.head,
+            made.parts,
+            made.tail,
+            append=made.append,
+            last_chunk=made.last_chunk,
+            metadata=change.metadata.SerializeToString(),
+        )
+    return made
+
+
+def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -> TurnResult:
+    """How a turn ended, with a status or a reply."""
+    artifacts = [decode_artifact(one) for one in end.artifacts]
+    kept = decode_state_update(end.notes) if end.HasField("notes") else NO_CHANGE
+    match end.WhichOneof("outcome"):
+        case "status":
+            return TurnResult(decode_status(end.status, TURN_END_STATES, turn_context, new_id), artifacts, None, kept)
+        case "reply":
+            message = _agent_message(end.reply, turn_context, new_id)
+            change = StatusChange(states.COMPLETED, message.SerializeToString())
+            message.ClearField("task_id")  # of a task that will not have been
+            return TurnResult(change, artifacts, message, kept)
+    raise InvalidAgentResponse("turn_end says nothing of how it ended; set one of status, reply, canceled, given_back")
+
+
+def failed_turn_result(text: str, turn_context: TurnContext, new_id: NewId) -> TurnResult:
+    """FAILED with a text, for a turn that broke a rule."""
+    message = message_of(text, new_id, task_id=turn_context.task_id, context_id=turn_context.context_id)
+    return TurnResult(StatusChange(states.FAILED, message.SerializeToString()))
+
+
+def decode_state_update(notes: wk.Notes) -> StateUpdate:
+    """What the agent keeps."""
+    return StateUpdate(
+        _check_json_object(notes.task_state, "task_state") if notes.HasField("task_state") else None,
+        _check_json_object(notes.context_state, "context_state") if notes.HasField("context_state") else None,
+    )
+
+
+def _check_json_object(text: str, field: str) -> bytes:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidAgentResponse(f"notes.{field} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidAgentResponse(f"notes.{field} must be a JSON object")
+    return text.encode()
+
+
+def _agent_message(message: pb.Message, turn_context: TurnContext, new_id: NewId) -> pb.Message:
+    return message_of(message, new_id, task_id=turn_context.task_id, context_id=turn_context.context_id)
+
+
+def _check_id(id: str, field: str) -> str:
+    if not id:
+        raise InvalidAgentResponse(f"{field} is required")
+    return id
+
+
+def _no_id() -> str:
+    return ""

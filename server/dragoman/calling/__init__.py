@@ -1,0 +1,1 @@
+"""Calling other A2A servers: transports, errors, TLS and retries."""

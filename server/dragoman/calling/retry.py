@@ -1,0 +1,151 @@
+"""How long a server that is away, or busy, is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from dragoman.calling.errors import Busy, ClientError, ServerUnavailable
+from dragoman.core.cards.agent_spec import RESUME_EXTENSION
+from dragoman.core.task import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+T = TypeVar("T")
+
+RETRY_FIRST_DELAY: Final = 0.25
+RETRY_MAX_DELAY: Final = 5.0
+"""Seconds between two tries, or two looks at a task: from the first to the longest, half as much more each time."""
+
+
+class RetryBudget:
+    """Ends `format_seconds` after the first of several failures in a row."""
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds
+        self._sleep = sleep
+        self._clock = clock
+        self._failing_since: float | None = None
+        self._delay = RETRY_FIRST_DELAY
+
+    def reset(self) -> None:
+        """The server answered."""
+        self._failing_since, self._delay = None, RETRY_FIRST_DELAY
+
+    async def wait(self, error: ClientError) -> None:
+        """Waits before the next try: as long as the server asked for, or longer each time. Raises the error instead,
+        when it is over, or when another try would not mend it."""
+        if not isinstance(error, ServerUnavailable | Busy):
+            raise error
+        now = self._clock()
+        if self._failing_since is None:
+            self._failing_since = now
+        pause = max(error.retry_after or 0.0, self._delay)
+        if now - self._failing_since + pause > self._seconds:
+            raise error
+        await self._sleep(pause)
+        self._delay = next_delay(self._delay)
+
+    async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Asks what may be asked twice, until there is an answer. Raises ClientError."""
+        while True:
+            try:
+                answer = await call()
+            except ClientError as error:
+                await self.wait(error)
+            else:
+                self.reset()
+                return answer
+
+
+def next_delay(delay: float) -> float:
+    """The pause after this one."""
+    return min(delay * 1.5, RETRY_MAX_DELAY)
+
+
+RESUME_FIRST_DELAY: Final = 0.1
+RESUME_MAX_DELAY: Final = 5.0
+"""Seconds between two attempts, doubled from the first to the longest."""
+
+
+class StreamResumption:
+    """How far one stream was read, and whether it is over.
+
+    `over` once the task or the turn has ended. A stream that ends before that was cut: servers that stop close their
+    streams without a word.
+    """
+
+    def __init__(
+        self, cursor: str, *, until_terminal: bool, retry_timeout: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.cursor = cursor
+        self.is_over = False
+        self.delay = RESUME_FIRST_DELAY
+        self._until_terminal = until_terminal
+        self._retry_timeout = retry_timeout
+        self._clock = clock
+        self._broken_since = 0.0
+        self._saw_last_event = False
+
+    def record(self, event: pb.StreamResponse) -> pb.StreamResponse:
+        """Notes one event and gives it without the mark of its cursor, which is nobody else's business."""
+        self._broken_since, self.delay = 0.0, RESUME_FIRST_DELAY
+        match event.WhichOneof("payload"):
+            case "task":
+                self._update_cursor(event.task)
+                self._saw_last_event = self._is_last(event.task.status.state)
+            case "status_update":
+                self._update_cursor(event.status_update)
+                self._saw_last_event = self._is_last(event.status_update.status.state)
+            case "artifact_update":
+                self._update_cursor(event.artifact_update)
+            case _:
+                self._saw_last_event = True
+        return event
+
+    def on_end(self) -> None:
+        """The stream ended without an error. Without cursors (another server) that is the end in any case."""
+        self.is_over = self._saw_last_event or not self.cursor
+        self._count_failure()
+
+    def on_error(self, error: ClientError) -> None:
+        """The stream broke. Raises what broke it when there is no use or no patience in trying again: a server that
+        was never there is not waited for."""
+        if not self.cursor or "UNAVAILABLE" not in (error.code, error.reason) or self._count_failure():
+            raise error
+
+    def _count_failure(self) -> bool:
+        """Whether patience is at its end."""
+        now = self._clock()
+        if not self._broken_since:
+            self._broken_since = now
+        else:
+            self.delay = min(self.delay * 2, RESUME_MAX_DELAY)
+        out = now - self._broken_since + self.delay > self._retry_timeout
+        self.is_over = self.is_over or out
+        return out
+
+    def _is_last(self, state: int) -> bool:
+        return state in states.TERMINAL or (not self._until_terminal and state in states.INTERRUPTED)
+
+    def _update_cursor(self, payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> None:
+        self.cursor = pop_cursor(payload) or self.cursor
+
+
+def pop_cursor(payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> str:
+    """Takes the mark of its cursor off an event, and gives the cursor; empty when it had none."""
+    if not payload.HasField("metadata") or RESUME_EXTENSION.uri not in payload.metadata.fields:
+        return ""
+    mark = payload.metadata.fields[RESUME_EXTENSION.uri].struct_value.fields
+    cursor = mark["cursor"].string_value if "cursor" in mark else ""
+    del payload.metadata.fields[RESUME_EXTENSION.uri]
+    if not payload.metadata.fields:
+        payload.ClearField("metadata")
+    return cursor

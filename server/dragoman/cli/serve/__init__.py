@@ -1,0 +1,1 @@
+"""The command `serve`: options, server, processes and reload."""

@@ -1,0 +1,246 @@
+"""What a server says of one task, as events for its caller: each thing once, whatever it was learnt from. No I/O.
+
+Streams say what is added; a Task says everything again. Of each artifact it is known what was told already
+(`dragoman.core.task.projection`), so that a Task tells only what is new, or that an artifact was replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dragoman.calling.errors import ProtocolError
+from dragoman.calling.retry import pop_cursor
+from dragoman.client.events import (
+    Artifact,
+    Data,
+    Event,
+    File,
+    Finished,
+    Question,
+    Result,
+    Status,
+    Text,
+    contents,
+    state_name,
+    text_of,
+)
+from dragoman.core.task import states
+from dragoman.core.task.projection import ArtifactDigest
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+NO_STATUS_KEY: Final = b""
+
+
+class EventReducer:
+    """One task, as far as its caller was told of it."""
+
+    def __init__(self, cursor: str = "") -> None:
+        self.task = pb.Task()
+        """The task as it was told: status, and artifacts as far as they came."""
+        self.message: pb.Message | None = None
+        """The message that answered instead of a task."""
+        self.cursor = cursor
+        """The place after what was told; empty where the server has no cursors."""
+        self.is_complete = not cursor
+        """Everything of the task was seen; otherwise only what came after a cursor."""
+        self._artifacts: dict[str, pb.Artifact] = {}
+        self._digests: dict[str, ArtifactDigest] = {}
+        self._message_ids: set[str] = set()
+        """Ids of messages that were told."""
+        self._just_sent = False
+        """A message was just sent: some servers begin another task for each, whichever it names."""
+        self._answered_status = NO_STATUS_KEY
+        """The status with which it asked something that was answered since."""
+
+    @property
+    def state(self) -> int:
+        """The state that the task is in, as far as is known."""
+        return self.task.status.state
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will come: the task has ended, or a message answered."""
+        return self.message is not None or self.state in states.TERMINAL
+
+    @property
+    def awaits_caller(self) -> bool:
+        """The task waits for its caller, and has not heard from it since."""
+        return self.state in states.INTERRUPTED and _status_key(self.task.status) != self._answered_status
+
+    @property
+    def has_artifacts(self) -> bool:
+        """Whether an artifact was seen."""
+        return bool(self._digests)
+
+    @property
+    def result(self) -> Result:
+        """What is known."""
+        return Result(self.task, self.message, self.cursor)
+
+    def load(self, task: pb.Task) -> None:
+        """Takes a task for told, before a message goes to it."""
+        for _ in self._reduce_task(task):
+            pass
+        self.mark_answered()
+
+    def mark_answered(self) -> None:
+        """The task was sent a message: what it asked until now it does not ask again."""
+        self._just_sent = True
+        self._answered_status = _status_key(self.task.status) if self.state in states.INTERRUPTED else NO_STATUS_KEY
+
+    def reduce(self, response: pb.StreamResponse) -> Iterator[Event]:
+        """The events in what a server says. Raises Nonsense for what is about another task."""
+        after = _pop_event_cursor(response)
+        events = list(self._events(response))
+        for event in events:
+            event.raw, event.task_id, event.cursor = response, self.task.id, self.cursor
+        # Only who has taken all of them may go on after them.
+        self.cursor = after or self.cursor
+        if events:
+            events[-1].cursor = self.cursor
+        yield from events
+
+    def finish(self) -> Finished:
+        """The last event."""
+        return Finished(self.result, task_id=self.task.id, cursor=self.cursor)
+
+    def _events(self, response: pb.StreamResponse) -> Iterator[Event]:
+        match response.WhichOneof("payload"):
+            case "message":
+                self.message = response.message
+                yield from contents(response.message.parts)
+            case "task":
+                yield from self._reduce_task(response.task)
+            case "status_update":
+                update = response.status_update
+                self._check_task_id(update.task_id, update.context_id)
+                yield from self._reduce_status(update.status, is_update=True)
+            case "artifact_update":
+                self._check_task_id(response.artifact_update.task_id, response.artifact_update.context_id)
+                yield from self._reduce_artifact_update(response.artifact_update)
+
+    def _check_task_id(self, task: str, context: str) -> None:
+        if task and self.task.id and task != self.task.id:
+            if not self._just_sent:
+                raise ProtocolError(f"the server speaks of task {task[:100]} when asked about {self.task.id}")
+            self.task = pb.Task()
+            self._artifacts, self._digests, self._answered_status = {}, {}, NO_STATUS_KEY
+        self._just_sent = self._just_sent and not task
+        self.task.id = self.task.id or task
+        self.task.context_id = context or self.task.context_id
+
+    def _reduce_task(self, task: pb.Task) -> Iterator[Event]:
+        self._check_task_id(task.id, task.context_id)
+        self.is_complete = True
+        if task.history:
+            del self.task.history[:]
+            self.task.history.extend(task.history)
+        if task.HasField("metadata"):
+            self.task.metadata.CopyFrom(task.metadata)
+        for artifact in task.artifacts:
+            yield from self._diff_artifact(artifact)
+        with_question(task)
+        yield from self._reduce_status(task.status, is_update=False)
+
+    # Artifacts --------------------------------------------------------------------------------------------------
+
+    def _reduce_artifact_update(self, update: pb.TaskArtifactUpdateEvent) -> Iterator[Event]:
+        artifact = update.artifact
+        known = artifact.artifact_id in self._digests
+        if known and not artifact.parts:  # the last chunk of some servers: it is only said that it was the last
+            return
+        if not (update.append and known):
+            yield from self._start_artifact(artifact, replaces=known)
+        yield from self._append_parts(artifact.artifact_id, artifact.parts)
+
+    def _diff_artifact(self, artifact: pb.Artifact) -> Iterator[Event]:
+        known = self._digests.get(artifact.artifact_id)
+        rest = known.remaining_parts(artifact) if known is not None else None
+        if rest is None:
+            yield from self._start_artifact(artifact, replaces=known is not None)
+            rest = list(artifact.parts)
+        yield from self._append_parts(artifact.artifact_id, rest)
+
+    def _start_artifact(self, artifact: pb.Artifact, *, replaces: bool) -> Iterator[Event]:
+        id = artifact.artifact_id
+        self._digests[id] = ArtifactDigest.of(artifact)
+        kept = self._artifacts.get(id)
+        if kept is None:
+            kept = self._artifacts[id] = self.task.artifacts.add()
+        kept.CopyFrom(artifact)
+        del kept.parts[:]
+        yield Artifact(id, artifact.name, artifact.description, replaces)
+
+    def _append_parts(self, id: str, parts: Sequence[pb.Part]) -> Iterator[Text | Data | File]:
+        self._digests[id].add(parts)
+        self._artifacts[id].parts.extend(parts)
+        yield from contents(parts, id)
+
+    # Status -----------------------------------------------------------------------------------------------------
+
+    def _reduce_status(self, status: pb.TaskStatus, *, is_update: bool) -> Iterator[Event]:
+        """Said by an update it is news, unless its message was told, or it has none and the state is the same. A Task
+        says it again and again."""
+        said, before = status.message, self.task.status
+        asks_again = (
+            status.state in states.INTERRUPTED
+            and self._answered_status != NO_STATUS_KEY
+            and _status_key(status) not in (self._answered_status, _status_key(before))
+        )
+        if asks_again:  # in the same words, perhaps, or in none; but after it was answered
+            news = True
+        elif said.message_id and said.message_id in self._message_ids:
+            news = False
+        elif is_update and status.HasField("message"):
+            news = True
+        else:
+            news = _status_content(status) != _status_content(before)
+        self.task.status.CopyFrom(status)
+        if status.state not in states.INTERRUPTED:
+            self._answered_status = NO_STATUS_KEY
+        if not news:
+            return
+        if said.message_id:
+            self._message_ids.add(said.message_id)
+        text = text_of(said.parts)
+        if self.awaits_caller:
+            asks_who = status.state == states.AUTH_REQUIRED
+            yield Question(text, asks_who, said)
+        else:
+            yield Status(state_name(status.state), text)
+
+
+def with_question(task: pb.Task) -> pb.Task:
+    """The task with its question in its status: some servers keep that among its messages."""
+    if task.status.state in states.INTERRUPTED and not task.status.HasField("message") and task.history:
+        last = task.history[-1]
+        if last.role == pb.ROLE_AGENT:
+            task.status.message.CopyFrom(last)
+    return task
+
+
+def _status_content(status: pb.TaskStatus) -> bytes:
+    """What a status says, apart from when."""
+    message = status.message.SerializeToString(deterministic=True) if status.HasField("message") else b""
+    return bytes([status.state]) + message
+
+
+def _status_key(status: pb.TaskStatus) -> bytes:
+    """By which a status is known again: what it says, and when it was said."""
+    return status.SerializeToString(deterministic=True)
+
+
+def _pop_event_cursor(response: pb.StreamResponse) -> str:
+    """The cursor of an event, which is taken off it; empty when it has none."""
+    holder: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
+    match response.WhichOneof("payload"):
+        case "task":
+            holder = response.task
+        case "status_update":
+            holder = response.status_update
+        case "artifact_update":
+            holder = response.artifact_update
+        case _:
+            return ""
+    return pop_cursor(holder)

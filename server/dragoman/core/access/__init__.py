@@ -1,0 +1,1 @@
+"""Access: identities, credentials, token claims and signing keys."""

@@ -1,0 +1,1 @@
+"""Agent cards: agent descriptions, overrides, extensions and security schemes."""

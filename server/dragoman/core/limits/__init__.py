@@ -1,0 +1,1 @@
+"""Limits: message sizes, quotas, budgets and admission."""

@@ -1,0 +1,1 @@
+"""Outbound network policy: addresses and URLs the server may call."""

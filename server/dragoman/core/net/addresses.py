@@ -1,0 +1,257 @@
+"""Which addresses this server may call: every special-purpose range by name, and what an operator allows of them.
+
+The ranges are those of IANA's IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890) and what lies beside them:
+multicast, what was given back, and where clouds keep their metadata. An IPv6 address that carries an IPv4 address is
+judged by both, because some gateway or the kernel would unwrap it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, NamedTuple
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+
+
+class AddressKind(IntEnum):
+    """Who decides about an address."""
+
+    PUBLIC = 0
+    """Nobody has to."""
+    INTERNAL = 1
+    """The operator's allow-list."""
+    LOOPBACK = 2
+    """Where the server listens: this machine may be called while only this machine can call."""
+    FORBIDDEN = 3
+    """Nobody may: not a place where a receiver could be, or one that hands out credentials."""
+
+
+class AddressRange(NamedTuple):
+    """A range of addresses and what it is for."""
+
+    network: IPNetwork
+    kind: AddressKind
+    name: str
+
+
+def _ranges(kind: AddressKind, rows: Iterable[tuple[str, str]]) -> Iterator[AddressRange]:
+    for network, name in rows:
+        yield AddressRange(ip_network(network), kind, name)
+
+
+ADDRESS_RANGES: Final = (
+    # Before the rest: single addresses inside ranges that an operator may allow, or that look public.
+    *_ranges(
+        AddressKind.FORBIDDEN,
+        (
+            ("168.63.129.16/32", "cloud metadata"),  # Azure's, in the middle of public space
+            ("100.100.100.200/32", "cloud metadata"),  # Alibaba
+            ("192.0.0.192/32", "cloud metadata"),  # Oracle
+            ("fd00:ec2::/32", "cloud metadata"),  # Amazon
+            ("fd20:ce::254/128", "cloud metadata"),  # Google
+            ("255.255.255.255/32", "limited broadcast"),
+            ("0.0.0.0/8", "unspecified (this network)"),  # connecting to 0.0.0.0 reaches this machine
+            ("169.254.0.0/16", "link-local"),  # also the metadata of most clouds
+            ("224.0.0.0/4", "multicast"),
+            ("::/128", "unspecified"),
+            ("fe80::/10", "link-local"),
+            ("ff00::/8", "multicast"),
+        ),
+    ),
+    *_ranges(AddressKind.LOOPBACK, (("127.0.0.0/8", "loopback"), ("::1/128", "loopback"))),
+    *_ranges(
+        AddressKind.INTERNAL,
+        (
+            ("10.0.0.0/8", "private"),
+            ("100.64.0.0/10", "shared with a provider (CGNAT)"),
+            ("172.16.0.0/12", "private"),
+            ("192.0.0.0/24", "IETF protocol assignments"),
+            ("192.0.2.0/24", "documentation"),
+            ("192.31.196.0/24", "AS112"),
+            ("192.52.193.0/24", "multicast tunnels (AMT)"),
+            ("192.88.99.0/24", "6to4 relays"),
+            ("192.168.0.0/16", "private"),
+            ("192.175.48.0/24", "AS112"),
+            ("198.18.0.0/15", "benchmarking"),
+            ("198.51.100.0/24", "documentation"),
+            ("203.0.113.0/24", "documentation"),
+            ("240.0.0.0/4", "reserved"),
+            ("::ffff:0:0:0/96", "IPv4-translated"),
+            ("::/96", "IPv4-compatible"),
+            ("64:ff9b:1::/48", "local NAT64"),
+            ("100::/64", "discard-only"),
+            ("100:0:0:1::/64", "dummy prefix"),
+            ("2001::/32", "Teredo"),
+            ("2001:2::/48", "benchmarking"),
+            ("2001:10::/28", "ORCHID"),
+            ("2001:20::/28", "ORCHID"),
+            ("2001:30::/28", "drone remote ids"),
+            ("2001::/23", "IETF protocol assignments"),
+            ("2001:db8::/32", "documentation"),
+            ("2002::/16", "6to4"),
+            ("2620:4f:8000::/48", "AS112"),
+            ("3fff::/20", "documentation"),
+            ("3ffe::/16", "6bone"),
+            ("5f00::/16", "segment routing"),
+            ("fc00::/7", "unique local"),
+            ("fec0::/10", "site-local"),
+        ),
+    ),
+    *_ranges(AddressKind.PUBLIC, (("2000::/3", "public"), ("0.0.0.0/0", "public"))),
+    *_ranges(AddressKind.INTERNAL, (("::/0", "reserved"),)),  # IANA assigns global unicast from 2000::/3 alone
+)
+"""The first range that holds an address counts."""
+
+_MAPPED: Final = ip_network("::ffff:0:0/96")
+_NAT64: Final = ip_network("64:ff9b::/96")
+_LAST_32_BITS: Final = (ip_network("::ffff:0:0:0/96"), ip_network("::/96"), ip_network("64:ff9b:1::/48"))
+_ISATAP: Final = (0x00005EFE, 0x02005EFE)
+"""The middle of an ISATAP address, which ends in an IPv4 address (RFC 5214 §6.1)."""
+
+
+def address_range(address: IPAddress) -> AddressRange:
+    """The range of an address as it stands, without a look at what it carries."""
+    return next(found for found in ADDRESS_RANGES if address in found.network)
+
+
+def embedded_ipv4(address: IPAddress) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses inside an IPv6 address, which whatever unwraps it would call."""
+    if isinstance(address, IPv4Address):
+        return ()
+    last = IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in _MAPPED or address in _NAT64:
+        return (last,)
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    if address.teredo is not None:
+        return address.teredo
+    if int(address) > 1 and any(address in network for network in _LAST_32_BITS):
+        return (last,)
+    return (last,) if int(address) >> 32 & 0xFFFFFFFF in _ISATAP else ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllowEntry:
+    """One entry of the allow-list: a network or the name of a host, at one port or at any."""
+
+    text: str
+    network: IPNetwork | None = None
+    host: str = ""
+    port: int | None = None
+
+    def covers(self, host: str, address: IPAddress, port: int) -> bool:
+        """Whether it allows to call this address, which `host` stands for."""
+        if self.port not in (None, port):
+            return False
+        if self.network is None:
+            return self.host == normalize_host(host)
+        return address in self.network
+
+
+_PORT: Final = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
+HOST_NAME: Final = re.compile(
+    r"(?=.{1,253}\.?\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.(?!\Z)|\.?\Z))+"
+)
+"""A host's name: labels of at most 63 characters, ASCII alone."""
+
+ALLOW_ENTRY_FORMAT: Final = (
+    "NETWORK, ADDRESS, HOST, or the last two with :PORT; such as 10.0.0.0/8, hooks.internal, [fd00::5]:8443"
+)
+
+
+def normalize_host(host: str) -> str:
+    """A host's name as names are compared: in lower case, without the dot at its end."""
+    return host.lower().removesuffix(".")
+
+
+def parse_allow_entry(text: str) -> AllowEntry:
+    """Reads an entry of the allow-list. Raises ValueError, naming the form; also for one that would change nothing."""
+    entry = _read_entry(text)
+    if entry.network is not None:
+        found = address_range(entry.network.network_address)
+        whole = entry.network.version == found.network.version and entry.network[-1] in found.network
+        if whole and found.kind is AddressKind.FORBIDDEN:
+            raise ValueError(f'"{text}": {found.name} addresses are never called, whatever is allowed')
+        if whole and found.kind is AddressKind.LOOPBACK:
+            rule = "may be called while the server is bound to loopback, and by no entry"
+            raise ValueError(f'"{text}": {found.name} addresses {rule}')
+    return entry
+
+
+def _read_entry(text: str) -> AllowEntry:
+    try:
+        return AllowEntry(text, ip_network(text))
+    except ValueError:
+        pass
+    match = _PORT.fullmatch(text)
+    port = int(match["port"]) if match and match["port"] else None
+    if match is None or (port is not None and not 0 < port < 65536):
+        raise ValueError(f'"{text}" is not {ALLOW_ENTRY_FORMAT}')
+    host = match["host"]
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+        return AllowEntry(text, ip_network(address), port=port)
+    except ValueError:
+        if not HOST_NAME.fullmatch(host) or ends_in_number(host):
+            raise ValueError(f'"{text}" is not {ALLOW_ENTRY_FORMAT}') from None
+    return AllowEntry(text, host=normalize_host(host), port=port)
+
+
+def ends_in_number(host: str) -> bool:
+    """Whether readers take a name for an IPv4 address in one of its forms (WHATWG URL, "ends in a number")."""
+    last = normalize_host(host).rpartition(".")[2]
+    return last.isdecimal() or re.fullmatch(r"0x[0-9a-f]*", last) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPolicy:
+    """What may be called: public addresses, what `allow` names, and this machine when `loopback` says so."""
+
+    allow: tuple[AllowEntry, ...] = ()
+    loopback: bool = False
+
+    def problem(self, address: IPAddress, port: int, host: str = "") -> str:
+        """Why this address may not be called, which `host` stands for; empty when it may."""
+        inside = embedded_ipv4(address)
+        if not (isinstance(address, IPv6Address) and (address in _MAPPED or address in _NAT64)) and (
+            problem := self._problem(address, port, host, loopback=self.loopback)
+        ):
+            return problem
+        # The kernel itself unwraps a mapped address; anything else would reach another machine's loopback.
+        loopback = self.loopback and isinstance(address, IPv6Address) and address in _MAPPED
+        return next(filter(None, (self._problem(part, port, host, loopback=loopback) for part in inside)), "")
+
+    def names_port(self, host: str, port: int) -> bool:
+        """Whether an entry names this very port of this host or literal address."""
+        try:
+            address: IPAddress | None = ip_address(host)
+        except ValueError:
+            address = None
+        for entry in self.allow:
+            if entry.port != port:
+                continue
+            if (
+                entry.host == normalize_host(host)
+                if entry.network is None
+                else address is not None and address in entry.network
+            ):
+                return True
+        return False
+
+    def _problem(self, address: IPAddress, port: int, host: str, *, loopback: bool) -> str:
+        found = address_range(address)
+        match found.kind:
+            case AddressKind.PUBLIC:
+                return ""
+            case AddressKind.LOOPBACK:
+                return "" if loopback else f"{found.name} addresses may be called only by a server bound to loopback"
+            case AddressKind.INTERNAL if any(entry.covers(host, address, port) for entry in self.allow):
+                return ""
+            case AddressKind.INTERNAL:
+                return f"{found.name} addresses may be called only if the operator allows them (outbound_allow)"
+        return f"{found.name} addresses are never called"

@@ -1,0 +1,142 @@
+"""What the text of a URL says about where a call would go, read in one way and no other.
+
+Two readers that understand a URL differently are how checks are passed by: so this reads strictly, refuses what
+readers are known to disagree about, and the caller builds its request from these parts and not from the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from dragoman.core.net.addresses import HOST_NAME, AddressPolicy, IPAddress, ends_in_number, normalize_host
+
+MAX_URL_LENGTH: Final = 2048
+"""Characters of a URL."""
+
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+"""The schemes, with their ports."""
+
+# A line for each would be a page.
+# fmt: off
+UNSAFE_PORTS: Final = frozenset((
+    1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
+    111, 113, 115, 117, 119, 123, 135, 137, 138, 139, 143, 161, 179, 389, 427, 445, 465, 512, 513, 514, 515, 526, 530,
+    531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 873, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190,
+    5060, 5061, 6000, 6379, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080, 11211,
+))
+# fmt: on
+"""Ports of protocols that may take the text of a request for commands: browsers' list (Fetch Standard, "bad port"),
+and those of SMB, rsync, Redis and memcached."""
+
+_URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>[^#]*)(?:#.*)?")
+_AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]]*))(?P<colon>:(?P<port>[0-9]{0,6}))?", re.ASCII)
+_FORBIDDEN_CHARACTERS: Final = re.compile(r"[^\x21-\x7e]|\\")
+_LOCAL_NAMES: Final = ("localhost", ".localhost", ".localdomain")
+
+
+@dataclass(frozen=True, slots=True)
+class UrlTarget:
+    """Where a URL leads. `host` is in lower case and an IPv6 address without brackets; `path` begins with "/"."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str
+    address: IPAddress | None
+    """Set when the host is an address."""
+
+    @property
+    def host_port(self) -> str:
+        """HOST:PORT, which is what messages may show: paths and queries can hold secrets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_target(url: str) -> UrlTarget:
+    """The parts of an http or https URL. Raises ValueError with the rule that it breaks, without repeating secrets."""
+    if len(url) > MAX_URL_LENGTH:
+        raise ValueError(f"has {len(url)} characters; at most {MAX_URL_LENGTH}")
+    if _FORBIDDEN_CHARACTERS.search(url):
+        raise ValueError(
+            "may hold visible ASCII characters and no backslash; write others as %XX, and in hosts as xn--..."
+        )
+    match = _URL.fullmatch(url)
+    if match is None or (scheme := match["scheme"].lower()) not in DEFAULT_PORTS:
+        raise ValueError("must begin with https:// or http:// and name a host")
+    if "@" in match["authority"]:
+        raise ValueError("may not hold a user name or password before the host")
+    parts = _AUTHORITY.fullmatch(match["authority"])
+    if parts is None:
+        raise ValueError("after :// must come HOST or HOST:PORT, an IPv6 address in brackets")
+    port = DEFAULT_PORTS[scheme]
+    if parts["colon"]:
+        if not parts["port"] or not 0 < int(parts["port"]) < 65536:
+            raise ValueError("a port is 1 to 65535")
+        port = int(parts["port"])
+    path, question, query = match["rest"].partition("?")
+    host, address = _parse_host(
+        parts["host"] if parts["v6"] is None else parts["v6"], bracketed=parts["v6"] is not None
+    )
+    return UrlTarget(scheme, host, port, path or "/", query if question else "", address)
+
+
+def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:
+    """The host as it is compared, and as an address if it is one. Raises ValueError."""
+    if bracketed:
+        if "%" in text:
+            raise ValueError("an IPv6 address may not name a zone")
+        try:
+            found = IPv6Address(text)
+        except ValueError:
+            raise ValueError("what is in brackets is no IPv6 address") from None
+        return str(found), found
+    if ends_in_number(text):
+        try:
+            address = IPv4Address(text)
+        except ValueError:
+            rule = "four decimal numbers from 0 to 255, without leading zeros"
+            raise ValueError(f"a host that ends in a number is an IPv4 address, and that is {rule}") from None
+        return text, address
+    if not HOST_NAME.fullmatch(text):
+        rule = "labels of at most 63 ASCII letters, digits, - and _, together at most 253 characters"
+        raise ValueError(f"a host is {rule}")
+    return text.lower(), None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundPolicy:
+    """What an operator allows of the text of a URL."""
+
+    address_policy: AddressPolicy = field(default_factory=AddressPolicy)
+    https_only: bool = False
+    ports: Collection[int] = ()
+    """The only ports; empty: all but UNSAFE. A port that the allow-list names beside a host is added."""
+
+    def problem(self, target: UrlTarget) -> str:
+        """Which rule a target breaks, as far as its text shows; empty when none."""
+        if self.https_only and target.scheme != "https":
+            return "only https:// is allowed here (outbound_https_only)"
+        if not self.address_policy.names_port(target.host, target.port):
+            if self.ports and target.port not in self.ports:
+                allowed = ", ".join(map(str, sorted(self.ports)))
+                return f"port {target.port} is not allowed; allowed are {allowed} (outbound_ports)"
+            if not self.ports and target.port in UNSAFE_PORTS:
+                return f"port {target.port} belongs to another protocol; use the port of a web server, such as 443"
+        if target.address is not None:
+            problem = self.address_policy.problem(target.address, target.port, target.host)
+            return problem and f"{target.host}: {problem}"
+        name = normalize_host(target.host)
+        if not self.address_policy.loopback and (name in _LOCAL_NAMES or name.endswith(_LOCAL_NAMES[1:])):
+            return f"{target.host}: this machine may be called only by a server bound to loopback"
+        return ""
+
+
+def parse_port(text: str) -> int:
+    """Reads one port. Raises ValueError."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65536):
+        raise ValueError(f'"{text}" is no port; a port is 1 to 65535')
+    return int(text)

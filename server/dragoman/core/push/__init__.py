@@ -1,0 +1,1 @@
+"""Push notifications: webhook configurations and delivery state."""

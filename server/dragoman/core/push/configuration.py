@@ -1,0 +1,77 @@
+"""What a client asks for when it wants to be told by push (A2A 1.0 §4.3, §13.2), and what of that can be used."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.limits.message_limits import MAX_ID_LENGTH
+
+MAX_PUSH_CONFIGS: Final = 32
+"""Configurations that one task may have."""
+
+OLDEST_CONFIG_ID: Final = "/"
+"""Stands for the oldest configuration of a task, where a dialect lets its callers name none. No id has a slash."""
+
+MAX_WEBHOOK_URL_LENGTH: Final = 2048
+MAX_WEBHOOK_SECRET_LENGTH: Final = 8192
+"""Characters of a URL, and of a token or credentials."""
+
+_CONFIG_ID: Final = re.compile(rf"[^/\x00-\x1f\x7f]{{1,{MAX_ID_LENGTH}}}")
+_HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+_HEADER_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConfig:
+    """A webhook as a client asked for it. What goes into a header is safe there (`check`)."""
+
+    id: str
+    url: str
+    token: str = ""
+    scheme: str = ""
+    credentials: str = ""
+    dialect: str = ""
+    """In whose words it is told: the dialect of the call that made it."""
+
+    @property
+    def host(self) -> str:
+        """Who is called, as far as connections are shared: host and port."""
+        return host_and_port(self.url)
+
+
+def check_push_config(config: PushConfig, prefix: str = "") -> None:
+    """Raises InvalidParams for a configuration that could not be used. `at` stands before the names of its fields."""
+    if not config.url:
+        raise InvalidParams.field(f"{prefix}url", "is required")
+    if len(config.url) > MAX_WEBHOOK_URL_LENGTH:
+        raise InvalidParams.field(f"{prefix}url", f"must be at most {MAX_WEBHOOK_URL_LENGTH} characters")
+    for field, value in (("token", config.token), ("authentication.credentials", config.credentials)):
+        if len(value) > MAX_WEBHOOK_SECRET_LENGTH:
+            raise InvalidParams.field(f"{prefix}{field}", f"must be at most {MAX_WEBHOOK_SECRET_LENGTH} characters")
+        if value and not _HEADER_VALUE.fullmatch(value):
+            raise InvalidParams.field(f"{prefix}{field}", "goes into a header: printable ASCII, no blank at either end")
+    if config.scheme and not (_HEADER_TOKEN.fullmatch(config.scheme) and len(config.scheme) <= MAX_ID_LENGTH):
+        raise InvalidParams.field(
+            f"{prefix}authentication.scheme", "is no scheme of HTTP, such as Bearer (RFC 9110 §11.1)"
+        )
+
+
+def check_push_config_id(id: str, prefix: str = "") -> None:
+    """Raises InvalidParams for an id that a path could not name."""
+    if not _CONFIG_ID.fullmatch(id):
+        raise InvalidParams.field(
+            f"{prefix}id", f'must be 1 to {MAX_ID_LENGTH} characters, without "/" and control characters'
+        )
+
+
+def host_and_port(url: str) -> str:
+    """Host and port of a URL, as one key; empty for what is none."""
+    try:
+        parts = urlsplit(url)
+        return f"{(parts.hostname or '').lower()}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
+    except ValueError:
+        return ""

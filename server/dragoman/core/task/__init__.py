@@ -1,0 +1,1 @@
+"""Tasks: event log, planned writes, states, projection, maintenance rules."""

@@ -1,0 +1,183 @@
+"""Parts whose bytes are kept elsewhere: a row holds a reference in their place, an answer holds the bytes again.
+
+A reference is a field of Part that the protocol does not have, in the place of `raw`. Everything around it is framed
+bytes, so putting one in or taking one out means to write the lengths around it anew, and nothing else: what is taken
+out is, to the byte, what was put in. A marker that only the store knows stands in each reference, so that nobody
+can send one, and so that bytes without any are known by one search.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from dragoman.core.task import frames
+from dragoman.core.task.log import Append, ArtifactChange, Blob, StatusChange
+
+LARGE_PART_BYTES: Final = 256 * 1024
+"""Bytes of a part up to which they stay where they are."""
+
+MARKER_BYTES: Final = 16
+"""Bytes of a marker."""
+
+RAW_FIELD: Final = 2
+URL_FIELD: Final = 3
+FILENAME_FIELD: Final = 6
+MEDIA_TYPE_FIELD: Final = 7
+REFERENCE_FIELD: Final = 8191
+"""Fields of Part; the last is ours."""
+
+FieldTree = Mapping[int, Any]
+"""Where the parts of a message are: fields to follow, by number. An empty one is a Part."""
+
+PART_TREE: Final[FieldTree] = {}
+PARTS_TREE: Final[FieldTree] = {4: PART_TREE}
+MESSAGE_TREE: Final[FieldTree] = {5: PART_TREE}
+TASK_TREE: Final[FieldTree] = {3: {2: MESSAGE_TREE}, 4: PARTS_TREE, 5: MESSAGE_TREE}
+EVENT_TREE: Final[FieldTree] = {1: TASK_TREE, 3: {3: {2: MESSAGE_TREE}}, 4: {3: PARTS_TREE}}
+"""Of `to_parts` alone, Message, Task and StreamResponse."""
+
+
+def rewrite_parts(
+    data: bytes, tree: FieldTree, may_match: Callable[[bytes, int, int], bool], rewrite_part: Callable[[bytes], bytes]
+) -> bytes:
+    """`data` with `to_part` applied to each serialized Part that `concerns` does not rule out by its bytes from-to."""
+    if not tree:
+        return rewrite_part(data)
+    pieces: list[bytes] = []
+    kept = 0
+    for number, start, begin, end in frames.fields(data):
+        branch = tree.get(number)
+        if branch is not None and may_match(data, begin, end):
+            inner = rewrite_parts(data[begin:end], branch, may_match, rewrite_part)
+            pieces += (data[kept:start], frames.frame(number, inner))
+            kept = end
+    return b"".join((*pieces, data[kept:])) if pieces else data
+
+
+# Putting in ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadedChange:
+    """A change with references in it, and the bytes they stand for."""
+
+    change: Append
+    contents: dict[bytes, bytes]
+
+
+def has_large_part(change: Append) -> bool:
+    """Whether a change may hold a large part: a quick look at its sizes."""
+    if change.message is not None and len(change.message.message) > LARGE_PART_BYTES:
+        return True
+    return any(
+        len(event.message if isinstance(event, StatusChange) else event.parts) > LARGE_PART_BYTES
+        for event in change.events
+    )
+
+
+def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
+    """The change with its large parts taken out."""
+    contents: dict[bytes, bytes] = {}
+
+    def part(data: bytes) -> bytes:
+        for number, start, begin, end in frames.fields(data):
+            if number == RAW_FIELD and end - begin > LARGE_PART_BYTES:
+                digest = sha256(data[begin:end]).digest()
+                contents[digest] = data[begin:end]
+                reference = marker + digest + frames.varint(end - begin)
+                return data[:start] + frames.frame(REFERENCE_FIELD, reference) + data[end:]
+        return data
+
+    def without(data: bytes, tree: FieldTree) -> bytes:
+        return rewrite_parts(data, tree, _is_large_field, part) if len(data) > LARGE_PART_BYTES else data
+
+    message = change.message
+    if message is not None:
+        message = replace(message, message=without(message.message, MESSAGE_TREE))
+    events: list[StatusChange | ArtifactChange] = [
+        replace(event, message=without(event.message, MESSAGE_TREE))
+        if isinstance(event, StatusChange)
+        else replace(event, parts=without(event.parts, PARTS_TREE))
+        for event in change.events
+    ]
+    if not contents:
+        return OffloadedChange(change, contents)
+    blobs = tuple(Blob(digest, len(content)) for digest, content in contents.items())
+    return OffloadedChange(replace(change, message=message, events=events, blobs=blobs), contents)
+
+
+def _is_large_field(_: bytes, begin: int, end: int) -> bool:
+    return end - begin > LARGE_PART_BYTES
+
+
+# Taking out ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BlobReference:
+    """What a part says of bytes that are elsewhere."""
+
+    blob: Blob
+    filename: str
+    media_type: str
+
+
+BlobResolver = Callable[[BlobReference], tuple[int, bytes]]
+"""The field that takes a reference's place: RAW and the bytes, or URL and where they are."""
+
+
+def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobResolver) -> bytes:
+    """`data` with something in the place of each reference."""
+    if marker not in data:
+        return data
+
+    def concerns(data: bytes, begin: int, end: int) -> bool:
+        return data.find(marker, begin, end) >= 0
+
+    def part(data: bytes) -> bytes:
+        found: Sequence[int] = ()
+        about = {FILENAME_FIELD: b"", MEDIA_TYPE_FIELD: b""}
+        for number, start, begin, end in frames.fields(data):
+            if number == REFERENCE_FIELD and data.startswith(marker, begin):
+                found = start, begin, end
+            elif number in about:
+                about[number] = data[begin:end]
+        if not found:
+            return data
+        start, begin, end = found
+        digest = begin + MARKER_BYTES
+        size, _ = frames.read_varint(data, digest + 32)
+        blob = Blob(data[digest : digest + 32], size)
+        reference = BlobReference(blob, about[FILENAME_FIELD].decode(), about[MEDIA_TYPE_FIELD].decode())
+        return data[:start] + frames.frame(*resolve(reference)) + data[end:]
+
+    return rewrite_parts(data, tree, concerns, part)
+
+
+BLOB_LINK_LIFETIME: Final = 3600
+"""Seconds until a link expires."""
+
+
+def blob_link_query(secret: bytes, digest: str, expires: int, filename: str, media_type: str) -> str:
+    """The query of a link to the blob of this hash (hex), good until `expires` (seconds since the epoch)."""
+    said = {"expires": str(expires), "filename": filename, "type": media_type}
+    said = {name: value for name, value in said.items() if value}
+    return urlencode({**said, "signature": _sign(secret, digest, said)})
+
+
+def is_valid_blob_link(secret: bytes, digest: str, values: Mapping[str, str], now: float) -> bool:
+    """Whether a link with this query is one of ours, and still good at `now` (seconds since the epoch)."""
+    expires = values.get("expires", "")
+    if not hmac.compare_digest(_sign(secret, digest, values).encode(), values.get("signature", "").encode()):
+        return False
+    return expires.isascii() and expires.isdigit() and now < int(expires)
+
+
+def _sign(secret: bytes, digest: str, values: Mapping[str, str]) -> str:
+    signed = (digest, *(values.get(name, "") for name in ("expires", "filename", "type")))
+    return hmac.digest(secret, frames.delimited([value.encode() for value in signed]), "sha256").hex()

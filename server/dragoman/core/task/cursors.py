@@ -1,0 +1,109 @@
+"""Cursors: where in a task's events a reader stands, as text that can be given back anywhere.
+
+`EPOCH.TASK.N`: 8 hex digits of the store's epoch, 8 of a hash of the task's key, the decimal sequence of the last event
+seen. The first two catch a cursor that is used on another store or another task, where N would mean something else. A
+bare N is taken too, for people.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+import zlib
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.names import Owner
+from dragoman.core.task.log import TaskRecord
+
+_CURSOR: Final = re.compile(r"(?:([0-9a-f]{8})\.([0-9a-f]{8})\.)?(0|[1-9][0-9]{0,15})")
+
+
+def cursor_prefix(epoch: str, key: bytes) -> str:
+    """What stands before the sequence in every cursor of a task, the dot included."""
+    return f"{epoch}.{sha256(key).hexdigest()[:8]}."
+
+
+def parse_cursor(cursor: str, task_prefix: str, last_sequence: int) -> int:
+    """The sequence that a cursor names, on a task whose cursors begin with `own` and whose last event is `last`.
+
+    Raises InvalidParams for what is no cursor, is of another store or task, or lies beyond the last event: waiting
+    there would be waiting for something else.
+    """
+    found = _CURSOR.fullmatch(cursor.strip())
+    if found is None:
+        raise InvalidParams.field("after", "must be a cursor EPOCH.TASK.N as an event carried it, or a sequence N")
+    if found[1] is not None:
+        epoch, task = task_prefix.split(".")[:2]
+        if found[1] != epoch:
+            raise InvalidParams.field("after", "is a cursor of another store; leave it out to begin with the task")
+        if found[2] != task:
+            raise InvalidParams.field("after", "is a cursor of another task; leave it out to begin with the task")
+    number = int(found[3])
+    if number > last_sequence:
+        raise InvalidParams.field("after", f"lies beyond the task's last event, {last_sequence}")
+    return number
+
+
+DEFAULT_PAGE_SIZE: Final = 50
+MAX_PAGE_SIZE: Final = 100
+_PAGE_TOKEN_LAYOUT: Final = struct.Struct(">Iq16s")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuery:
+    """What ListTasks asks of a store. `min_schema_of_migration` is in milliseconds and inclusive; `parse_page_token`
+    is the last row shown.
+    """
+
+    owner: Owner
+    agent: str
+    context: str = ""
+    state: int = 0
+    updated_since: int = 0
+    page_size: int = DEFAULT_PAGE_SIZE
+    after: tuple[int, bytes] | None = None
+    history: int | None = None
+    artifacts: bool = False
+    joined: bool = False
+    """Also the tasks of conversations that the owner has joined."""
+
+    @property
+    def _fingerprint(self) -> int:
+        filters = (self.owner.scope, self.owner.principal, self.agent, self.context, self.state, self.updated_since)
+        return zlib.crc32(repr(filters).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Serialized tasks, newest status first; `last` is the sort key to go on from, None on the last page."""
+
+    tasks: list[bytes] = field(default_factory=list)
+    total: int = 0
+    last_key: tuple[int, bytes] | None = None
+
+
+def sort_key(record: TaskRecord) -> tuple[int, bytes]:
+    return record.updated, record.ref.key
+
+
+def page_token(query: TaskQuery, last_key: tuple[int, bytes]) -> str:
+    """The token of the page after `last`."""
+    packed = _PAGE_TOKEN_LAYOUT.pack(query._fingerprint, *last_key)
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def parse_page_token(query: TaskQuery, token: str) -> tuple[int, bytes]:
+    """The sort key inside a token. Raises InvalidParams unless this query made it."""
+    try:
+        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        fingerprint, updated, key = _PAGE_TOKEN_LAYOUT.unpack(raw)
+    except (binascii.Error, struct.error, ValueError) as error:
+        raise InvalidParams.field("pageToken", "not a token of this server; use nextPageToken as it came") from error
+    if fingerprint != query._fingerprint:
+        raise InvalidParams.field("pageToken", "belongs to other filters; repeat the query it came from")
+    return updated, key

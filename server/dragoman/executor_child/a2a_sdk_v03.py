@@ -1,0 +1,141 @@
+"""AgentExecutors of a2a-sdk 0.3."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import a2a.types as types
+from a2a.auth.user import UnauthenticatedUser, User
+from a2a.server.agent_execution import RequestContext
+from a2a.server.context import ServerCallContext
+from a2a.server.events import EventQueue
+
+from . import json_v03, target
+from .turn import ExecutorTurn
+
+
+class SdkV03Adapter:
+    """An executor, as `serving` calls it."""
+
+    def __init__(self, module: ModuleType, target: Any, executor: Any) -> None:
+        self._module, self._target, self._executor = module, target, executor
+
+    def registration(self, id: str) -> dict[str, Any]:
+        """What it says of itself."""
+        found = target.find_cards(self._module, self._executor, types.AgentCard)
+        said = [_json(one) if one is not None else None for one in found]
+        return target.build_registration(id, self._target, *said)  # type: ignore[no-any-return]
+
+    async def execute(self, turn: ExecutorTurn) -> None:
+        """Runs a turn."""
+        envelope = turn.start.get("envelope", {})
+        asked = envelope.get("configuration", {})
+        configuration = {key: asked[key] for key in ("acceptedOutputModes", "historyLength") if key in asked}
+        configuration["blocking"] = not asked.get("returnImmediately", False)
+        params = {"message": json_v03.message_to_v03(turn.message), "configuration": configuration}
+        if envelope.get("metadata"):
+            params["metadata"] = envelope["metadata"]
+        request = types.MessageSendParams.model_validate(params)
+        await self._executor.execute(_request_context(turn, request), _SdkV03EventQueue(turn))
+
+    async def cancel(self, turn: ExecutorTurn) -> None:
+        """Asks the executor to stop a turn."""
+        await self._executor.cancel(_request_context(turn, None, current=True), _SdkV03EventQueue(turn))
+
+
+def _request_context(turn: ExecutorTurn, request: Any, *, current: bool = False) -> RequestContext:
+    return RequestContext(
+        request=request,
+        task_id=turn.task_id,
+        context_id=turn.context_id,
+        task=_task(turn, answering=not current) if turn.is_follow_up or current else None,
+        related_tasks=[types.Task.model_validate(_task_to_v03(one)) for one in turn.start.get("references", [])],
+        call_context=ServerCallContext(user=user_of(turn)),
+    )
+
+
+def _task(turn: ExecutorTurn, *, answering: bool) -> Any:
+    """The task as the executor's earlier turns left it; the message to answer is the last of its history by then."""
+    history = [*turn.history, turn.message] if answering else turn.history
+    said: dict[str, Any] = {"id": turn.task_id, "contextId": turn.context_id, "history": history}
+    asked = turn.start.get("asked")
+    said["status"] = {"state": "TASK_STATE_INPUT_REQUIRED" if asked and answering else "TASK_STATE_WORKING"}
+    said["artifacts"] = turn.start.get("artifacts", [])
+    return types.Task.model_validate(_task_to_v03(said))
+
+
+def _task_to_v03(task: dict[str, Any]) -> dict[str, Any]:
+    status = dict(task.get("status", {}))
+    status["state"] = json_v03.state_to_v03(status.get("state", ""))
+    if "message" in status:
+        status["message"] = json_v03.message_to_v03(status["message"])
+    made = {"kind": "task", **task, "status": status, "contextId": task.get("contextId", "")}
+    made["history"] = [json_v03.message_to_v03(one) for one in task.get("history", [])]
+    made["artifacts"] = [json_v03.artifact_to_v03(one) for one in task.get("artifacts", [])]
+    return made
+
+
+class _SdkV03EventQueue(EventQueue):
+    """Hands on what the executor enqueues, as it comes, and waits where there is no room."""
+
+    def __init__(self, turn: ExecutorTurn) -> None:
+        super().__init__()
+        self._turn = turn
+
+    async def enqueue_event(self, event: Any) -> None:
+        turn = self._turn
+        match event:
+            case types.Message():
+                turn.reply(json_v03.message_from_v03(_json(event)))
+            case types.TaskStatusUpdateEvent():
+                said = _json(event)
+                await _send_status(turn, said["status"], said.get("metadata"))
+            case types.TaskArtifactUpdateEvent():
+                said = _json(event)
+                await turn.artifact(
+                    json_v03.artifact_from_v03(said["artifact"]),
+                    append=bool(event.append),
+                    last_chunk=bool(event.last_chunk),
+                    metadata=said.get("metadata"),
+                )
+            case types.Task():
+                await turn.ensure_started()
+                said = _json(event)
+                for artifact in said.get("artifacts") or []:
+                    await turn.artifact(json_v03.artifact_from_v03(artifact), last_chunk=True)
+                await _send_status(turn, said["status"], None)
+            case _:
+                raise TypeError(
+                    f"a {type(event).__name__} is no event: Message, Task, or an update of a task's status or artifact"
+                )
+
+
+async def _send_status(turn: ExecutorTurn, status: dict[str, Any], metadata: dict[str, Any] | None) -> None:
+    message = status.get("message")
+    await turn.status(
+        json_v03.state_from_v03(status["state"]), json_v03.message_from_v03(message) if message else None, metadata
+    )
+
+
+def _json(model: Any) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)  # type: ignore[no-any-return]
+
+
+def user_of(turn: ExecutorTurn) -> User:
+    """The principal of a turn's message."""
+    name = turn.start.get("principal", "")
+    return _AuthenticatedUser(name) if name and name != "anonymous" else UnauthenticatedUser()
+
+
+class _AuthenticatedUser(User):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def is_authenticated(self) -> bool:
+        return True
+
+    @property
+    def user_name(self) -> str:
+        return self._name

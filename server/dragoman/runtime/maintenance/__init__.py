@@ -1,0 +1,1 @@
+"""Retention, compaction, erasure, and other work of operators."""

@@ -1,0 +1,1 @@
+"""What operators see: explain, metrics, audit log, traces."""

@@ -1,0 +1,1 @@
+"""The A2A operations, the same for every binding."""

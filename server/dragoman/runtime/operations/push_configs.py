@@ -1,0 +1,146 @@
+"""The operations on push configurations, the same for every binding (A2A 1.0 §3.1.7 to §3.1.10).
+
+What an answer shows is where and under which scheme, never the token or the credentials: no version asks for them back,
+no published client reads them, and whoever gets hold of a listing must not be able to speak as this server.
+"""
+
+from __future__ import annotations
+
+import base64
+from binascii import Error as NoBase64
+from typing import Final
+
+from dragoman.core.errors import InvalidParams, PushNotificationNotSupported, TaskNotFound
+from dragoman.core.push import configuration
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import PushRecord
+from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
+from dragoman.ports import Bus, OutboundForbidden, OutboundHttp, Store, TaskSignal, WebhookEncoder
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+CONFIG_PAGE_SIZE: Final = 50
+MAX_CONFIG_PAGE_SIZE: Final = 100
+"""Configurations of a page, when nobody says how many, and at most."""
+
+
+class PushConfigOperations:
+    """Push configurations of one store. Without `outbound` there are none, and every call says so."""
+
+    def __init__(self, store: Store, bus: Bus, outbound: OutboundHttp | None, encoder: WebhookEncoder | None) -> None:
+        self._store = store
+        self._bus = bus
+        self._outbound = outbound
+        self._encoder = encoder
+
+    @property
+    def enabled(self) -> bool:
+        """Whether this server pushes."""
+        return self._outbound is not None and self._encoder is not None
+
+    def check_enabled(self) -> None:
+        """Raises PushNotificationNotSupported on a server that does not push."""
+        if not self.enabled:
+            raise PushNotificationNotSupported
+
+    def config_of_send(self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str) -> PushConfig:
+        """The configuration that a send brings along for its task. Raises as `create` does."""
+        return self._checked_config(requested, task_id, dialect, inline=True)
+
+    async def create(self, record: TaskRecord, requested: pb.TaskPushNotificationConfig, dialect: str) -> bytes:
+        """A serialized TaskPushNotificationConfig, kept under its id, or in the place of the one that has it.
+
+        Without an id it gets the task's own, so a client that names none replaces its one configuration. Raises
+        InvalidParams, naming the field, for what could not be used.
+        """
+        config = self._checked_config(requested, record.id, dialect, inline=False)
+        try:
+            kept = await self._store.pushes.put(record.ref, config)
+        except AppendRejected as refused:
+            raise too_many_configs(refused) or TaskNotFound from refused
+        self._announce_change(record.ref)
+        return _public_config(kept).SerializeToString()
+
+    async def get(self, record: TaskRecord, id: str) -> bytes:
+        """A serialized TaskPushNotificationConfig, by its id or core.webhook.FIRST. Raises TaskNotFound."""
+        for push in await self._store.pushes.list_configs(record.ref):
+            if id in (configuration.OLDEST_CONFIG_ID, push.config.id):
+                return _public_config(push).SerializeToString()
+        raise TaskNotFound("the task has no such push notification configuration")
+
+    async def list(self, record: TaskRecord, size: int, token: str) -> bytes:
+        """A serialized ListTaskPushNotificationConfigsResponse: one page, the oldest configuration first."""
+        if not 0 <= size <= MAX_CONFIG_PAGE_SIZE:
+            raise InvalidParams.field("pageSize", f"must be 1 to {MAX_CONFIG_PAGE_SIZE}, or 0 for {CONFIG_PAGE_SIZE}")
+        found = await self._store.pushes.list_configs(record.ref)
+        if token:
+            after = _read_token(token)
+            found = [push for push in found if (push.created, push.config.id) > after]
+        page = found[: size or CONFIG_PAGE_SIZE]
+        told = pb.ListTaskPushNotificationConfigsResponse(configs=map(_public_config, page))
+        if len(page) < len(found):
+            told.next_page_token = _write_token(page[-1])
+        return told.SerializeToString()
+
+    async def delete(self, record: TaskRecord, id: str) -> bytes:
+        """Nothing, serialized, whether or not there was one: what is gone stays gone."""
+        await self._store.pushes.remove(record.ref, id)
+        self._announce_change(record.ref)
+        return b""
+
+    def _announce_change(self, ref: TaskRef) -> None:
+        self._bus.publish_signal(ref, TaskSignal.PUSH_CONFIGS)
+
+    def _checked_config(
+        self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str, *, inline: bool
+    ) -> PushConfig:
+        self.check_enabled()
+        assert self._outbound is not None
+        assert self._encoder is not None
+        at = self._encoder.field_prefix(dialect, inline=inline)
+        if requested.id:
+            configuration.check_push_config_id(requested.id, at)
+        config = PushConfig(
+            id=requested.id or task_id,
+            url=requested.url,
+            token=requested.token,
+            scheme=requested.authentication.scheme,
+            credentials=requested.authentication.credentials,
+            dialect=dialect,
+        )
+        configuration.check_push_config(config, at)
+        try:
+            self._outbound.check_url(config.url)
+        except OutboundForbidden as error:
+            raise InvalidParams.field(f"{at}url", str(error)) from error
+        return self._encoder.encrypt_secrets(config)
+
+
+def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:
+    """What a caller is told of a task that has too many configurations; None for other refusals."""
+    if rejected.reason != TOO_MANY_CONFIGS:
+        return None
+    return InvalidParams.field(
+        "id",
+        f"a task has {configuration.MAX_PUSH_CONFIGS} push configurations at most; delete one, or replace one by its id",
+    )
+
+
+def _public_config(push: PushRecord) -> pb.TaskPushNotificationConfig:
+    """A configuration as its owner is shown it."""
+    config = push.config
+    shown = pb.TaskPushNotificationConfig(id=config.id, task_id=push.task_id, url=config.url)
+    if config.scheme:
+        shown.authentication.scheme = config.scheme
+    return shown
+
+
+def _write_token(push: PushRecord) -> str:
+    return base64.urlsafe_b64encode(f"{push.created} {push.config.id}".encode()).decode()
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        created, _, id = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(" ")
+        return int(created), id
+    except (NoBase64, ValueError):
+        raise InvalidParams.field("pageToken", "is none that this server gave") from None

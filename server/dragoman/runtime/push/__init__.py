@@ -1,0 +1,1 @@
+"""Push notifications: what is due, delivering it, per-host circuit breaker."""

@@ -1,0 +1,1 @@
+"""One turn: run the agent, batch its events, write its end."""

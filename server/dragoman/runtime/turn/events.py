@@ -1,0 +1,311 @@
+"""Several text chunks as one event, for agents that yield word by word. Off unless somebody asks for it.
+
+Only neighbours become one, only chunks that Dragoman itself made from text, and only those that say nothing else. So
+the text of every artifact, the order of all events and the task they fold to are what they would be without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dragoman.core.task.log import Appended, ArtifactChange, Event, StatusChange, TaskRecord
+from dragoman.core.task.projection import fold
+from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, StateUpdate
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+TextChange = StatusChange | ArtifactChange
+
+MAX_COALESCED_BYTES: Final = 64 * 1024
+"""The most in one event when only a time was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coalesce:
+    """`format_seconds` that a chunk may wait for others; `bytes` of text that one event holds at most. Both 0: off.
+
+    With `bytes` alone nothing waits: chunks become one while an earlier commit is under way.
+    """
+
+    seconds: float = 0.0
+    bytes: int = 0
+
+    @property
+    def limit(self) -> int:
+        """Bytes of text in one event; 0 when this is off."""
+        return self.bytes or (MAX_COALESCED_BYTES if self.seconds else 0)
+
+
+NO_COALESCING: Final = Coalesce()
+
+
+def may_wait(change: TextChange) -> bool:
+    """Whether a change is a chunk of plain text with more to come."""
+    return _text_chunk(change) is not None and isinstance(change, ArtifactChange) and not change.last_chunk
+
+
+def coalesce_changes(changes: Iterable[TextChange], limit: int) -> list[TextChange]:
+    """The changes with neighbouring chunks of the same artifact as one, up to `limit` bytes of text each."""
+    found: list[TextChange] = []
+    run: list[ArtifactChange] = []
+    size = 0
+    for change in changes:
+        chunk = _text_chunk(change)
+        length = len(chunk.text.encode()) if chunk and chunk.text else 0
+        if run and (chunk is None or not _continues(run[-1], chunk) or size + length > limit):
+            found.append(_joined_chunk(run))
+            run, size = [], 0
+        if chunk is None:
+            found.append(change)
+        else:
+            run.append(chunk)
+            size += length
+    return [*found, _joined_chunk(run)] if run else found
+
+
+def _text_chunk(change: TextChange) -> ArtifactChange | None:
+    """The change, if it is a chunk of text and says nothing else."""
+    if isinstance(change, ArtifactChange) and change.text is not None and not change.tail and not change.metadata:
+        return change
+    return None
+
+
+def _continues(before: ArtifactChange, chunk: ArtifactChange) -> bool:
+    return chunk.append and chunk.artifact_id == before.artifact_id and not before.last_chunk
+
+
+def _joined_chunk(chunks: list[ArtifactChange]) -> ArtifactChange:
+    if len(chunks) == 1:
+        return chunks[0]
+    return replace(chunks[0], text="".join([chunk.text or "" for chunk in chunks]), last_chunk=chunks[-1].last_chunk)
+
+
+MAX_PENDING_EVENTS: Final = 256
+MAX_PENDING_BYTES: Final = 1024 * 1024
+OVERFLOW_FACTOR: Final = 16
+
+Change = StatusChange | ArtifactChange
+SendBatch = Callable[[list[Change], StateUpdate], asyncio.Future[Appended]]
+
+
+class EventBatch:
+    """Events put by an agent, from any thread, on their way to the log. `send` appends a list of them."""
+
+    def __init__(self, send: SendBatch, coalesce: Coalesce = NO_COALESCING) -> None:
+        self._send = send
+        self._coalesce = coalesce
+        self._send_at = 0.0
+        """When what is pending leaves, on the loop's clock; 0 is at once."""
+        self._flushing = 0
+        self._in_flight = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._lock = threading.RLock()
+        self._has_room: threading.Condition | None = None
+        """Where other threads wait for room; made for the first of them."""
+        self._pending: list[Change] = []
+        self._state_update = NO_CHANGE
+        self._events = 0
+        self._bytes = 0
+        self._scheduled = False
+        self._error: BaseException | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def full(self) -> bool:
+        return self._events >= MAX_PENDING_EVENTS or self._bytes >= MAX_PENDING_BYTES
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything put is not committed yet."""
+        return self._events > 0
+
+    def put(self, change: Change, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
+        """Adds an event. Raises BufferFull, TurnOver, or what made an earlier append fail."""
+        with self._lock:
+            self._check()
+            if (
+                self._events >= MAX_PENDING_EVENTS * OVERFLOW_FACTOR
+                or self._bytes >= MAX_PENDING_BYTES * OVERFLOW_FACTOR
+            ):
+                raise BufferFull(
+                    f"{self._events} events ({self._bytes} bytes) wait for the disk;"
+                    f" await the verb, or flush, before {MAX_PENDING_EVENTS} events or {MAX_PENDING_BYTES} bytes"
+                )
+            if self._coalesce.seconds and not (self._pending and may_wait(change)):
+                self._send_at = self._loop.time() + self._coalesce.seconds if may_wait(change) else 0.0
+            self._pending.append(change)
+            self._events += 1
+            self._bytes += change_size(change)
+            if state_update is not NO_CHANGE:
+                self._state_update = self._state_update.merged_with(state_update)
+            if not self._scheduled or (self._timer is not None and self._is_urgent):
+                self._scheduled = True
+                if threading.get_ident() == self._loop_thread:
+                    self._loop.call_soon(self._send_pending)
+                else:
+                    self._loop.call_soon_threadsafe(self._send_pending)
+            if threading.get_ident() != self._loop_thread:
+                self._has_room = self._has_room or threading.Condition(self._lock)
+                while self.full and self._error is None:
+                    self._has_room.wait()
+        return Backpressure(self)
+
+    async def flush(self) -> None:
+        """Waits until everything put so far is committed. Raises what made that fail."""
+        self._flushing += 1
+        try:
+            if self._timer is not None:
+                self._send_pending()
+            while self._events and self._error is None:
+                await self._wait_for_commit()
+        finally:
+            self._flushing -= 1
+        self._check()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Refuses whatever is put from now on, wakes all who wait, and forgets how to send."""
+        with self._lock:
+            self._error = self._error or error or LeaseLost("the turn is over")
+            self._send = _send_closed
+            if self._has_room is not None:
+                self._has_room.notify_all()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wake()
+
+    async def take_pending(self) -> tuple[list[Change], StateUpdate]:
+        """Waits for the append in flight, if any, and takes what has gathered, for the last append of a turn."""
+        while self._events > len(self._pending) and self._error is None:
+            await self._wait_for_commit()
+        with self._lock:
+            self._check()
+            changes, notes = self._pending, self._state_update
+            self._pending, self._state_update, self._events, self._bytes = [], NO_CHANGE, 0, 0
+        return self._coalesced(changes), notes
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def _is_urgent(self) -> bool:
+        """Whether what is pending waits for nothing more. Under the lock."""
+        return not self._send_at or self._flushing > 0 or self.full or self._bytes >= self._coalesce.limit
+
+    def _send_pending(self) -> None:
+        """Sends what is pending once it is due, and when nothing is in flight. May be called for nothing."""
+        if self._in_flight:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with self._lock:
+            changes, notes = self._pending, self._state_update
+            if not changes or self._error is not None:
+                self._scheduled = False
+                return
+            if not self._is_urgent and self._send_at > self._loop.time():
+                self._timer = self._loop.call_at(self._send_at, self._send_pending)
+                return
+            self._pending, self._state_update = [], NO_CHANGE
+            self._in_flight = True
+        size = sum(map(change_size, changes))
+        self._send(self._coalesced(changes), notes).add_done_callback(
+            lambda done: self._on_sent(done, len(changes), size)
+        )
+
+    def _coalesced(self, changes: list[Change]) -> list[Change]:
+        limit = self._coalesce.limit
+        return coalesce_changes(changes, limit) if limit else changes
+
+    def _on_sent(self, done: asyncio.Future[Appended], events: int, size: int) -> None:
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        self._in_flight = False
+        with self._lock:
+            self._events -= events
+            self._bytes -= size
+            self._error = self._error or error
+            if self._has_room is not None:
+                self._has_room.notify_all()
+        self._wake()
+        self._send_pending()
+
+    async def _wait_for_commit(self) -> None:
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _send_closed(changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:
+    raise LeaseLost("the turn is over")
+
+
+class Backpressure:
+    """Awaited, waits until there is room for more events; ignored, costs nothing."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: EventBatch) -> None:
+        self._batch = batch
+
+    def __await__(self) -> Generator[Any, None, None]:
+        batch = self._batch
+        while batch.full and batch._error is None:
+            yield from batch._wait_for_commit().__await__()
+
+
+def change_size(change: Change) -> int:
+    return change.size if isinstance(change, ArtifactChange) else len(change.message) + len(change.metadata)
+
+
+MAX_PROJECTION_EVENTS: Final = 16
+MAX_PROJECTION_BYTES: Final = 32 * 1024
+"""More is kept for nobody: parts that stores keep elsewhere are larger, too."""
+
+
+class TaskProjection:
+    """The events of a run, as they are committed. `first`: those of the append that made the task, if one did."""
+
+    def __init__(self, first: Sequence[Event]) -> None:
+        self._events = list(first)
+        self._bytes = sum(len(event.data) for event in first)
+        self._complete = bool(first) and first[0].sequence == 1
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Takes what the run wrote."""
+        if not self._complete:
+            return
+        self._events += events
+        for event in events:
+            self._bytes += len(event.data)
+        if self._bytes > MAX_PROJECTION_BYTES or len(self._events) > MAX_PROJECTION_EVENTS:
+            self._complete = False
+            self._events.clear()
+
+    def task(self, record: TaskRecord, history: int | None) -> bytes | None:
+        """A serialized Task at `result_prefix`, with the last `history` messages (None: all); None when it has to be
+        read.
+        """
+        if not self._complete or [event.sequence for event in self._events] != list(range(1, record.last_sequence + 1)):
+            return None
+        task, update = pb.Task(), pb.StreamResponse()
+        for event in self._events:
+            update.ParseFromString(event.data)
+            if update.artifact_update.append:  # neighbouring chunks of text are shown as one part
+                return None
+            fold(task, update)
+        if history is not None:
+            del task.history[: max(len(task.history) - history, 0)]
+        return task.SerializeToString()

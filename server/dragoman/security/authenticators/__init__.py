@@ -1,0 +1,1 @@
+"""Identify callers by bearer token, API key or JWT."""

@@ -1,0 +1,247 @@
+"""The keys with which an issuer signs (RFC 7517), as they are now: fetched, remembered, fetched again.
+
+Where the keys are is given, or found out (OpenID Connect Discovery §4). They are fetched again when they are old, and
+when a token names a key that is not among them, which is how issuers rotate; never more often than every `PAUSE`
+seconds, whatever strangers send. While an issuer cannot be asked, the keys it had are good for a day more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt import PyJWK, PyJWTError
+
+from dragoman.core.access.jwt_claims import Issuer, invalid_token
+from dragoman.core.errors import A2AError, Unavailable
+from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
+from dragoman.wire import body_scan
+
+JWKS_REFRESH_AGE: Final = 600.0
+"""Seconds after which keys are fetched again, while those there are go on being used."""
+
+JWKS_MAX_AGE: Final = 86_400.0
+"""Seconds after which keys that could not be fetched again are good no more."""
+
+JWKS_MIN_FETCH_INTERVAL: Final = 10.0
+"""Seconds between two attempts to fetch."""
+
+MAX_JWKS_KEYS: Final = 100
+"""Keys of one issuer."""
+
+MIN_RSA_BITS: Final = 2048
+
+_PRIVATE_MEMBERS: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
+_CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+
+_log: Final = logging.getLogger("dragoman.security")
+
+FetchUrl = Callable[[str], Awaitable[bytes]]
+"""Fetches a URL. Raises Unavailable with the reason."""
+
+
+class IssuerKeySet:
+    """The keys of one issuer."""
+
+    def __init__(
+        self,
+        issuer: Issuer,
+        fetch_url: FetchUrl,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`monotonic` gives seconds since any moment."""
+        self._issuer = issuer
+        self._fetch_url = fetch_url
+        self._monotonic = monotonic
+        self._keys: _KeySnapshot | None = None
+        self._last_attempt: float | None = None
+        self._last_error = ""
+        self._fetch_task: asyncio.Task[None] | None = None
+
+    async def find(self, kid: str | None, algorithm: str) -> PyJWK:
+        """The key of a token. Raises Unauthenticated when the issuer shows no such key, Unavailable when it shows
+        none at all that could be trusted now."""
+        now = self._monotonic()
+        if self._keys is None or now - self._keys.fetched_at >= JWKS_MAX_AGE:
+            await self._fetch()
+        elif now - self._keys.fetched_at >= JWKS_REFRESH_AGE:
+            self._start_fetch()
+        if self._keys is None or self._monotonic() - self._keys.fetched_at >= JWKS_MAX_AGE:
+            raise Unavailable("the keys of the token's issuer cannot be had now; try again")
+        if found := self._keys.find(kid, algorithm):
+            return found
+        await self._fetch()
+        if found := self._keys.find(kid, algorithm):
+            return found
+        about = {"issuer": self._issuer.url, "kid": (kid or "")[:64]}
+        raise invalid_token("the token's issuer shows no key that it could be signed with", **about)
+
+    async def prefetch(self) -> None:
+        """Fetches the keys before the first token comes. What goes wrong is logged, and tried again then."""
+        await self._fetch()
+
+    async def close(self) -> None:
+        """Stops fetching."""
+        if self._fetch_task is not None:
+            self._fetch_task.cancel()
+            await asyncio.wait((self._fetch_task,))
+
+    async def _fetch(self) -> None:
+        """Waits for the fetch that is under way, or one of its own if it is time for one."""
+        if fetching := self._start_fetch():
+            await asyncio.shield(fetching)
+
+    def _start_fetch(self) -> asyncio.Task[None] | None:
+        if self._fetch_task is None or self._fetch_task.done():
+            now = self._monotonic()
+            if self._last_attempt is not None and now - self._last_attempt < JWKS_MIN_FETCH_INTERVAL:
+                return None
+            self._last_attempt = now
+            self._fetch_task = asyncio.create_task(self._refresh(now), name=f"keys of {self._issuer.url}")
+        return self._fetch_task
+
+    async def _refresh(self, now: float) -> None:
+        issuer = self._issuer.url
+        try:
+            keys = _KeySnapshot(await self._read_keys(), now)
+        except A2AError as error:
+            if error.message != self._last_error:
+                _log.warning("the keys of an issuer cannot be had: %s", error.message, extra={"issuer": issuer})
+            self._last_error = error.message
+            return
+        except Exception:
+            _log.exception("the keys of an issuer cannot be read", extra={"issuer": issuer})
+            return
+        if self._last_error or self._keys is None or self._keys.ids != keys.ids:
+            _log.info("the keys of an issuer", extra={"issuer": issuer, "kids": keys.ids})
+        self._keys, self._last_error = keys, ""
+
+    async def _read_keys(self) -> list[Any]:
+        where = self._issuer.jwks
+        if not where:
+            document = _json_object(self._issuer.discovery, await self._fetch_url(self._issuer.discovery))
+            # OpenID Connect Discovery §4.3: else anyone who can put a file there could speak for another issuer.
+            if document.get("issuer") != self._issuer.url:
+                raise Unavailable(f"{self._issuer.discovery} speaks for another issuer")
+            where = str(document.get("jwks_uri"))
+            if "://" not in where:
+                raise Unavailable(f"{self._issuer.discovery} says no jwks_uri")
+        data = await self._fetch_url(where) if "://" in where else await asyncio.to_thread(_read_file, where)
+        keys = _json_object(where, data).get("keys")
+        if not isinstance(keys, list):
+            raise Unavailable(f"{where} holds no list of keys")
+        return keys
+
+
+def outbound_fetcher(outbound: OutboundHttp) -> FetchUrl:
+    """Fetches through the one way out."""
+
+    async def get(url: str) -> bytes:
+        try:
+            reply = await outbound.get(url, {"Accept": "application/json"})
+        except (OutboundForbidden, OutboundFailed) as error:
+            raise Unavailable(f"{url}: {error}") from error
+        if reply.status != 200:
+            raise Unavailable(f"{url} answers {reply.status}")
+        return reply.body
+
+    return get
+
+
+async def no_fetcher(url: str) -> bytes:
+    """For a server that calls no other: its issuers' keys are in files."""
+    raise Unavailable(f"{url}: this server calls no other")
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyType:
+    """What a key must be to check signatures of an algorithm (RFC 7518 §3.1, RFC 8037 §3.1)."""
+
+    kty: str
+    curve: str = ""
+
+    @classmethod
+    def of(cls, algorithm: str) -> _KeyType:
+        if algorithm in _CURVES:
+            return cls("EC", _CURVES[algorithm])
+        return cls("OKP") if algorithm == "EdDSA" else cls("RSA")
+
+
+class _KeySnapshot:
+    """A set as it was fetched."""
+
+    def __init__(self, keys: list[Any], fetched_at: float) -> None:
+        self.fetched_at = fetched_at
+        # Only what is public: a set that shows more than it should must not make us sign, or check by a shared secret.
+        self._keys = [
+            {name: value for name, value in key.items() if name not in _PRIVATE_MEMBERS}
+            for key in keys[:MAX_JWKS_KEYS]
+            if isinstance(key, dict) and _may_verify(key)
+        ]
+        self._parsed: dict[tuple[str | None, str], PyJWK] = {}
+
+    @property
+    def ids(self) -> list[str]:
+        return [str(key.get("kid", ""))[:64] for key in self._keys]
+
+    def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
+        """The key of that id for that algorithm. A token that names no key means the only one there is."""
+        made = self._parsed.get((kid, algorithm))
+        if made is None:
+            fits = [key for key in self._keys if kid in (None, key.get("kid")) and _fits_algorithm(key, algorithm)]
+            if len(fits) != 1:
+                return None
+            made = _parse_key(fits[0], algorithm)
+            if made is not None:
+                self._parsed[kid, algorithm] = made
+        return made
+
+
+def _may_verify(key: Mapping[str, Any]) -> bool:
+    operations = key.get("key_ops", ["verify"])
+    return key.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
+
+
+def _fits_algorithm(key: Mapping[str, Any], algorithm: str) -> bool:
+    family = _KeyType.of(algorithm)
+    return (
+        key.get("kty") == family.kty and key.get("alg", algorithm) == algorithm and family.curve in ("", key.get("crv"))
+    )
+
+
+def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
+    try:
+        made = PyJWK(key, algorithm)
+    except (PyJWTError, ValueError, TypeError, KeyError) as error:
+        _log.warning(
+            "a key of an issuer cannot be used: %s", type(error).__name__, extra={"kid": str(key.get("kid"))[:64]}
+        )
+        return None
+    if isinstance(made.key, RSAPublicKey) and made.key.key_size < MIN_RSA_BITS:
+        _log.warning("a key of an issuer is too short: RSA, %d bits", made.key.key_size, extra={"kid": key.get("kid")})
+        return None
+    return made
+
+
+def _json_object(source: str, data: bytes) -> dict[str, Any]:
+    try:
+        value = body_scan.loads(data, lossy_numbers=True)
+    except A2AError as error:
+        raise Unavailable(f"{source} holds no JSON that could be read") from error
+    if not isinstance(value, dict):
+        raise Unavailable(f"{source} holds no JSON object")
+    return value
+
+
+def _read_file(path: str) -> bytes:
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,1 @@
+"""The server's certificate, client certificates and revocations."""

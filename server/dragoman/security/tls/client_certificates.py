@@ -1,0 +1,216 @@
+"""Certificates that callers show when they connect (mutual TLS): who their holders are, and whether they still count.
+
+The handshake has checked the signature of the authority, and the times as they were then. Connections last, and
+sessions are resumed, so the times are looked at with each call, and so is whether the certificate was revoked.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from dragoman.core.access.caller_credentials import (
+    CERTIFICATE_ID_PREFIX,
+    CertificateName,
+    CertificatePrincipals,
+    ClientCertificate,
+)
+from dragoman.core.access.identity import Identity
+from dragoman.core.errors import Unauthenticated
+from dragoman.security.tls.certificate_files import InvalidCertificate
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes
+
+
+IsRevoked = Callable[[str, int], bool]
+"""Whether the certificate of an issuer with this serial number counts no more."""
+
+_NameType = type[x509.UniformResourceIdentifier] | type[x509.DNSName] | type[x509.RFC822Name]
+_NAME_TYPES: Final[dict[CertificateName, _NameType]] = {
+    "uri": x509.UniformResourceIdentifier,
+    "dns": x509.DNSName,
+    "email": x509.RFC822Name,
+}
+
+
+class CertificateAuthenticator:
+    """Implements `dragoman.ports.CertificateHolders`."""
+
+    def __init__(
+        self, principals: CertificatePrincipals, is_revoked: IsRevoked, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`clock` gives seconds since the epoch."""
+        self._principals = principals
+        self._is_revoked = is_revoked
+        self._clock = clock
+        self._issuers: dict[str, str] = {}
+        """Their names by what stands for them in keys: as many as there are, since the handshake lets in no others."""
+
+    def identify(self, certificate: bytes) -> Identity:
+        try:
+            found = parse_certificate(certificate)
+        except ValueError as error:
+            raise _certificate_rejected("this certificate cannot be read") from error
+        short = sha256(found.issuer.encode()).hexdigest()[:16]
+        self._issuers[short] = found.issuer
+        key = f"{CERTIFICATE_ID_PREFIX}{found.serial:x}:{short}:{int(found.not_after)}"
+        self._check_validity(found.issuer, found.serial, found.not_before, found.not_after, key)
+        try:
+            principal = found.principal(self._principals.name_kind)
+        except ValueError as error:
+            raise _certificate_rejected(f"this certificate names nobody: {error}", key) from error
+        return Identity(principal, self._principals.grants.get(principal, frozenset()), key)
+
+    def check(self, key: str) -> None:
+        """Looks again at a certificate that was good, by what `identify` gave as key. Raises Unauthenticated."""
+        serial, _, rest = key.removeprefix(CERTIFICATE_ID_PREFIX).partition(":")
+        short, _, ends = rest.partition(":")
+        self._check_validity(self._issuers.get(short, ""), int(serial, 16), 0.0, float(ends), key)
+
+    def _check_validity(self, issuer: str, serial: int, begins: float, ends: float, key: str) -> None:
+        now = self._clock()
+        if self._is_revoked(issuer, serial):
+            raise _certificate_rejected("this certificate was revoked", key)
+        if now > ends:
+            raise _certificate_rejected("this certificate has expired", key)
+        if now < begins:
+            raise _certificate_rejected("this certificate is not valid yet", key)
+
+
+@lru_cache(1024)
+def parse_certificate(certificate: bytes) -> ClientCertificate:
+    """What matters of a certificate in DER or PEM. Raises ValueError."""
+    is_pem = certificate.startswith(b"-----")
+    found = x509.load_pem_x509_certificate(certificate) if is_pem else x509.load_der_x509_certificate(certificate)
+    names: dict[CertificateName, tuple[str, ...]] = {
+        "cn": tuple(str(one.value) for one in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
+    }
+    try:
+        alternatives = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        pass
+    else:
+        for part, kind in _NAME_TYPES.items():
+            names[part] = tuple(str(one) for one in alternatives.get_values_for_type(kind))
+    return ClientCertificate(
+        issuer=found.issuer.rfc4514_string(),
+        serial=found.serial_number,
+        not_before=found.not_valid_before_utc.timestamp(),
+        not_after=found.not_valid_after_utc.timestamp(),
+        names=names,
+    )
+
+
+def _certificate_rejected(reason: str, key: str = "") -> Unauthenticated:
+    return Unauthenticated(reason, error="invalid_token", log_details={"certificate": key.split(":")[1]} if key else {})
+
+
+ANY_ISSUER: Final = ""
+"""The issuer of a serial number in a list: whoever."""
+
+_CRL_PATTERN: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
+_SERIAL_PATTERN: Final = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2}:)*[0-9a-fA-F]+)")
+
+log = logging.getLogger("dragoman.tls")
+
+
+class Revocations:
+    """What a file says of certificates."""
+
+    def __init__(self, path: Path, authorities: Callable[[], bytes], *, clock: Callable[[], float] = time.time) -> None:
+        """`authorities` gives their certificates in PEM. Raises Unfit."""
+        self._path = path
+        self._authorities = authorities
+        self._clock = clock
+        self._last_stamp = self._stamp()
+        self._revoked = self._read()
+
+    def is_revoked(self, issuer: str, serial: int) -> bool:
+        """Whether a certificate counts no more. issuer: its name as RFC 4514 has it."""
+        return (issuer, serial) in self._revoked or (ANY_ISSUER, serial) in self._revoked
+
+    def refresh(self, *, asked: bool = False) -> bool:
+        """Looks at the file, and takes what it says if it is new and can be used. Gives whether it did."""
+        signature = self._stamp()
+        if signature == self._last_stamp and not asked:
+            return False
+        self._last_stamp = signature
+        try:
+            revoked = self._read()
+        except InvalidCertificate as error:
+            log.error("revocations cannot be read, those before stay in force: %s", error)
+            return False
+        if revoked == self._revoked:
+            return False
+        self._revoked = revoked
+        log.info("certificates that are revoked now, by %s: %d", self._path, len(revoked))
+        return True
+
+    def _stamp(self) -> tuple[int, int, int]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return 0, 0, 0
+        return status.st_mtime_ns, status.st_ino, status.st_size
+
+    def _read(self) -> frozenset[tuple[str, int]]:
+        """Raises Unfit."""
+        try:
+            data = self._path.read_bytes()
+        except OSError as error:
+            raise InvalidCertificate(f"{self._path}: {error.strerror}") from error
+        if blocks := _CRL_PATTERN.findall(data):
+            return self._parse_crls(map(x509.load_pem_x509_crl, blocks))
+        if data[:1] == b"\x30":
+            return self._parse_crls(map(x509.load_der_x509_crl, [data]))
+        return frozenset((ANY_ISSUER, serial) for serial in self._parse_serials(data))
+
+    def _parse_crls(self, crls: Iterable[x509.CertificateRevocationList]) -> frozenset[tuple[str, int]]:
+        revoked = set()
+        try:
+            authorities = x509.load_pem_x509_certificates(self._authorities())
+            for one in crls:
+                if not any(_is_signed_by(one, each) for each in authorities):
+                    who = one.issuer.rfc4514_string()
+                    raise InvalidCertificate(f"{self._path}: a CRL of {who} is not signed by any of the authorities")
+                if one.next_update_utc and one.next_update_utc.timestamp() < self._clock():
+                    log.warning("the CRL in %s is old: the next one was due at %s", self._path, one.next_update_utc)
+                revoked |= {(one.issuer.rfc4514_string(), each.serial_number) for each in one}
+        except ValueError as error:
+            raise InvalidCertificate(f"{self._path}: holds a CRL that cannot be read: {error}") from error
+        return frozenset(revoked)
+
+    def _parse_serials(self, data: bytes) -> Iterable[int]:
+        try:
+            lines = data.decode("ascii").splitlines()
+        except UnicodeDecodeError as error:
+            raise InvalidCertificate(f"{self._path}: is neither a CRL nor a list of serial numbers") from error
+        for number, line in enumerate(lines, 1):
+            text = line.partition("#")[0].strip().removeprefix("serial=")
+            if not text:
+                continue
+            found = _SERIAL_PATTERN.fullmatch(text)
+            if found is None:
+                raise InvalidCertificate(
+                    f"{self._path}, line {number}: is no serial number in hexadecimal, nor is it a CRL"
+                )
+            yield int(found[1].replace(":", ""), 16)
+
+
+def _is_signed_by(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    if crl.issuer != authority.subject:
+        return False
+    try:
+        return crl.is_signature_valid(cast("CertificateIssuerPublicKeyTypes", authority.public_key()))
+    except TypeError:  # a key of a kind that signs nothing
+        return False

@@ -1,0 +1,257 @@
+"""Session rows: begun once, renewed, and over when they expire by the server's clock."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from asyncpg import Connection
+
+from dragoman.core.names import Owner
+from dragoman.core.task.log import TaskRecord, TaskRef
+from dragoman.stores.postgres.database import SQL_NOW, Database
+from dragoman.stores.postgres.rows import TABLE_RECORD_COLUMNS, PostgresBulkStatement, record_from_row, text_array
+
+_END_ALL_SESSIONS: Final = "UPDATE sessions SET expires = 0 WHERE expires > 0"
+_INSERT_SESSION: Final = f"""
+INSERT INTO sessions (started, expires, process)
+VALUES ({SQL_NOW.format("$1")}, {SQL_NOW.format("$1")} + $2, $3) RETURNING session
+"""
+_RENEW_SESSION: Final = f"""
+UPDATE sessions s SET expires = {SQL_NOW.format("$2")} + $3
+FROM (SELECT expires FROM sessions WHERE session = $1) was WHERE s.session = $1
+RETURNING was.expires - {SQL_NOW.format("$2")}, left(pg_walfile_name(pg_current_wal_lsn()), 8)
+"""
+_SELECT_LOCAL_SESSIONS: Final = "SELECT session, process FROM sessions WHERE expires > 0 AND process LIKE $1 || ' %'"
+_END_SESSIONS: Final = "UPDATE sessions SET expires = 0 WHERE session = ANY ($1::bigint[])"
+_SELECT_LIVE_SESSIONS: Final = f"SELECT session, expires FROM sessions WHERE expires > {SQL_NOW.format('$1')}"
+
+
+class UnknownSession(Exception):
+    """A session that was begun is not in the store: it lost its last commits, or it is another store."""
+
+    def __init__(self, session: int) -> None:
+        super().__init__(
+            f"the store knows no session {session} any more: it was restored, or failed over to a standby that lagged "
+            "behind; restart this server"
+        )
+
+
+async def begin_session(
+    connection: Connection, fixed_now: int | None, lease: float, exclusive: bool, process: str
+) -> int:
+    """A new session. `alone` ends all others."""
+    if exclusive:
+        await connection.execute(_END_ALL_SESSIONS)
+    session: int = await connection.fetchval(_INSERT_SESSION, fixed_now, _lease_ms(lease), process)
+    return session
+
+
+async def renew_session(connection: Connection, session: int, fixed_now: int | None, lease: float) -> tuple[int, str]:
+    """Puts the end of a session off. One that has expired lives again; the claims that were taken from it do not.
+
+    Gives how many milliseconds it had left, and the database's timeline: another one after each failover. Raises
+    Forgotten for a session that is not there.
+    """
+    row = await connection.fetchrow(_RENEW_SESSION, session, fixed_now, _lease_ms(lease))
+    if row is None:
+        raise UnknownSession(session)
+    return row[0], row[1]
+
+
+async def local_sessions(connection: Connection, pid_namespace: str) -> dict[int, str]:
+    """The sessions that nobody has ended, of processes that said that they are in this place, with what they said."""
+    return {row[0]: row[1] for row in await connection.fetch(_SELECT_LOCAL_SESSIONS, pid_namespace)}
+
+
+async def end_sessions(connection: Connection, sessions: Collection[int]) -> None:
+    """Ends sessions whose processes are gone."""
+    await connection.execute(_END_SESSIONS, list(sessions))
+
+
+async def live_sessions(connection: Connection, fixed_now: int | None) -> dict[int, int]:
+    """The sessions that have not expired, with the time when they will."""
+    return {row[0]: row[1] for row in await connection.fetch(_SELECT_LIVE_SESSIONS, fixed_now)}
+
+
+def _lease_ms(lease: float) -> int:
+    return round(lease * 1000)
+
+
+_SELECT_PAIRS: Final = """
+WITH RECURSIVE pairs (principal, agent) AS (
+    (SELECT principal, agent FROM tasks WHERE ready AND principal {0} $1 ORDER BY principal, agent LIMIT 1)
+    UNION ALL
+    SELECT next.principal, next.agent FROM pairs CROSS JOIN LATERAL (
+        SELECT t.principal, t.agent FROM tasks t
+        WHERE t.ready AND (t.principal, t.agent) > (pairs.principal, pairs.agent)
+        ORDER BY t.principal, t.agent LIMIT 1) next
+    WHERE pairs.principal {0} $1)
+SELECT principal, agent FROM pairs WHERE principal {0} $1 AND agent = ANY ($2::text[]) LIMIT $3
+"""
+_PAIRS_AFTER: Final = _SELECT_PAIRS.format(">")
+_PAIRS_UP_TO: Final = _SELECT_PAIRS.format("<=")
+_OLDEST_TASKS: Final = PostgresBulkStatement(
+    "SELECT r.principal, f.* FROM {rows}"
+    f" CROSS JOIN LATERAL (SELECT t.created, t.task, o.scope, o.principal AS whose, {TABLE_RECORD_COLUMNS}"
+    " FROM tasks t JOIN owners o ON o.owner = t.owner WHERE t.ready AND t.principal = r.principal"
+    " AND t.agent = r.agent ORDER BY t.created, t.task LIMIT $3) f",
+    "tt",
+    "principal, agent",
+)
+
+PrincipalAgent = tuple[str, str]
+
+
+async def waiting_tasks(connection: Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
+    """Up to `limit` tasks of these agents, in the order in which they are to be taken."""
+    if not agents or limit <= 0:
+        return []
+    pairs = await _principal_agent_pairs(connection, agents, limit, after)
+    lines = await _tasks_by_principal(connection, pairs, limit)
+    turns = [(turn, number, head) for number, line in enumerate(lines.values()) for turn, head in enumerate(line)]
+    return [head for _, _, head in sorted(turns, key=lambda one: one[:2])][:limit]
+
+
+async def _principal_agent_pairs(
+    connection: Connection, agents: Collection[str], limit: int, after: str
+) -> list[PrincipalAgent]:
+    """Principals and agents that have something waiting, beginning behind `parse_page_token`, which comes last."""
+    found: list[PrincipalAgent] = []
+    for sql in (_PAIRS_AFTER, _PAIRS_UP_TO):
+        most = limit * len(agents) - len(found)
+        found += [tuple(row) for row in await connection.fetch(sql, after, text_array(agents), most)]
+    return found
+
+
+async def _tasks_by_principal(
+    connection: Connection, pairs: Sequence[PrincipalAgent], limit: int
+) -> dict[str, list[TaskRecord]]:
+    """The oldest tasks of each principal, as many as may be taken: few at first, and more of those who have more."""
+    lines: dict[str, list[TaskRecord]] = {principal: [] for principal, _ in pairs}
+    each, open_pairs = -(-limit // max(len(lines), 1)), list(pairs)
+    while open_pairs:
+        rows: defaultdict[str, list[Any]] = defaultdict(list)
+        counts: defaultdict[PrincipalAgent, int] = defaultdict(int)
+        for row in await _OLDEST_TASKS.fetch(connection, open_pairs, each):
+            rows[row[0]].append(row)
+            counts[row[0], row[5]] += 1
+        for principal, some in rows.items():
+            some.sort(key=lambda row: (row[1], row[2]))
+            # Of two agents' oldest so many, only so many are known to be the oldest of both.
+            lines[principal] = [record_from_row(TaskRef(Owner(row[3], row[4]), row[2]), row[5:]) for row in some[:each]]
+        more = {pair[0] for pair in open_pairs if counts[pair] >= each}
+        open_pairs = [pair for pair in pairs if pair[0] in more]
+        if each >= limit or sum(map(len, lines.values())) >= limit:
+            break
+        each = min(each * 2, limit)
+    return lines
+
+
+_REQUEST_CANCEL: Final = """
+INSERT INTO cancels (owner, task, until)
+SELECT t.owner, t.task, t.inbox FROM owners o JOIN tasks t ON t.owner = o.owner
+WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND (t.session > 0 OR t.ready)
+ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until
+"""
+_IS_PENDING: Final = "t.answered < c.until AND (t.session > 0 OR t.ready)"
+_SELECT_PENDING_CANCELS: Final = f"""
+SELECT o.scope, o.principal, c.task FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
+"""
+# In one order, so that two who tidy at once never wait for each other in a circle.
+_DELETE_OBSOLETE_CANCELS: Final = f"""
+DELETE FROM cancels WHERE (owner, task) IN (
+    SELECT c.owner, c.task FROM cancels c WHERE NOT EXISTS (
+        SELECT 1 FROM tasks t WHERE t.owner = c.owner AND t.task = c.task AND {_IS_PENDING})
+    ORDER BY c.owner, c.task FOR UPDATE OF c)
+"""
+_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancels)"
+
+
+class PostgresCancels:
+    """Implements `dragoman.ports.Cancels` on a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def request(self, task: TaskRef) -> None:
+        owner, key = task
+        await self._database.write(_execute, _REQUEST_CANCEL, owner.scope, owner.principal, key)
+
+    async def of_session(self, session: int) -> list[TaskRef]:
+        return await self._database.read(_pending_cancels, " AND t.session = $1", session)
+
+    async def pending(self, tasks: Collection[TaskRef]) -> set[TaskRef]:
+        return set(tasks).intersection(await self._database.read(_pending_cancels, ""))
+
+    async def delete_obsolete(self) -> None:
+        """Forgets those that are over."""
+        if await self._database.read(_has_cancels):
+            await self._database.write(_execute, _DELETE_OBSOLETE_CANCELS)
+
+
+async def _execute(connection: Connection, sql: str, *values: Any) -> None:
+    await connection.execute(sql, *values)
+
+
+async def _pending_cancels(connection: Connection, condition: str, *values: int) -> list[TaskRef]:
+    rows = await connection.fetch(_SELECT_PENDING_CANCELS + condition, *values)
+    return [TaskRef(Owner(row[0], row[1]), row[2]) for row in rows]
+
+
+async def _has_cancels(connection: Connection) -> bool:
+    return bool(await connection.fetchval(_ANY_CANCELS))
+
+
+PROC_FOLDER: Final = Path("/proc")
+_START_TICK_FIELD: Final = 19
+"""Which field behind the name of a program is the tick in which it began: the 22nd of all, and the name is the 2nd."""
+
+
+def current_process() -> str:
+    """This process; empty where the system does not tell enough of it."""
+    pid = os.getpid()
+    began = _start_tick(pid)
+    return f"{current_pid_namespace()} {pid} {began}" if current_pid_namespace() and began else ""
+
+
+def current_pid_namespace() -> str:
+    """Where process ids mean what they mean to us; empty where that is not to be had."""
+    try:
+        boot = (PROC_FOLDER / "sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {os.readlink(PROC_FOLDER / 'self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def has_process_ended(process: str) -> bool:
+    """Whether a process that called itself so has ended. False for all that cannot be seen from here."""
+    place, _, rest = process.rpartition("] ")
+    if not place or f"{place}]" != current_pid_namespace():
+        return False
+    pid, _, began = rest.partition(" ")
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it is somebody else's, and there
+        pass
+    now = _start_tick(int(pid))  # the id may have been given again
+    return bool(now) and now != began
+
+
+def _start_tick(pid: int) -> str:
+    """The tick in which a process began; empty when that is not to be had."""
+    try:
+        return (
+            (PROC_FOLDER / str(pid) / "stat")
+            .read_text("utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()[_START_TICK_FIELD]
+        )
+    except (OSError, IndexError):
+        return ""

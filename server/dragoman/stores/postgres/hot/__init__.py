@@ -1,0 +1,1 @@
+"""The optimized path of appends: group commit, one statement per batch."""

@@ -1,0 +1,125 @@
+"""Group commit: one coroutine takes whatever waits, writes it in one transaction, and wakes each caller after that.
+
+A change whose guard does not hold is refused alone. Should the database itself refuse an item, which no guard foresaw,
+the batch is undone and each item tried on its own, so that its neighbours never pay for it; nobody was told of the
+batch before. A server that is away is asked again for a while: until a commit is sent, nothing is lost by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from asyncpg import Connection
+
+from dragoman.core.counters import CommitCounters
+from dragoman.core.errors import Unavailable
+from dragoman.core.limits.admission import TokenBuckets
+from dragoman.core.task.log import Append, Appended
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.errors import explain
+from dragoman.stores.postgres.hot.quota_counters import COUNTER_SLOTS
+from dragoman.stores.postgres.hot.transaction import AppendResult, PostgresTransaction, lock_numbers
+from dragoman.stores.postgres.maintenance.compaction import PostgresArtifactGrowth
+
+log = logging.getLogger("dragoman.store")
+
+MAX_BATCH_WRITES: Final = 512
+"""Most changes in one commit: bounds how long the first of them waits for the last."""
+
+
+@dataclass(slots=True)
+class PostgresQueuedWrite:
+    """A change, and who waits for it."""
+
+    change: Append
+    future: asyncio.Future[Appended]
+
+
+class PostgresWriter:
+    """The one writer of this process, on the event loop on which it is made."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.counter_slot = secrets.randbelow(COUNTER_SLOTS)
+        """Whose counters this process adds to."""
+        self.commits = CommitCounters()
+        self._artifact_growth = PostgresArtifactGrowth()
+        self._token_buckets = TokenBuckets()
+        self._queue: deque[PostgresQueuedWrite] = deque()
+        self._queue_filled = asyncio.Event()
+        self._closed = False
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="the store's writer")
+
+    def submit(self, change: Append) -> asyncio.Future[Appended]:
+        """Queues a change for the next commit."""
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(RuntimeError("the store is closed"))
+        else:
+            self._queue.append(PostgresQueuedWrite(change, future))
+            self._queue_filled.set()
+        return future
+
+    async def close(self) -> None:
+        """Commits what waits. May be called twice."""
+        self._closed = True
+        self._queue_filled.set()
+        await asyncio.shield(self._task)
+
+    async def _run(self) -> None:
+        while self._queue or not self._closed:
+            await self._queue_filled.wait()
+            self._queue_filled.clear()
+            while self._queue:
+                batch = [self._queue.popleft() for _ in range(min(MAX_BATCH_WRITES, len(self._queue)))]
+                await self._write(batch)
+
+    async def _write(self, batch: Sequence[PostgresQueuedWrite]) -> None:
+        try:
+            results: Sequence[AppendResult | Exception] = await self._commit_together(batch)
+        except Unavailable as error:
+            log.error("a batch of %d writes failed: %s", len(batch), explain(error.__cause__ or error))
+            results = [error] * len(batch)
+        except Exception:
+            if len(batch) > 1:
+                log.warning("a batch of %d writes was undone; trying each alone", len(batch))
+            results = [await self._commit_alone(one) for one in batch]
+        for one, result in zip(batch, results, strict=True):
+            if one.future.done():  # whoever waited was cancelled; what is written stays written
+                continue
+            if isinstance(result, Exception):
+                one.future.set_exception(result)
+            else:
+                one.future.set_result(result)
+
+    async def _commit_alone(self, queued: PostgresQueuedWrite) -> AppendResult | Exception:
+        try:
+            (result,) = await self._commit_together([queued])
+            return result
+        except Exception as error:
+            log.exception("a write failed")
+            return error
+
+    async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> Sequence[AppendResult]:
+        changes, began = [one.change for one in batch], time.perf_counter()
+        try:
+            results = await self._database.commit(partial(self._apply, changes), lock_numbers(changes))
+        except Exception:
+            self.commits.failed_batches += 1
+            raise
+        self.commits.changes.add(len(batch))
+        self.commits.seconds.add(time.perf_counter() - began)
+        return results
+
+    async def _apply(self, changes: Sequence[Append], connection: Connection) -> list[AppendResult]:
+        return await PostgresTransaction(connection, self.counter_slot, self._artifact_growth, self._token_buckets).run(
+            changes, self._database.fixed_now
+        )

@@ -1,0 +1,1 @@
+"""What keeps a PostgreSQL store small and lawful: compaction and erasure."""

@@ -1,0 +1,327 @@
+"""Where tasks are: their owners as numbers, and their heads.
+
+Nobody remembers a number from one batch to the next: another process may have taken that owner away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from asyncpg import Connection
+
+from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, UsageReport, add_usage
+from dragoman.core.names import Owner
+from dragoman.core.task.log import CHANGED, AppendRejected, ContextState, DuplicateKey, KeyRecord, TaskRecord, TaskRef
+from dragoman.stores.postgres.database import SQL_NOW
+from dragoman.stores.postgres.hot.quota_counters import TaskRowKey
+from dragoman.stores.postgres.rows import (
+    TABLE_RECORD_COLUMNS,
+    PostgresBulkStatement,
+    escape,
+    insert_statement,
+    record_from_row,
+)
+
+NO_OWNER: Final = -1
+"""The number that no owner has."""
+
+# Row by row, in the order in which they are given: so they are locked.
+_LOCK_TASKS: Final = PostgresBulkStatement(
+    f"SELECT {SQL_NOW.format('$4')}, r.scope, r.principal, o.owner, h.* FROM {{rows}}"
+    " LEFT JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
+    f" LEFT JOIN LATERAL (SELECT t.task, {TABLE_RECORD_COLUMNS} FROM tasks t"
+    " WHERE t.owner = o.owner AND t.task = r.task FOR UPDATE) h ON true",
+    "tty",
+    "scope, principal, task",
+)
+_SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = $1 AND principal = $2"
+_INSERT_OWNERS: Final = insert_statement("owners", "tt", "scope, principal", "ON CONFLICT DO NOTHING")
+_SELECT_OWNER_NUMBERS: Final = PostgresBulkStatement(
+    "SELECT o.scope, o.principal, o.owner FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal",
+    "tt",
+    "scope, principal",
+)
+
+
+@dataclass(slots=True)
+class LockedTasks:
+    """The store's time, the numbers of owners (NOBODY's for those who are not there), and the heads that there are."""
+
+    now: int = 0
+    owner_numbers: dict[Owner, int] = field(default_factory=dict)
+    records: dict[TaskRef, TaskRecord] = field(default_factory=dict)
+
+
+async def lock_tasks(
+    connection: Connection, tasks: Collection[TaskRef], new_owners: Collection[Owner], fixed_now: int | None
+) -> LockedTasks:
+    """Locks these tasks, and gives what there is of them. Owners of `new` get a number if they have none."""
+    found = LockedTasks()
+    rows: set[tuple[Any, ...]] = {(ref.owner.scope, ref.owner.principal, ref.key) for ref in tasks}
+    rows |= {(one.scope, one.principal, b"") for one in new_owners}  # no task has that key
+    for now, scope, principal, number, key, *row in await _LOCK_TASKS.fetch(connection, sorted(rows), fixed_now):
+        owner = Owner(scope, principal)
+        found.now = now
+        found.owner_numbers[owner] = NO_OWNER if number is None else number
+        if key is not None:
+            ref = TaskRef(owner, key)
+            found.records[ref] = record_from_row(ref, row)
+    if missing := sorted((one.scope, one.principal) for one in new_owners if found.owner_numbers[one] == NO_OWNER):
+        await _INSERT_OWNERS.run(connection, missing)
+        for scope, principal, number in await _SELECT_OWNER_NUMBERS.fetch(connection, missing):
+            found.owner_numbers[Owner(scope, principal)] = number
+    return found
+
+
+async def owner_number(connection: Connection, owner: Owner) -> int:
+    """An owner's number; NOBODY for one that is not there."""
+    found: int | None = await connection.fetchval(_SELECT_OWNER_NUMBER, owner.scope, owner.principal)
+    return NO_OWNER if found is None else found
+
+
+_SELECT_CONTEXT_STATE: Final = (
+    "SELECT data, version FROM context_state WHERE owner = $1 AND agent = $2 AND context = $3"
+)
+_UPSERT_CONTEXT_STATE: Final = """
+INSERT INTO context_state (owner, agent, context, version, data) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (owner, agent, context) DO UPDATE SET version = excluded.version, data = excluded.data
+"""
+
+
+async def read_context_state(connection: Connection, owner: int, agent: str, context: str) -> ContextState:
+    """The state as last committed; empty, of version 0, when there is none."""
+    row = await connection.fetchrow(_SELECT_CONTEXT_STATE, owner, agent, context)
+    return ContextState(row[0], row[1]) if row else ContextState()
+
+
+async def write_context_state(connection: Connection, owner: int, record: TaskRecord, state: ContextState) -> None:
+    """Writes the state. Raises Refused (CHANGED) when somebody else wrote it since it was read."""
+    known = (await read_context_state(connection, owner, record.agent, record.context)).version
+    if state.version != known + 1:
+        raise AppendRejected(CHANGED, record)
+    await connection.execute(_UPSERT_CONTEXT_STATE, owner, record.agent, record.context, state.version, state.data)
+
+
+_INSERT_PARTICIPANTS: Final = insert_statement("participants", "iit", "owner, host, context", "ON CONFLICT DO NOTHING")
+_INSERT_CONVERSATIONS: Final = insert_statement("conversations", "ti", "context, owner", "ON CONFLICT DO NOTHING")
+_INSERT_OPEN_TASKS: Final = insert_statement("open_tasks", "yi", "task, owner", "ON CONFLICT DO NOTHING")
+_DELETE_OPEN_TASK: Final = "DELETE FROM open_tasks WHERE task = $1"
+_SELECT_HOST: Final = """
+SELECT o.scope, o.principal FROM conversations c JOIN owners o USING (owner) WHERE c.context = $1 AND o.scope = $2
+"""
+_JOINED_TASK_BY_KEY: Final = """
+SELECT t.owner FROM open_tasks s JOIN tasks t ON t.owner = s.owner AND t.task = s.task
+WHERE s.task = $1 AND EXISTS (SELECT 1 FROM participants WHERE owner = $2 AND host = t.owner AND context = t.context)
+"""
+_JOINED_TASK_BY_ALIAS: Final = """
+SELECT t.owner, t.task FROM participants p JOIN tasks t ON t.owner = p.host AND t.agent = $1 AND t.id = $2 AND t.alias
+WHERE p.owner = $3 AND t.context = p.context LIMIT 1
+"""
+JOINED_TASKS: Final = "FROM participants p JOIN tasks t ON t.owner = p.host AND t.context = p.context"
+"""Begins a query of the tasks of conversations that an owner (`p.owner`) has joined."""
+
+
+async def add_open_tasks(connection: Connection, opened: Collection[tuple[str, int, bytes]]) -> None:
+    """Notes tasks of conversations that others may join."""
+    await _INSERT_CONVERSATIONS.run(connection, sorted({(context, owner) for context, owner, _ in opened}))
+    await _INSERT_OPEN_TASKS.run(connection, sorted((task, owner) for _, owner, task in opened))
+
+
+async def add_participants(connection: Connection, participants: Collection[tuple[int, int, str]]) -> None:
+    """Lets owners take part."""
+    await _INSERT_PARTICIPANTS.run(connection, sorted(participants))
+
+
+async def remove_open_task(connection: Connection, row_key: TaskRowKey) -> None:
+    """For a task that is gone."""
+    await connection.execute(_DELETE_OPEN_TASK, row_key[1])
+
+
+async def find_host(connection: Connection, owner: Owner, context: str) -> Owner | None:
+    """Under whom the tasks of a conversation of this scope are kept, None when nobody may join one of this id."""
+    row = await connection.fetchrow(_SELECT_HOST, context, owner.scope)
+    return Owner(*row) if row else None
+
+
+async def find_joined_task(
+    connection: Connection, owner: int, agent: str, key: bytes | None, task_id: str
+) -> TaskRowKey:
+    """The owner and key of a task in a conversation that an owner has joined; NOBODY's when there is none."""
+    if key and (row := await connection.fetchrow(_JOINED_TASK_BY_KEY, key, owner)):
+        return row[0], key
+    if row := await connection.fetchrow(_JOINED_TASK_BY_ALIAS, agent, task_id, owner):
+        return row[0], row[1]
+    return NO_OWNER, b""
+
+
+IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
+"""Milliseconds after which a key may stand for something else."""
+
+KeyName = tuple[int, str, str]
+"""The number of a key's owner, its agent, and its text."""
+
+
+class UsedKey(NamedTuple):
+    """What a key was used for. `host` is the task's owner where that is not the key's own, `number` its number."""
+
+    digest: bytes
+    task: bytes | None
+    reply: bytes | None
+    first: int
+    created: int
+    host: Owner | None
+    number: int | None
+
+
+UsedKeys = dict[KeyName, UsedKey]
+
+_SELECT_KEYS: Final = PostgresBulkStatement(
+    "SELECT i.owner, i.agent, i.key, i.digest, i.task, i.reply, i.first, i.created, o.scope, o.principal, i.host"
+    " FROM {rows} JOIN idempotency i ON i.owner = r.owner AND i.agent = r.agent AND i.key = r.key"
+    " LEFT JOIN owners o ON o.owner = i.host",
+    "itt",
+    "owner, agent, key",
+)
+_UPSERT_KEYS: Final = insert_statement(
+    "idempotency",
+    "ittyyyiii",
+    "owner, agent, key, digest, task, reply, first, created, host",
+    "ON CONFLICT (owner, agent, key) DO UPDATE SET digest = excluded.digest, task = excluded.task,"
+    " reply = excluded.reply, first = excluded.first, created = excluded.created, host = excluded.host",
+)
+_KEYS_OF_TASK: Final = ("owner = $1 AND task = $2 AND host IS NULL", "host = $1 AND task = $2")
+"""Keys of a task: of its owner, and of others who take part in its conversation."""
+
+
+async def find_keys(connection: Connection, names: Sequence[KeyName]) -> UsedKeys:
+    """What these keys were used for."""
+    rows = await _SELECT_KEYS.fetch(connection, names)
+    found: UsedKeys = {}
+    for owner, agent, key, digest, task, reply, first, created, scope, principal, number in rows:
+        host = None if scope is None else Owner(scope, principal)
+        found[owner, agent, key] = UsedKey(digest, task, reply, first, created, host, number)
+    return found
+
+
+def check_key(used_keys: Mapping[KeyName, UsedKey], name: KeyName, owner: Owner, now: int) -> None:
+    """Raises Repeated when a key of `owner` was used and has not expired."""
+    used = used_keys.get(name)
+    if used is None or used.created + IDEMPOTENCY_KEY_TTL_MS < now:
+        return
+    task = TaskRef(used.host or owner, used.task) if used.task else None
+    raise DuplicateKey(KeyRecord(used.digest, task, used.reply or b"", used.first))
+
+
+async def record_keys(connection: Connection, used_keys: Mapping[KeyName, UsedKey]) -> None:
+    """Notes what keys were used for."""
+    await _UPSERT_KEYS.run(
+        connection, [(*name, *what[:5], what.number) for name, what in sorted(used_keys.items(), key=_key_name)]
+    )
+
+
+def with_reply(used_key: UsedKey, reply: bytes) -> UsedKey:
+    """A key of a task that was discarded, as the rest of its batch finds it."""
+    return used_key._replace(reply=reply) if reply else used_key._replace(created=-IDEMPOTENCY_KEY_TTL_MS)
+
+
+async def clear_task_keys(connection: Connection, row_key: TaskRowKey) -> None:
+    """Leaves a key of a task that was erased to answer NOT_FOUND until it expires, with nothing of an answer."""
+    for which in _KEYS_OF_TASK:
+        await connection.execute(
+            f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {which}", *row_key
+        )
+
+
+async def record_reply(connection: Connection, row_key: TaskRowKey, reply: bytes) -> None:
+    """Notes the Message that came instead of a task. Without one the key is free again: nothing came of it."""
+    for which in _KEYS_OF_TASK:
+        if reply:
+            await connection.execute(f"UPDATE idempotency SET reply = $3 WHERE {which}", *row_key, reply)
+        else:
+            await connection.execute(f"DELETE FROM idempotency WHERE {which}", *row_key)
+
+
+def _key_name(item: tuple[KeyName, UsedKey]) -> KeyName:
+    return item[0]
+
+
+_ADD_USAGE: Final = f"""
+INSERT INTO usage (owner, task, key, tokens, cost) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (owner, task, key) DO UPDATE SET tokens = least(usage.tokens + excluded.tokens, {MAX_USAGE}),
+    cost = least(usage.cost + excluded.cost, {MAX_USAGE}) WHERE usage.key = ''
+"""
+_ADD_DELEGATED_USAGE: Final = f"""
+INSERT INTO delegated (owner, task, tokens, cost) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, task) DO UPDATE SET tokens = least(delegated.tokens + excluded.tokens, {MAX_USAGE}),
+    cost = least(delegated.cost + excluded.cost, {MAX_USAGE})
+"""
+_SELECT_USAGE: Final = """
+SELECT tokens, cost, 0 FROM usage WHERE owner = $1 AND task = $2
+UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = $1 AND task = $2
+"""
+_INSERT_PARENT: Final = "INSERT INTO parents (owner, task, parent) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+_SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
+_SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = $1 AND task = $2"
+_UPDATE_METADATA: Final = "UPDATE tasks SET metadata = $3 WHERE owner = $1 AND task = $2"
+_DELETE_USAGE: Final = (
+    "DELETE FROM usage WHERE owner = $1 AND task = $2",
+    "DELETE FROM delegated WHERE owner = $1 AND task = $2",
+    "DELETE FROM parents WHERE owner = $1 AND task = $2",
+    "DELETE FROM parents WHERE owner = $1 AND parent = $2",
+)
+
+DelegatedUsage = dict[TaskRowKey, tuple[int, int]]
+"""Tokens and cost that the tasks below some tasks have used, in one batch."""
+
+
+async def add_parent(connection: Connection, row_key: TaskRowKey, parent: bytes) -> None:
+    """From now on a task works for another one."""
+    await connection.execute(_INSERT_PARENT, *row_key, parent)
+
+
+async def record_usage(
+    connection: Connection, row_key: TaskRowKey, report: UsageReport, delegated: DelegatedUsage
+) -> Usage:
+    """Counts a report, and adds to what is to be passed on to the tasks above. Gives the task's sum after that."""
+    said = await connection.execute(_ADD_USAGE, *row_key, escape(report.key), report.tokens, report.cost)
+    if said == "INSERT 0 1" and report.has_amount:
+        async for above in _ancestors(connection, row_key):
+            tokens, cost = delegated.get(above, (0, 0))
+            delegated[above] = min(tokens + report.tokens, MAX_USAGE), min(cost + report.cost, MAX_USAGE)
+    if usage := await _usage_of(connection, row_key):
+        metadata = await connection.fetchval(_SELECT_METADATA, *row_key)
+        await connection.execute(_UPDATE_METADATA, *row_key, add_usage(metadata or b"", usage))
+    return usage
+
+
+async def add_delegated_usage(connection: Connection, delegated: DelegatedUsage) -> None:
+    """Adds to the sums of tasks above."""
+    for place, amounts in sorted(delegated.items()):
+        await connection.execute(_ADD_DELEGATED_USAGE, *place, *amounts)
+
+
+async def read_usage(connection: Connection, ref: TaskRef) -> Usage:
+    """All that a task has used."""
+    return await _usage_of(connection, (await owner_number(connection, ref.owner), ref.key))
+
+
+async def delete_usage(connection: Connection, row_key: TaskRowKey) -> None:
+    """For a task that goes. What it used was used for those above it all the same."""
+    for statement in _DELETE_USAGE:
+        await connection.execute(statement, *row_key)
+
+
+async def _ancestors(connection: Connection, row_key: TaskRowKey) -> AsyncIterator[TaskRowKey]:
+    """The tasks that a task works for, from its own one up."""
+    owner, key = row_key
+    for _ in range(MAX_DELEGATION_DEPTH):
+        key = await connection.fetchval(_SELECT_PARENT, owner, key)
+        if key is None:
+            return
+        yield owner, key
+
+
+async def _usage_of(connection: Connection, row_key: TaskRowKey) -> Usage:
+    return Usage.total(await connection.fetch(_SELECT_USAGE, *row_key))

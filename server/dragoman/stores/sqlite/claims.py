@@ -1,0 +1,168 @@
+"""Session rows: begun once, renewed, and over when they expire by the store's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import sqlite3
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from itertools import groupby
+from typing import Any, Final
+
+from dragoman.core.names import Owner
+from dragoman.core.task.log import TaskRecord, TaskRef
+from dragoman.stores.sqlite.hot.transaction import RECORD_COLUMNS, record_from_row
+
+
+def begin_session(connection: sqlite3.Connection, now: int, lease: float, exclusive: bool) -> int:
+    """A new session. `alone` ends all others."""
+    if exclusive:
+        connection.execute("UPDATE sessions SET expires = 0 WHERE expires > 0")
+    cursor = connection.execute("INSERT INTO sessions (started, expires) VALUES (?, ?)", (now, _expiry(now, lease)))
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def renew_session(connection: sqlite3.Connection, session: int, now: int, lease: float) -> int:
+    """Puts the end of a session off. One that has expired lives again; the claims that were taken from it do not.
+
+    Gives how many milliseconds it had left.
+    """
+    row = connection.execute("SELECT expires FROM sessions WHERE session = ?", (session,)).fetchone()
+    connection.execute("UPDATE sessions SET expires = ? WHERE session = ?", (_expiry(now, lease), session))
+    return int(row[0]) - now if row else 0
+
+
+def live_sessions(connection: sqlite3.Connection, now: int) -> dict[int, int]:
+    """The sessions that have not expired, with the time when they will."""
+    return dict(connection.execute("SELECT session, expires FROM sessions WHERE expires > ?", (now,)).fetchall())
+
+
+def _expiry(now: int, lease: float) -> int:
+    return now + round(lease * 1000)
+
+
+_RECORD_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in RECORD_COLUMNS.split(","))
+
+_SELECT_PAIR: Final = "SELECT principal, agent FROM tasks INDEXED BY tasks_waiting WHERE ready"
+_NEXT_PRINCIPAL: Final = f"{_SELECT_PAIR} AND principal > ? ORDER BY principal, agent LIMIT 1"
+_FIRST_PRINCIPAL: Final = f"{_SELECT_PAIR} ORDER BY principal, agent LIMIT 1"
+_NEXT_AGENT: Final = f"{_SELECT_PAIR} AND principal = ? AND agent > ? ORDER BY principal, agent LIMIT 1"
+"""With `(principal, agent) > (?, ?)` in its place SQLite would walk through all of the first pair."""
+_OLDEST_TASKS: Final = f"""
+SELECT t.created, t.task, o.scope, o.principal, {_RECORD_COLUMNS}
+FROM tasks t INDEXED BY tasks_waiting CROSS JOIN owners o USING (owner)
+WHERE t.ready AND t.principal = ? AND t.agent = ? ORDER BY t.created LIMIT ?
+"""
+
+
+def waiting_tasks(connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
+    """Up to `limit` tasks of these agents, in the order in which they are to be taken."""
+    found: list[TaskRecord] = []
+    lines: list[Iterator[TaskRecord]] = []
+    for line in _tasks_by_principal(connection, frozenset(agents), limit, after):
+        if len(found) >= limit:
+            break
+        if head := next(line, None):
+            found.append(head)
+            lines.append(line)
+    while lines and len(found) < limit:
+        still = []
+        for line in lines[: limit - len(found)]:
+            if head := next(line, None):
+                found.append(head)
+                still.append(line)
+        lines = still
+    return found
+
+
+def _tasks_by_principal(
+    connection: sqlite3.Connection, agents: frozenset[str], limit: int, after: str
+) -> Iterator[Iterator[TaskRecord]]:
+    """The tasks of each principal that has any, beginning behind `parse_page_token`, which comes last."""
+    for principal, pairs in groupby(_principal_agent_pairs(connection, after), key=lambda pair: pair[0]):
+        served = [agent for _, agent in pairs if agent in agents]
+        ages = [connection.execute(_OLDEST_TASKS, (principal, agent, limit)) for agent in served]
+        yield map(_record, heapq.merge(*ages, key=lambda row: row[:2]))
+
+
+def _principal_agent_pairs(connection: sqlite3.Connection, after: str) -> Iterator[tuple[str, str]]:
+    pair = connection.execute(_NEXT_PRINCIPAL, (after,)).fetchone()
+    while pair is not None:
+        yield pair
+        pair = _next_pair(connection, pair)
+    pair = connection.execute(_FIRST_PRINCIPAL).fetchone()
+    while pair is not None and pair[0] <= after:
+        yield pair
+        pair = _next_pair(connection, pair)
+
+
+def _next_pair(connection: sqlite3.Connection, pair: tuple[str, str]) -> Any:
+    same = connection.execute(_NEXT_AGENT, pair).fetchone()
+    return same or connection.execute(_NEXT_PRINCIPAL, pair[:1]).fetchone()
+
+
+def _record(row: tuple[Any, ...]) -> TaskRecord:
+    return record_from_row(TaskRef(Owner(row[2], row[3]), row[1]), row[4:])
+
+
+_REQUEST_CANCEL: Final = """
+INSERT INTO cancels (owner, task, until)
+SELECT t.owner, t.task, t.inbox FROM owners o JOIN tasks t ON t.owner = o.owner
+WHERE o.scope = ? AND o.principal = ? AND t.task = ? AND (t.session > 0 OR t.ready)
+ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until
+"""
+_IS_PENDING: Final = "t.answered < c.until AND (t.session > 0 OR t.ready)"
+_SELECT_PENDING_CANCELS: Final = f"""
+SELECT o.scope, o.principal, c.task FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
+"""
+_DELETE_OBSOLETE_CANCELS: Final = f"""
+DELETE FROM cancels WHERE NOT EXISTS (
+    SELECT 1 FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+    WHERE c.owner = cancels.owner AND c.task = cancels.task AND {_IS_PENDING})
+"""
+_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancels)"
+
+Read = Callable[..., Awaitable[Any]]
+"""Runs a function of a reader's connection and further arguments."""
+
+Write = Callable[[Callable[[sqlite3.Connection], Any]], asyncio.Future[Any]]
+"""Runs a function of the writer's connection in the next commit."""
+
+
+class SqliteCancels:
+    """Implements `dragoman.ports.Cancels` on the store's file."""
+
+    def __init__(self, read: Read, write: Write, write_low_priority: Write) -> None:
+        """`low` is the way of what may wait."""
+        self._read = read
+        self._write = write
+        self._write_low_priority = write_low_priority
+
+    async def request(self, task: TaskRef) -> None:
+        owner, key = task
+        await self._write(
+            lambda connection: connection.execute(_REQUEST_CANCEL, (owner.scope, owner.principal, key)).rowcount
+        )
+
+    async def of_session(self, session: int) -> list[TaskRef]:
+        found: list[TaskRef] = await self._read(_pending_cancels, " AND t.session = ?", session)
+        return found
+
+    async def pending(self, tasks: Collection[TaskRef]) -> set[TaskRef]:
+        return set(tasks).intersection(await self._read(_pending_cancels, ""))
+
+    async def delete_obsolete(self) -> None:
+        """Forgets those that are over."""
+        if await self._read(_has_cancels):
+            await self._write_low_priority(lambda connection: connection.execute(_DELETE_OBSOLETE_CANCELS).rowcount)
+
+
+def _pending_cancels(connection: sqlite3.Connection, condition: str, *values: int) -> list[TaskRef]:
+    rows = connection.execute(_SELECT_PENDING_CANCELS + condition, values)
+    return [TaskRef(Owner(scope, principal), key) for scope, principal, key in rows]
+
+
+def _has_cancels(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute(_ANY_CANCELS).fetchone()[0])

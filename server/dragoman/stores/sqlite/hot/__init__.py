@@ -1,0 +1,1 @@
+"""The optimized paths: group commit, write coalescing, reads on the event loop."""

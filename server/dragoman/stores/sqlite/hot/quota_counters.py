@@ -1,0 +1,216 @@
+"""What principals have, for admission: counted in memory for those who are asked about, and read when they first are.
+
+No append pays for it that nobody counts. What is in memory is bounded, and forgotten whenever a batch is undone; the
+tables always say the same, so it is only read again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from dragoman.core.access.identity import SHARED_PRINCIPAL
+from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
+from dragoman.core.limits.quotas import Quota
+from dragoman.core.task import states
+from dragoman.core.task.log import TaskRecord
+from dragoman.core.task.plan import Plan
+
+MAX_CACHED_PRINCIPALS: Final = 4096
+"""Principals, and tasks with unread messages, that are remembered."""
+
+MINUTE_MS: Final = 60_000
+
+_LIVE_STATES: Final = ", ".join(map(str, sorted(states.STORED_STATES - states.TERMINAL)))
+
+_OWN_OWNERS: Final = """
+SELECT o.owner, EXISTS (SELECT 1 FROM participants p WHERE p.host = o.owner) FROM owners o WHERE o.principal = ?
+"""
+"""The owners that are a principal in some scope, and whether others make tasks there, too."""
+_SHARED_OWNERS: Final = """
+SELECT owner FROM owners WHERE principal = ?
+UNION SELECT p.host FROM owners o JOIN participants p USING (owner) WHERE o.principal = ?
+"""
+"""Owners under which a principal may have tasks among those of others."""
+_SELECT_TOTALS: Final = (
+    f"SELECT agent, state, tasks FROM totals WHERE owner = ? AND tasks > 0 AND state IN ({_LIVE_STATES})"
+)
+_COUNT_IN_SHARED: Final = """
+SELECT count(*) FROM tasks
+WHERE visible AND owner = ? AND agent = ? AND state = ? AND principal = ?
+"""
+_HIDDEN_TASKS: Final = """
+SELECT agent FROM tasks INDEXED BY tasks_claimed WHERE session > 0 AND NOT visible AND principal = ?1
+UNION ALL SELECT agent FROM tasks INDEXED BY tasks_waiting WHERE ready AND NOT visible AND principal = ?1
+"""
+_UNFINISHED_TASKS: Final = """
+SELECT owner, task FROM tasks INDEXED BY tasks_waiting WHERE ready AND (?1 = '' OR principal = ?1)
+UNION ALL SELECT owner, task FROM tasks INDEXED BY tasks_claimed WHERE session > 0 AND (?1 = '' OR principal = ?1)
+"""
+_SUM_QUEUED_BYTES: Final = """
+SELECT coalesce(sum(m.size), 0) FROM tasks t JOIN messages m USING (owner, task) JOIN owners o USING (owner)
+WHERE t.owner = ? AND t.task = ? AND m.number > t.taken AND m.size > 0 AND iif(m.sender = '', o.principal, m.sender) = ?
+"""
+_SELECT_MESSAGE_SIZES: Final = """
+SELECT number, size, sender FROM messages WHERE owner = ? AND task = ? AND number > ? AND number <= ? AND size > 0
+"""
+
+FlushedConnection = Callable[[], sqlite3.Connection]
+"""Gives the connection, with everything written that there is to read: asked for only when something is read."""
+
+UnreadMessages = list[tuple[int, int, str]]
+"""Messages that nobody has taken up: number, size, and who sent it."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class SqlitePrincipalLoad:
+    """Unfinished tasks by agent, and bytes that wait."""
+
+    live_tasks: dict[str, int] = field(default_factory=dict)
+    queued_bytes: int = 0
+
+
+class SqliteQuotaCounters:
+    """The counters of one store, for its writing connection."""
+
+    def __init__(self) -> None:
+        self._loads: dict[str, SqlitePrincipalLoad] = {}
+        self._unread: dict[bytes, UnreadMessages] = {}
+        self._token_buckets = TokenBuckets()
+
+    def admit(self, flushed_connection: FlushedConnection, quota: Quota, plan: Plan, now: int) -> None:
+        """Raises Overrun for a message that would take its sender over its quota."""
+        agent, sender = plan.record.agent, sender_of(plan)
+        has = self._loads.get(sender)
+        if has is None:
+            has = read_load(flushed_connection(), sender)
+            _remember(self._loads, sender, has)
+        wait, every = 0.0, 0.0
+        if quota.starts_per_minute:
+            every = MINUTE_MS / quota.starts_per_minute
+            wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
+        check_quota(
+            quota,
+            PrincipalLoad(sum(has.live_tasks.values()), has.live_tasks.get(agent, 0), has.queued_bytes, wait),
+            plan,
+        )
+        if every and starts_turn(plan):
+            self._token_buckets.take((sender, agent), now, every)
+
+    def record(self, flushed_connection: FlushedConnection, owner: int, plan: Plan) -> None:
+        """Counts what a change did, once its rows are there to be read; or, if it takes its task away, before that."""
+        if not self._loads:
+            return
+        before, head = plan.before, plan.record
+        if plan.change.message is not None:
+            self._add_messages(plan)
+        if before is None:
+            self._count(head.principal, head.agent, 1)
+        elif head.state in states.TERMINAL or plan.change.discard:
+            self._count(head.principal, head.agent, -1)
+            self._remove_messages(flushed_connection, owner, head, before.last_delivered, head.last_received)
+        elif head.last_delivered > before.last_delivered:
+            self._remove_messages(flushed_connection, owner, head, before.last_delivered, head.last_delivered)
+        elif head.last_delivered < before.last_delivered:  # given back, to be taken up again
+            self._unread.pop(head.ref.key, None)
+            self._queue(
+                _message_sizes(flushed_connection(), owner, head, head.last_delivered, before.last_delivered), 1
+            )
+
+    def record_erasure(self, connection: sqlite3.Connection, owner: int, record: TaskRecord) -> None:
+        """Counts a task that is erased, while its messages are still there."""
+        if self._loads and record.state not in states.TERMINAL:
+            self._count(record.principal, record.agent, -1)
+            self._remove_messages(lambda: connection, owner, record, record.last_delivered, record.last_received)
+
+    def clear(self) -> None:
+        """For a batch that was undone: everything is read again."""
+        self._loads.clear()
+        self._unread.clear()
+
+    def _count(self, principal: str, agent: str, delta: int) -> None:
+        if has := self._loads.get(principal):
+            live = has.live_tasks.get(agent, 0) + delta
+            if live > 0:
+                has.live_tasks[agent] = live
+            else:
+                has.live_tasks.pop(agent, None)
+
+    def _queue(self, messages: UnreadMessages, sign: int) -> None:
+        for _, size, sender in messages:
+            if has := self._loads.get(sender):
+                has.queued_bytes = max(has.queued_bytes + sign * size, 0)
+
+    def _add_messages(self, plan: Plan) -> None:
+        before, head = plan.before, plan.record
+        new = [(row.number, row.size, sender_of(plan)) for row in plan.messages if row.size]
+        self._queue(new, 1)
+        unread = self._unread.get(head.ref.key)
+        if unread is not None:
+            unread.extend(new)
+        elif before is None or before.last_received <= before.last_delivered:
+            _remember(self._unread, head.ref.key, new)
+        # else there are others whose sizes are not remembered: then all are read
+
+    def _remove_messages(
+        self, flushed_connection: FlushedConnection, owner: int, record: TaskRecord, after: int, upto: int
+    ) -> None:
+        """The messages after one number, up to another, wait no more."""
+        unread = self._unread.pop(record.ref.key, None)
+        if unread is None:
+            unread = (
+                _message_sizes(flushed_connection(), owner, record, after, record.last_received)
+                if record.last_received > after
+                else []
+            )
+        self._queue([one for one in unread if one[0] <= upto], -1)
+        if left := [one for one in unread if one[0] > upto]:
+            _remember(self._unread, record.ref.key, left)
+
+
+def sender_of(plan: Plan) -> str:
+    """The principal that sent the message of a change."""
+    assert plan.change.message is not None
+    return plan.change.message.sender or plan.record.ref.owner.principal
+
+
+def read_load(connection: sqlite3.Connection, principal: str) -> SqlitePrincipalLoad:
+    """What a principal has, from the tables. Its own tasks are counted already, those among others' are looked for."""
+    has = SqlitePrincipalLoad()
+    own = connection.execute(_OWN_OWNERS, (principal,)).fetchall()
+    among = [number for (number,) in connection.execute(_SHARED_OWNERS, (SHARED_PRINCIPAL, principal))]
+    for number, mixed in [*own, *((number, True) for number in among)]:
+        for agent, state, tasks in connection.execute(_SELECT_TOTALS, (number,)).fetchall():
+            if mixed:
+                (tasks,) = connection.execute(_COUNT_IN_SHARED, (number, agent, state, principal)).fetchone()
+            has.live_tasks[agent] = has.live_tasks.get(agent, 0) + tasks
+    for (agent,) in connection.execute(_HIDDEN_TASKS, (principal,)):
+        has.live_tasks[agent] = has.live_tasks.get(agent, 0) + 1
+    # Others' tasks may hold messages of this principal only where there are tasks among others'.
+    everybody = among or any(mixed for _, mixed in own)
+    for owner, task in _unfinished_tasks(connection, "" if everybody else principal):
+        has.queued_bytes += connection.execute(_SUM_QUEUED_BYTES, (owner, task, principal)).fetchone()[0]
+    return has
+
+
+def _unfinished_tasks(connection: sqlite3.Connection, principal: str) -> Iterator[tuple[int, bytes]]:
+    yield from connection.execute(_UNFINISHED_TASKS, (principal,)).fetchall()
+
+
+def _message_sizes(
+    connection: sqlite3.Connection, owner: int, record: TaskRecord, after: int, last: int
+) -> UnreadMessages:
+    rows = connection.execute(_SELECT_MESSAGE_SIZES, (owner, record.ref.key, after, last))
+    return [(number, size, sender or record.ref.owner.principal) for number, size, sender in rows]
+
+
+def _remember(cache: dict[K, V], key: K, value: V) -> None:
+    """Remembers one more, and forgets the first when there are too many."""
+    cache[key] = value
+    if len(cache) > MAX_CACHED_PRINCIPALS:
+        del cache[next(iter(cache))]

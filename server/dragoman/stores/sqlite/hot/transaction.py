@@ -1,0 +1,356 @@
+"""Rows of one batch, written many to a statement.
+
+Each statement gives up the interpreter's lock, and the writer then waits to have it back from a busy event loop. A
+batch of 64 sends costs seven statements instead of six hundred. Rows of a table go out in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Final
+
+from dragoman.core.names import Owner
+from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
+from dragoman.core.task.plan import ArtifactRow, Plan, plan
+from dragoman.stores.sqlite import pushes, task_tables
+from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
+from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
+from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+
+MAX_STATEMENT_ROWS: Final = 64
+"""Rows of one statement. Smaller lots are powers of two, so that a table has few statements to be kept prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteBulkStatement:
+    """A statement over rows of `width` values each, which stand between `before` and `parse_page_token`."""
+
+    before: str
+    width: int
+    after: str = ""
+
+    def run(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Executes it for all rows."""
+        for sql, values in self._batches(rows):
+            connection.execute(sql, values)
+
+    def fetch(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """What it gives for all rows, in any order."""
+        for sql, values in self._batches(rows):
+            yield from connection.execute(sql, values).fetchall()
+
+    def _batches(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+        at = 0
+        while at < len(rows):
+            size = min(MAX_STATEMENT_ROWS, 1 << (len(rows) - at).bit_length() - 1)
+            yield _bulk_sql(self, size), [value for row in rows[at : at + size] for value in row]
+            at += size
+
+
+@cache
+def _bulk_sql(statement: SqliteBulkStatement, rows: int) -> str:
+    row = f"({', '.join('?' * statement.width)})"
+    return f"{statement.before} VALUES {', '.join([row] * rows)} {statement.after}"
+
+
+@dataclass(slots=True)
+class SqlitePendingRows:
+    """Rows that wait for one statement."""
+
+    statement: SqliteBulkStatement
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        self.rows.append(row)
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Writes what waits."""
+        if self.rows:
+            self.statement.run(connection, self.rows)
+            self.rows = []
+
+
+MAX_CACHED_OWNERS: Final = 16_384
+"""Owners whose number is remembered."""
+
+RECORD_COLUMNS: Final = (
+    "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
+    " session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal"
+)
+
+SELECT_RECORD: Final = f"SELECT {RECORD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
+_SELECT_RECORDS: Final = SqliteBulkStatement(
+    "WITH wanted (owner, task) AS (",
+    2,
+    f") SELECT t.owner, t.task, {', '.join(f't.{name.strip()}' for name in RECORD_COLUMNS.split(','))}"
+    " FROM wanted w CROSS JOIN tasks t ON t.owner = w.owner AND t.task = w.task",
+)
+SELECT_BY_ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
+
+_INSERT_TASKS: Final = SqliteBulkStatement(
+    f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})", 26
+)
+
+_MUTABLE_COLUMNS: Final = (
+    "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
+    " answered, pushed"
+)
+_UPDATE_TASKS: Final = SqliteBulkStatement(
+    f"WITH made (owner, task, {_MUTABLE_COLUMNS}) AS (",
+    17,
+    f") UPDATE tasks SET ({_MUTABLE_COLUMNS}) = ({', '.join(f'made.{name.strip()}' for name in _MUTABLE_COLUMNS.split(','))})"
+    " FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
+)
+
+_UPDATE_TASK_STATES: Final = SqliteBulkStatement(
+    "WITH made (owner, task, memory) AS (",
+    3,
+    ") UPDATE tasks SET memory = made.memory FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
+)
+_INSERT_LOG: Final = SqliteBulkStatement("INSERT INTO log (owner, task, first, count, ends, data)", 6)
+_INSERT_MESSAGES: Final = SqliteBulkStatement(
+    "INSERT INTO messages (owner, task, number, role, data, envelope, sender, size)", 8
+)
+_SELECT_REPLACED_ARTIFACTS: Final = SqliteBulkStatement(
+    "WITH fresh (owner, task, artifact) AS (",
+    3,
+    ") SELECT a.owner, a.task, a.artifact FROM fresh f CROSS JOIN artifacts a"
+    " ON a.owner = f.owner AND a.task = f.task AND a.artifact = f.artifact",
+)
+_DELETE_CHUNKS: Final = "DELETE FROM chunks WHERE owner = ? AND task = ? AND artifact = ?"
+_UPSERT_ARTIFACTS: Final = SqliteBulkStatement(
+    "INSERT INTO artifacts (owner, task, artifact, position, head)",
+    5,
+    "ON CONFLICT (owner, task, artifact) DO UPDATE SET head = excluded.head",
+)
+_INSERT_ARTIFACTS: Final = SqliteBulkStatement(
+    "INSERT OR IGNORE INTO artifacts (owner, task, artifact, position, head)", 5
+)
+_INSERT_CHUNKS: Final = SqliteBulkStatement("INSERT INTO chunks (owner, task, artifact, sequence, text, data)", 6)
+ADD_TO_TOTALS: Final = """
+INSERT INTO totals (owner, agent, state, tasks) VALUES (?, ?, ?, ?)
+ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks
+"""
+_DELETE_TASK_ROWS: Final = tuple(
+    f"DELETE FROM {table} WHERE owner = ? AND task = ?" for table in ("tasks", "log", "messages", "artifacts", "chunks")
+)
+
+
+def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
+    """The head in a row of HEAD_COLUMNS."""
+    head = TaskRecord(ref, *row[:21])
+    head.principal = head.principal or ref.owner.principal
+    head.ready, head.visible, head.has_live_push = bool(head.ready), bool(head.visible), bool(head.has_live_push)
+    head.alias = bool(head.alias)
+    return head
+
+
+def record_values(record: TaskRecord) -> tuple[Any, ...]:
+    return (
+        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence, record.message_count,
+        record.status_message, record.question, record.last_received, record.last_delivered, record.session, record.token, record.ready, record.visible,
+        record.attempt, record.last_completed, record.has_live_push, record.dialect, record.alias, record.principal,
+    )  # fmt: skip
+
+
+class SqliteTransaction:
+    """One batch on the writer's connection.
+
+    What the changes write is gathered and written by `finish`, each table at once. What an item reads of its own
+    table, or takes away, has what was gathered written first.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        clock: Callable[[], int],
+        owner_numbers: dict[Owner, int],
+        artifact_growth: SqliteArtifactGrowth,
+        quota_counters: SqliteQuotaCounters,
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._owner_numbers = owner_numbers
+        self._artifact_growth = artifact_growth
+        self._quota_counters = quota_counters
+        self._records: dict[tuple[int, bytes], TaskRecord | None] = {}
+        self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
+        self._tasks, self._log, self._messages = (
+            SqlitePendingRows(_INSERT_TASKS),
+            SqlitePendingRows(_INSERT_LOG),
+            SqlitePendingRows(_INSERT_MESSAGES),
+        )
+        self._replaced_artifacts, self._new_artifacts = (
+            SqlitePendingRows(_UPSERT_ARTIFACTS),
+            SqlitePendingRows(_INSERT_ARTIFACTS),
+        )
+        self._chunks = SqlitePendingRows(_INSERT_CHUNKS)
+        self._changed_records: dict[tuple[int, bytes], TaskRecord] = {}
+        self._task_states: dict[tuple[int, bytes], bytes] = {}
+        self._touched_artifacts: set[tuple[int, bytes, str]] = set()
+
+    def load_records(self, changes: Iterable[Append]) -> None:
+        """Reads the heads of the tasks that these changes are about, all at once."""
+        wanted = {}
+        for change in changes:
+            owner = self._owner_number(change.task.owner, change.create is not None)
+            wanted[owner, change.task.key] = change.task
+        self._records.update(dict.fromkeys(wanted))
+        for owner, key, *row in _SELECT_RECORDS.fetch(self._connection, list(wanted)):
+            self._records[owner, key] = record_from_row(wanted[owner, key], row)
+
+    def run(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Does another write, which finds everything written that came before it, and may change what was looked at."""
+        tables = self._flushed_connection()
+        self._records.clear()
+        return job(tables)
+
+    def apply(self, change: Append) -> Appended:
+        """Writes one change. Raises Refused before anything of it is written."""
+        ref = change.task
+        owner = self._owner_number(ref.owner, change.create is not None)
+        if (owner, ref.key) not in self._records:
+            self.load_records((change,))
+        now = self._clock()
+        if change.idempotency_key is not None:
+            holder = change.idempotency_key.owner or ref.owner
+            task_tables.check_key(
+                self._connection, self._owner_number(holder, False), holder, change.idempotency_key, now
+            )
+        if change.create is not None and change.create.alias:
+            self._check_alias(owner, change.create)
+        made = plan(self._records[owner, ref.key], change, now)
+        if change.quota is not None:
+            self._quota_counters.admit(self._flushed_connection, change.quota, made, now)
+        if change.push_config is not None:
+            pushes.check_push_limit(self._connection, owner, made.record, change.push_config.id)
+        if change.context_state is not None:
+            task_tables.write_context_state(self._connection, owner, made.record, change.context_state)
+        if change.idempotency_key is not None:
+            first = made.before.last_sequence if made.before else 0
+            task_tables.record_key(
+                self._connection, self._owner_number(holder, True), owner, change.idempotency_key, ref.key, first, now
+            )
+        if change.participant is not None:
+            task_tables.add_participant(
+                self._connection, self._owner_number(change.participant, True), owner, made.record.context
+            )
+        if change.discard:
+            self._quota_counters.record(self._flushed_connection, owner, made)
+            self._write_pending()
+            task_tables.record_reply(self._connection, owner, ref.key, change.reply)
+            for statement in _DELETE_TASK_ROWS:
+                self._connection.execute(statement, (owner, ref.key))
+            task_tables.remove_open_task(self._connection, owner, ref.key)
+            release_blobs(self._connection, owner, ref.key)
+            pushes.delete_pushes_of_task(self._connection, owner, ref.key)
+            task_tables.delete_usage(self._connection, owner, ref.key)
+            self._records[owner, ref.key] = None
+        else:
+            self._write_plan(owner, made)
+            if made.record.has_live_push:
+                pushes.record_append(self._connection, owner, made, now)
+            self._records[owner, ref.key] = made.record
+        if change.usage_report is not None:
+            return replace(
+                made.outcome,
+                usage=task_tables.record_usage(self._flushed_connection(), owner, ref.key, change.usage_report),
+            )
+        return made.outcome
+
+    def flush(self) -> None:
+        """Writes what was gathered, and the totals of the batch."""
+        self._flushed_connection()
+
+    def _flushed_connection(self) -> sqlite3.Connection:
+        """The connection, once everything is written that there is so far."""
+        self._write_pending()
+        rows = [(*key, count) for key, count in self._totals.items() if count]
+        if rows:
+            self._connection.executemany(ADD_TO_TOTALS, rows)
+        self._totals.clear()
+        return self._connection
+
+    def _check_alias(self, owner: int, new: NewTask) -> None:
+        self._write_pending()
+        if self._connection.execute(SELECT_BY_ALIAS, (owner, new.agent, new.id)).fetchone():
+            raise AppendRejected(EXISTS, None)
+
+    def _owner_number(self, owner: Owner, create: bool) -> int:
+        """The owner's number; -1, which nobody has, for one that is not there and is not to be."""
+        number = self._owner_numbers.get(owner)
+        if number is None:
+            values = (owner.scope, owner.principal)
+            if create:
+                self._connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
+            query = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
+            row = self._connection.execute(query, values).fetchone()
+            if row is None:
+                return -1
+            if len(self._owner_numbers) >= MAX_CACHED_OWNERS:  # callers make scopes up
+                self._owner_numbers.clear()
+            number = self._owner_numbers[owner] = row[0]
+        return number
+
+    def _write_plan(self, owner: int, plan: Plan) -> None:
+        change, head, before = plan.change, plan.record, plan.before
+        key = head.ref.key
+        if before is None:
+            assert change.create is not None
+            values = (owner, key, head.updated, change.create.metadata, change.task_state or b"")
+            self._tasks.add(values + record_values(head))
+            if change.create.joinable:
+                task_tables.add_open_task(self._connection, owner, head.context, key)
+            if change.create.parent:
+                task_tables.add_parent(self._connection, owner, key, change.create.parent)
+        elif head != before:
+            self._changed_records[owner, key] = head
+        if change.task_state is not None and before is not None:
+            self._task_states[owner, key] = change.task_state
+        if plan.events:
+            first, last = plan.events[0].sequence, plan.events[-1]
+            self._log.add((owner, key, first, len(plan.events), last.ends, plan.log_row))
+        for message in plan.messages:
+            sender = "" if message.sender == head.ref.owner.principal else message.sender
+            said = message.data, message.envelope, sender, message.size
+            self._messages.add((owner, key, message.number, message.role, *said))
+        for row in plan.artifacts:
+            self._write_artifact(owner, key, row)
+        use_blobs(self._connection, owner, key, change.blobs)
+        self._artifact_growth.record(self._connection, owner, plan)
+        self._quota_counters.record(self._flushed_connection, owner, plan)
+        if before is not None and before.visible:
+            self._totals[owner, head.agent, before.state] -= 1
+        if head.visible:
+            self._totals[owner, head.agent, head.state] += 1
+
+    def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow) -> None:
+        where = (owner, key, row.artifact_id)
+        if row.replaces and where in self._touched_artifacts:  # what it replaces is not in the table yet
+            self._write_pending()
+        self._touched_artifacts.add(where)
+        (self._replaced_artifacts if row.replaces else self._new_artifacts).add((*where, row.sequence, row.head))
+        self._chunks.add((*where, row.sequence, row.text, row.data))
+
+    def _write_pending(self) -> None:
+        connection = self._connection
+        self._tasks.write(connection)
+        if self._changed_records:
+            _UPDATE_TASKS.run(
+                connection, [(*key, *record_values(head)[3:-3]) for key, head in self._changed_records.items()]
+            )
+            self._changed_records = {}
+        if self._task_states:
+            _UPDATE_TASK_STATES.run(connection, [(*key, memory) for key, memory in self._task_states.items()])
+            self._task_states = {}
+        for replaced in _SELECT_REPLACED_ARTIFACTS.fetch(
+            connection, [row[:3] for row in self._replaced_artifacts.rows]
+        ):
+            connection.execute(_DELETE_CHUNKS, replaced)
+        for pending in (self._log, self._messages, self._replaced_artifacts, self._new_artifacts, self._chunks):
+            pending.write(connection)
+        self._touched_artifacts.clear()

@@ -1,0 +1,287 @@
+"""The one thread that writes: group commit.
+
+It takes whatever the loop has gathered for it, applies it in one transaction, commits once and wakes all callers
+of the batch with one call into their loop. A change whose guard does not hold is refused alone. Should the database
+itself refuse an item (which no guard foresaw), the batch is rolled back and each item tried on its own, so that its
+neighbours never pay for it; nobody was told of the batch before.
+
+Work that may wait (`low`) has a slot of its own: one piece at a time, each in its own transaction, while no change
+waits; after `PATIENCE` commits it gets one turn all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from dragoman.core.counters import CommitCounters
+from dragoman.core.names import Owner
+from dragoman.core.task.log import Append, AppendRejected
+from dragoman.stores.sqlite.errors import explain, map_error
+from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
+from dragoman.stores.sqlite.hot.coalescer import WriteCoalescer
+from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
+from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
+from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+
+log = logging.getLogger("dragoman.store")
+
+MAX_BATCH_WRITES: Final = 512
+"""Changes after which a commit takes no more: bounds how long the first of them waits for the last."""
+
+LOW_PRIORITY_COMMIT_INTERVAL: Final = 64
+"""Commits that waiting low work lets pass, so that a store without a pause is kept in order too."""
+
+WriteJob = Append | Callable[[sqlite3.Connection], Any]
+
+
+class WriterSignal(Enum):
+    """Wakes the writer for something else than a change."""
+
+    LOW = "low"
+    CLOSE = "close"
+
+
+@dataclass(slots=True)
+class SqliteQueuedWrite:
+    """A change, and who waits for it. A callable is any other write, on the writer's connection."""
+
+    job: WriteJob
+    future: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class UrgentWrite:
+    """A write that goes before all others, and the thread that waits for it."""
+
+    job: Callable[[sqlite3.Connection], Any]
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class WriteResult:
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: Exception | None = None
+
+    def deliver(self) -> None:
+        if self.future.done():  # whoever waited was cancelled; what is written stays written
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class SqliteWriter:
+    """Owns the writing connection and its thread."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int], checkpointer: Checkpointer) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._checkpointer = checkpointer
+        self._owner_numbers: dict[Owner, int] = {}
+        self._artifact_growth = SqliteArtifactGrowth()
+        self.quota_counters = SqliteQuotaCounters()
+        """For jobs on this thread alone."""
+        self.commits = CommitCounters()
+        self._queue: SimpleQueue[list[SqliteQueuedWrite] | UrgentWrite | WriterSignal] = SimpleQueue()
+        self._coalescer = WriteCoalescer(self._enqueue, MAX_BATCH_WRITES)
+        self._urgent_writes: deque[UrgentWrite] = deque()
+        self._low_priority_writes: deque[SqliteQueuedWrite] = deque()
+        self._commits_since_low_priority = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="dragoman-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: WriteJob, *, low_priority: bool = False) -> asyncio.Future[Any]:
+        """Queues a write for the next commit, or one of its own when nothing else waits (`low`).
+
+        The future belongs to the running loop.
+        """
+        future = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(RuntimeError("the store is closed"))
+        elif low_priority:
+            self._low_priority_writes.append(SqliteQueuedWrite(job, future))
+            self._queue.put(WriterSignal.LOW)
+        else:
+            self._coalescer.add(SqliteQueuedWrite(job, future))
+        return future
+
+    def flush(self) -> None:
+        """Has the thread take what was submitted so far. To be called on the loop, before `close` elsewhere."""
+        self._coalescer.flush()
+
+    def _enqueue(self, writes: list[SqliteQueuedWrite]) -> None:
+        if self._closed:
+            for item in writes:
+                WriteResult(item.future, error=RuntimeError("the store is closed")).deliver()
+        else:
+            self._queue.put(writes)
+
+    def write_blocking(self, job: Callable[[sqlite3.Connection], Any]) -> None:
+        """Runs a write in the next commit, before whatever waits. Blocks. Raises what the write raised."""
+        if self._closed:
+            raise RuntimeError("the store is closed")
+        urgent = UrgentWrite(job)
+        self._urgent_writes.append(urgent)
+        self._queue.put(urgent)  # only to wake the thread
+        urgent.done.wait()
+        if urgent.error is not None:
+            raise urgent.error
+
+    def clear_owner_numbers(self) -> None:
+        """For a job that took owners away: their numbers are looked up again."""
+        self._owner_numbers.clear()
+
+    def close(self) -> None:
+        """Commits what waits and ends the thread. Blocks; may be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(WriterSignal.CLOSE)
+        self._thread.join()
+
+    def _run(self) -> None:
+        open_for_more = True
+        while open_for_more:
+            work, open_for_more = self._next_batch()
+            self._write_urgent()
+            self._write(work)
+            self._commits_since_low_priority += 1
+            while (
+                open_for_more
+                and self._low_priority_writes
+                and (self._idle or self._commits_since_low_priority > LOW_PRIORITY_COMMIT_INTERVAL)
+            ):
+                self._commits_since_low_priority = 0
+                self._write([self._low_priority_writes.popleft()])
+        while self._low_priority_writes:
+            self._write([self._low_priority_writes.popleft()])
+        self._write_urgent()
+        self._checkpointer.truncate(self._connection)
+        self._connection.close()
+
+    @property
+    def _idle(self) -> bool:
+        """Whether no change waits, nor is about to be handed over."""
+        return self._queue.empty() and not self._coalescer
+
+    def _write_urgent(self) -> None:
+        while self._urgent_writes:
+            urgent = self._urgent_writes.popleft()
+            try:
+                self._begin()
+                urgent.job(self._connection)
+                self._connection.execute("COMMIT")
+            except Exception as error:
+                urgent.error = error
+                self._roll_back()
+            finally:
+                urgent.done.set()
+
+    def _write(self, writes: list[SqliteQueuedWrite]) -> None:
+        if writes:
+            self._deliver(self._commit(writes))
+            self._checkpointer.after_commit(self._connection)
+
+    def _next_batch(self) -> tuple[list[SqliteQueuedWrite], bool]:
+        """What waits, and whether there may be more."""
+        work: list[SqliteQueuedWrite] = []
+        came = self._queue.get()
+        try:
+            while True:
+                if came is WriterSignal.CLOSE:
+                    return work, False
+                if isinstance(came, list):
+                    work += came
+                if len(work) >= MAX_BATCH_WRITES:
+                    return work, True
+                came = self._queue.get_nowait()
+        except Empty:
+            return work, True
+
+    def _commit(self, batch: list[SqliteQueuedWrite]) -> list[WriteResult]:
+        try:
+            return self._commit_together(batch)
+        except Exception:
+            if len(batch) > 1:
+                log.warning("a batch of %d writes was rolled back; trying each alone", len(batch))
+        done = []
+        for item in batch:
+            try:
+                done += self._commit_together([item])
+            except Exception as error:
+                trouble = map_error(error)
+                if trouble is error:
+                    log.exception("a write failed")
+                else:
+                    log.error("a write failed: %s", explain(error))
+                done.append(WriteResult(item.future, error=trouble))
+        return done
+
+    def _commit_together(self, batch: list[SqliteQueuedWrite]) -> list[WriteResult]:
+        connection, began = self._connection, time.perf_counter()
+        self._begin()
+        try:
+            transaction = SqliteTransaction(
+                connection, self._clock, self._owner_numbers, self._artifact_growth, self.quota_counters
+            )
+            transaction.load_records(item.job for item in batch if isinstance(item.job, Append))
+            done = [self._apply_write(transaction, item) for item in batch]
+            transaction.flush()
+            connection.execute("COMMIT")
+        except BaseException:
+            self.commits.failed_batches += 1
+            self._owner_numbers.clear()  # numbers given inside the transaction went with it
+            self.quota_counters.clear()
+            self._roll_back()
+            raise
+        self.commits.changes.add(len(batch))
+        self.commits.seconds.add(time.perf_counter() - began)
+        return done
+
+    def _begin(self) -> None:
+        if self._connection.in_transaction:  # the rollback of an earlier one failed, as its commit had
+            self._connection.execute("ROLLBACK")
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        """Undoes what was begun. When that fails too, the next to begin tries again: what failed first is told."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _apply_write(self, transaction: SqliteTransaction, item: SqliteQueuedWrite) -> WriteResult:
+        try:
+            if isinstance(item.job, Append):
+                return WriteResult(item.future, transaction.apply(item.job))
+            return WriteResult(item.future, transaction.run(item.job))
+        except AppendRejected as refused:  # before anything of it was written
+            return WriteResult(item.future, error=refused)
+
+    def _deliver(self, results: list[WriteResult]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[WriteResult]] = {}
+        for item in results:
+            by_loop.setdefault(item.future.get_loop(), []).append(item)
+        for loop, items in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_deliver_all, items)
+            except RuntimeError:  # that loop is closed: nobody is left to be told
+                log.debug("%d writers went away before their commit", len(items))
+
+
+def _deliver_all(items: list[WriteResult]) -> None:
+    for item in items:
+        item.deliver()

@@ -1,0 +1,1 @@
+"""What keeps a SQLite store small and lawful: compaction, erasure, backup."""

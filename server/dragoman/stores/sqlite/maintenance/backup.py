@@ -1,0 +1,237 @@
+"""Copying a store that is in use, and making a store of a copy.
+
+A copy is one moment of the store: its connection holds one snapshot from beginning to end, so writers go on and
+nothing begins anew. It is a folder: `tasks.db`, `blobs/` when the store has some, and `backup.json` with what there
+is to know of it. It is written beside its place and gets its name when it was found to be good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dragoman.core.errors import InvalidParams
+from dragoman.ports import BackupProgress
+from dragoman.stores.sqlite.schema import check_version, connect, create_private_file
+
+BACKUP_DATABASE: Final = "tasks.db"
+BACKUP_BLOBS: Final = "blobs"
+BACKUP_MANIFEST: Final = "backup.json"
+BACKUP_FORMAT: Final = 1
+
+BACKUP_STEP_PAGES: Final = 256
+"""Pages copied at a time: 1 MiB."""
+
+
+class DatabaseDamaged(Exception):
+    """A database in which SQLite finds something wrong."""
+
+
+class _BackupStopped(Exception):
+    """Nobody waits for the copy any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """What a restored store begins with."""
+
+    tasks: int
+    running: int
+    """Tasks that were running in the copy: they end as FAILED at the next start."""
+    copied_at: int
+    """When the copy was taken, in milliseconds since the epoch; 0 when it does not say."""
+    epoch: str
+    previous_epoch: str
+    """The epoch of the store that was copied."""
+    pushes: int = 0
+    """Push configurations that go on from where they were in the copy."""
+
+
+def blob_folder(store: Path) -> Path:
+    """The folder in which a store keeps what is too big for a row."""
+    return store.with_name(f"{store.name}.blobs")
+
+
+async def backup(store: Path, destination: Path, clock: Callable[[], int]) -> AsyncGenerator[BackupProgress, None]:
+    """See `dragoman.ports.Store.backup`."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Queue[BackupProgress | None] = asyncio.Queue()
+    stopped = False
+
+    def tell(copied: BackupProgress) -> None:
+        if stopped:
+            raise _BackupStopped
+        loop.call_soon_threadsafe(told.put_nowait, copied)
+
+    with ThreadPoolExecutor(1, "dragoman-backup") as thread:
+        work = loop.run_in_executor(thread, write_backup, store, destination, tell, clock)
+        work.add_done_callback(lambda _: told.put_nowait(None))
+        try:
+            while (copied := await told.get()) is not None:
+                yield copied
+            await work
+        finally:
+            stopped = True
+            with suppress(Exception):  # raised above, if anybody is still there
+                await asyncio.shield(work)
+
+
+def write_backup(
+    store: Path, destination: Path, report_progress: Callable[[BackupProgress], None], clock: Callable[[], int]
+) -> None:
+    """Copies the store to a new folder, and tells how far it is. Blocks. Raises what `tell` raises, too."""
+    partial = _create_partial(destination)
+    try:
+        with closing(_open_reader(store)) as source:
+            source.execute("BEGIN")
+            (epoch,) = source.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+            taken = clock()
+            # First of all: a purge may take them away at any moment, and the snapshot holds only rows.
+            _link_or_copy(blob_folder(store), partial / BACKUP_BLOBS)
+            size = source.execute("PRAGMA page_size").fetchone()[0]
+
+            def progress(_: int, remaining: int, total: int) -> None:
+                report_progress(BackupProgress((total - remaining) * size, total * size))
+
+            with closing(sqlite3.connect(partial / BACKUP_DATABASE, isolation_level=None)) as copy:
+                source.backup(copy, pages=BACKUP_STEP_PAGES, progress=progress)
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, and nothing beside it
+                _check_integrity(copy)
+                (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
+        about = {"format": BACKUP_FORMAT, "taken": taken, "epoch": epoch, "tasks": tasks}
+        (partial / BACKUP_MANIFEST).write_text(json.dumps(about) + "\n", "utf-8")
+        _fsync(partial)
+        partial.rename(destination)
+        written = sum(file.stat().st_size for file in destination.rglob("*") if file.is_file())
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    report_progress(BackupProgress(written, written, done=True))
+
+
+def restore(source: Path, store: Path) -> RestoreResult:
+    """Makes a store of a copy, with an epoch of its own. The caller holds the new store's lock. Blocks.
+
+    Raises InvalidParams for what is no copy, or a store that is there; Damaged, SchemaTooNew, sqlite3.Error, OSError.
+    """
+    database = source / BACKUP_DATABASE if source.is_dir() else source
+    if not database.is_file():
+        raise InvalidParams.field("SRC", f"{source} is no backup: there is no {BACKUP_DATABASE} in it")
+    for there in (store, store.with_name(f"{store.name}-wal"), blob_folder(store)):
+        if there.exists():
+            raise InvalidParams.field("--store", f"{there} is there already; move it away, or name another")
+    partial = store.with_name(f"{store.name}.partial")
+    epoch = secrets.token_hex(4)
+    try:
+        create_private_file(partial)
+        shutil.copyfile(database, partial)
+        with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+            _check_integrity(copy)
+            check_version(copy)
+            (former,) = copy.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+            copy.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
+            (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
+            (running,) = copy.execute("SELECT count(*) FROM tasks WHERE session > 0").fetchone()
+            pushes = _count_live_pushes(copy)
+        _link_or_copy(source / BACKUP_BLOBS, blob_folder(store))
+        _fsync(partial)
+        partial.rename(store)
+        _fsync(store.parent)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return RestoreResult(tasks, running, _read_manifest(source).get("taken", 0), epoch, former, pushes)
+
+
+def _count_live_pushes(copy: sqlite3.Connection) -> int:
+    """Configurations that are live. A copy may be older than they are."""
+    if not copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'pushes'").fetchone():
+        return 0
+    count: int = copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()[0]
+    return count
+
+
+def _create_partial(destination: Path) -> Path:
+    if not destination.is_absolute():
+        raise InvalidParams.field("destination", f'"{destination}" is not an absolute path')
+    if destination.exists():
+        raise InvalidParams.field("destination", f"{destination} is there already; name another folder")
+    if not destination.parent.is_dir():
+        raise InvalidParams.field("destination", f"there is no folder {destination.parent}")
+    partial = destination.with_name(f"{destination.name}.partial")
+    try:
+        partial.mkdir(mode=0o700)
+    except FileExistsError:
+        raise InvalidParams.field(
+            "destination", f"{partial} is there: another backup writes it, or one was killed; then remove it"
+        ) from None
+    except OSError as error:
+        raise InvalidParams.field("destination", f"{partial} cannot be made: {error.strerror}") from error
+    return partial
+
+
+def _open_reader(store: Path) -> sqlite3.Connection:
+    """A connection that only reads. Without a server there may be no shared memory beside the file to read by."""
+    reader = connect(store, readonly=True)
+    try:
+        reader.execute("SELECT 1 FROM meta").fetchone()
+        return reader
+    except sqlite3.OperationalError:
+        reader.close()
+        writer = sqlite3.connect(f"{store.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
+        writer.execute("PRAGMA query_only = ON")
+        return writer
+
+
+def _check_integrity(connection: sqlite3.Connection) -> None:
+    found = [row[0] for row in connection.execute("PRAGMA quick_check(5)")]
+    if found != ["ok"]:
+        raise DatabaseDamaged("; ".join(found))
+
+
+def _link_or_copy(source: Path, destination: Path) -> None:
+    """Gives every file of a folder another name, or copies it where that cannot be done. Files never change."""
+    if not source.is_dir():
+        return
+    for file in source.rglob("*"):
+        target = destination / file.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not file.is_file():
+            continue
+        try:
+            os.link(file, target)
+        except FileNotFoundError:  # erased in this moment
+            continue
+        except OSError:
+            with suppress(FileNotFoundError):
+                shutil.copyfile(file, target)
+
+
+def _fsync(path: Path) -> None:
+    """Has the system write a file, or the files of a folder and the folder itself, to the disk."""
+    for one in (*path.glob("*"), path):
+        if one.is_dir() and os.name == "nt":
+            continue
+        file = os.open(one, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def _read_manifest(source: Path) -> dict[str, Any]:
+    try:
+        about = json.loads((source / BACKUP_MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}

@@ -1,0 +1,348 @@
+"""API keys: a row for each, for as long as the store lives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sqlite3
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any, Final
+
+from dragoman.core.access.caller_credentials import ApiKey
+from dragoman.core.audit import (
+    GENESIS_HASH,
+    SALT_BYTES,
+    AuditEntry,
+    AuditRecord,
+    audited_principal,
+    canonical_json,
+    chain_entries,
+)
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import DeliveryAttempt, DeliveryReport, PushRecord
+from dragoman.core.task.log import TaskRef
+from dragoman.ports import AddedUpstream, PushConfigKey, RegisteredAgent
+from dragoman.stores.sqlite import pushes
+from dragoman.stores.sqlite.hot.writer import SqliteWriter
+
+_API_KEY_FIELDS: Final = tuple(field.name for field in fields(ApiKey))
+_API_KEY_COLUMNS: Final = ", ".join(_API_KEY_FIELDS)
+_INSERT_API_KEY: Final = f"INSERT INTO api_keys ({_API_KEY_COLUMNS}) VALUES ({', '.join('?' * len(_API_KEY_FIELDS))})"
+_SELECT_API_KEY: Final = f"SELECT {_API_KEY_COLUMNS} FROM api_keys WHERE id = ?"
+_SELECT_API_KEYS: Final = f"SELECT {_API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
+_ROTATE_API_KEY: Final = (
+    "UPDATE api_keys SET former = digest, former_until = ?, digest = ?, rotated = ?, expires = coalesce(?, expires) "
+    "WHERE id = ? AND NOT revoked"
+)
+_REVOKE_API_KEY: Final = "UPDATE api_keys SET revoked = ? WHERE id = ? AND NOT revoked"
+_DELETE_REVOKED_API_KEYS: Final = "DELETE FROM api_keys WHERE principal = ? AND revoked"
+_TOUCH_API_KEY: Final = "UPDATE api_keys SET used = max(used, ?) WHERE id = ?"
+
+Read = Callable[..., Awaitable[Any]]
+"""Runs a function of a reader's connection and further arguments."""
+
+Write = Callable[[Callable[[sqlite3.Connection], Any]], asyncio.Future[Any]]
+"""Runs a function of the writer's connection in the next commit."""
+
+
+class SqliteApiKeys:
+    """Implements `dragoman.ports.ApiKeys` on the store's file."""
+
+    def __init__(self, read: Read, write: Write, write_low_priority: Write) -> None:
+        self._read = read
+        self._write = write
+        self._write_low_priority = write_low_priority
+
+    async def add(self, key: ApiKey) -> None:
+        row = [getattr(key, name) for name in _API_KEY_FIELDS]
+        row[_API_KEY_FIELDS.index("grants")] = json.dumps(sorted(key.grants))
+        if not await self._write(lambda connection: _insert_api_key(connection, row)):
+            raise ValueError(f'there is a key "{key.id}" already')
+
+    async def find(self, id: str) -> ApiKey | None:
+        found: ApiKey | None = await self._read(_find_api_key, id)
+        return found
+
+    async def list(self) -> list[ApiKey]:
+        found: list[ApiKey] = await self._read(_list_api_keys)
+        return found
+
+    async def rotate(
+        self, id: str, digest: bytes, *, now: int, until: int, expires: int | None = None
+    ) -> ApiKey | None:
+        def job(connection: sqlite3.Connection) -> ApiKey | None:
+            changed = connection.execute(_ROTATE_API_KEY, (until, digest, now, expires, id)).rowcount
+            return _find_api_key(connection, id) if changed else None
+
+        found: ApiKey | None = await self._write(job)
+        return found
+
+    async def revoke(self, id: str, *, now: int) -> ApiKey | None:
+        def job(connection: sqlite3.Connection) -> ApiKey | None:
+            connection.execute(_REVOKE_API_KEY, (now, id))
+            return _find_api_key(connection, id)
+
+        found: ApiKey | None = await self._write(job)
+        return found
+
+    async def touch(self, id: str, *, now: int) -> None:
+        await self._write_low_priority(lambda connection: connection.execute(_TOUCH_API_KEY, (now, id)))
+
+
+def delete_revoked_api_keys(connection: sqlite3.Connection, principal: str) -> None:
+    """Takes away the revoked keys of a principal of which nothing is to stay; the others are still in use."""
+    connection.execute(_DELETE_REVOKED_API_KEYS, (principal,))
+
+
+def _insert_api_key(connection: sqlite3.Connection, row: list[Any]) -> bool:
+    if _find_api_key(connection, row[0]) is not None:
+        return False
+    connection.execute(_INSERT_API_KEY, row)
+    return True
+
+
+def _find_api_key(connection: sqlite3.Connection, id: str) -> ApiKey | None:
+    row = connection.execute(_SELECT_API_KEY, (id,)).fetchone()
+    return None if row is None else _api_key_from_row(row)
+
+
+def _list_api_keys(connection: sqlite3.Connection) -> list[ApiKey]:
+    return [_api_key_from_row(row) for row in connection.execute(_SELECT_API_KEYS)]
+
+
+def _api_key_from_row(row: tuple[Any, ...]) -> ApiKey:
+    kept = dict(zip(_API_KEY_FIELDS, row, strict=True))
+    return ApiKey(**{**kept, "grants": frozenset(json.loads(kept["grants"]))})
+
+
+_AUDIT_COLUMNS: Final = "number, at, action, outcome, about, who, salt, seal, hash"
+_SELECT_LAST_AUDIT_ENTRY: Final = "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1"
+_INSERT_AUDIT_ENTRY: Final = f"INSERT INTO audit ({_AUDIT_COLUMNS}, principal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SELECT_AUDIT_ENTRIES: Final = f"SELECT {_AUDIT_COLUMNS} FROM audit WHERE number > ? ORDER BY number LIMIT ?"
+_FIRST_RECENT_AUDIT_ENTRY: Final = (
+    "SELECT min(number) FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?) WHERE at >= ?"
+)
+_LAST_EXAMINED_AUDIT_ENTRY: Final = "SELECT max(number) FROM (SELECT number FROM audit ORDER BY number LIMIT ?)"
+_DELETE_AUDIT_ENTRIES: Final = "DELETE FROM audit WHERE number < ?"
+_ANONYMIZE_AUDIT_ENTRIES: Final = "UPDATE audit SET who = NULL, salt = NULL, principal = '' WHERE principal = ?"
+
+
+class SqliteAuditLog:
+    """Implements `dragoman.ports.AuditLog` on the store's file."""
+
+    def __init__(self, read: Read, write: Write) -> None:
+        self._read = read
+        self._write = write
+
+    async def append(self, entries: Sequence[AuditEntry]) -> None:
+        salts = [secrets.token_bytes(SALT_BYTES) for _ in entries]
+        await self._write(lambda connection: _insert_audit_entries(connection, entries, salts))
+
+    async def read(self, after: int, limit: int = 256) -> list[AuditRecord]:
+        found: list[AuditRecord] = await self._read(_read_audit_entries, after, limit)
+        return found
+
+    async def truncate(self, before: int, limit: int = 1024) -> int:
+        done: int = await self._write(lambda connection: _delete_audit_entries(connection, before, limit))
+        return done
+
+
+def anonymize_audit_entries(connection: sqlite3.Connection, principal: str) -> None:
+    """Takes away who did what a principal did."""
+    connection.execute(_ANONYMIZE_AUDIT_ENTRIES, (principal,))
+
+
+def _insert_audit_entries(
+    connection: sqlite3.Connection, entries: Sequence[AuditEntry], salts: Sequence[bytes]
+) -> None:
+    number, former = connection.execute(_SELECT_LAST_AUDIT_ENTRY).fetchone() or (0, GENESIS_HASH)
+    rows = [_audit_row(kept) for kept in chain_entries(former, number, entries, salts)]
+    connection.executemany(_INSERT_AUDIT_ENTRY, rows)
+
+
+def _audit_row(chained_entry: AuditRecord) -> tuple[Any, ...]:
+    entry = chained_entry.entry
+    return (
+        *(
+            chained_entry.number,
+            entry.at,
+            entry.action,
+            entry.outcome,
+            canonical_json(entry.about),
+            canonical_json(entry.who),
+        ),
+        *(chained_entry.salt, chained_entry.seal, chained_entry.hash, audited_principal(entry)),
+    )
+
+
+def _read_audit_entries(connection: sqlite3.Connection, after: int, limit: int) -> list[AuditRecord]:
+    return [_audit_entry_from_row(found) for found in connection.execute(_SELECT_AUDIT_ENTRIES, (after, limit))]
+
+
+def _audit_entry_from_row(row: Sequence[Any]) -> AuditRecord:
+    number, at, action, outcome, about, who, salt, seal, hash = row
+    entry = AuditEntry(at, action, outcome, json.loads(about), json.loads(who) if who is not None else {})
+    return AuditRecord(number, entry, salt, seal, hash)
+
+
+def _delete_audit_entries(connection: sqlite3.Connection, before: int, limit: int) -> int:
+    (stays,) = connection.execute(_FIRST_RECENT_AUDIT_ENTRY, (limit + 1, before)).fetchone()
+    if stays is None:  # all that was looked at is old; the last of it stays, it may be the last of all
+        (stays,) = connection.execute(_LAST_EXAMINED_AUDIT_ENTRY, (limit + 1,)).fetchone()
+    return connection.execute(_DELETE_AUDIT_ENTRIES, (stays,)).rowcount if stays is not None else 0
+
+
+_KEY_VALUE_NAME: Final = "paper {}"
+"""What a text is called in `meta`, which also has what the store knows of itself."""
+_SELECT_VALUE: Final = "SELECT value FROM meta WHERE name = ?"
+_UPSERT_VALUE: Final = (
+    "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
+
+
+class SqliteKeyValues:
+    """Implements `dragoman.ports.Papers` on the store's file."""
+
+    def __init__(self, read: Read, write: Write) -> None:
+        self._read = read
+        self._write = write
+
+    async def get(self, name: str) -> str:
+        found: str = await self._read(_read_value, name)
+        return found
+
+    async def compare_and_set(self, name: str, value: str, *, expected: str) -> bool:
+        def job(connection: sqlite3.Connection) -> bool:
+            if _read_value(connection, name) != expected:
+                return False
+            connection.execute(_UPSERT_VALUE, (_KEY_VALUE_NAME.format(name), value))
+            return True
+
+        done: bool = await self._write(job)
+        return done
+
+
+def _read_value(connection: sqlite3.Connection, name: str) -> str:
+    row = connection.execute(_SELECT_VALUE, (_KEY_VALUE_NAME.format(name),)).fetchone()
+    return row[0] if row else ""
+
+
+_UPSERT_WORKER_AGENT: Final = (
+    "INSERT INTO roster (agent, principal, registration, since, seen) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (agent) DO UPDATE SET registration = excluded.registration, seen = excluded.seen "
+    "WHERE principal = excluded.principal"
+)
+_SELECT_WORKER_AGENT: Final = "SELECT agent, principal, registration, since, seen FROM roster WHERE agent = ?"
+_SELECT_WORKER_AGENTS: Final = "SELECT agent, principal, registration, since, seen FROM roster ORDER BY agent"
+_DELETE_WORKER_AGENT: Final = "DELETE FROM roster WHERE agent = ?"
+
+
+class SqliteWorkerRegistry:
+    """Implements `dragoman.ports.Roster` on the store's file."""
+
+    def __init__(self, read: Read, write: Write) -> None:
+        self._read = read
+        self._write = write
+
+    async def register(self, entry: RegisteredAgent) -> RegisteredAgent:
+        def job(connection: sqlite3.Connection) -> RegisteredAgent:
+            connection.execute(
+                _UPSERT_WORKER_AGENT,
+                (entry.agent, entry.principal, entry.registration, entry.registered_at, entry.last_seen),
+            )
+            return RegisteredAgent(*connection.execute(_SELECT_WORKER_AGENT, (entry.agent,)).fetchone())
+
+        kept: RegisteredAgent = await self._write(job)
+        return kept
+
+    async def list(self) -> list[RegisteredAgent]:
+        found: list[RegisteredAgent] = await self._read(_list_worker_agents)
+        return found
+
+    async def unregister(self, agent: str) -> bool:
+        return bool(await self._write(lambda connection: connection.execute(_DELETE_WORKER_AGENT, (agent,)).rowcount))
+
+
+def _list_worker_agents(connection: sqlite3.Connection) -> list[RegisteredAgent]:
+    return [RegisteredAgent(*row) for row in connection.execute(_SELECT_WORKER_AGENTS)]
+
+
+_INSERT_UPSTREAM: Final = "INSERT OR IGNORE INTO upstreams (agent, entry, since) VALUES (?, ?, ?)"
+_SELECT_UPSTREAMS: Final = "SELECT agent, entry, since FROM upstreams ORDER BY since, agent"
+_DELETE_UPSTREAM: Final = "DELETE FROM upstreams WHERE agent = ?"
+
+
+class SqliteUpstreams:
+    """Implements `dragoman.ports.Upstreams` on the store's file."""
+
+    def __init__(self, read: Read, write: Write) -> None:
+        self._read = read
+        self._write = write
+
+    async def add(self, added: AddedUpstream) -> bool:
+        row = (added.agent, added.spec, added.added_at)
+        return bool(await self._write(lambda connection: connection.execute(_INSERT_UPSTREAM, row).rowcount))
+
+    async def list(self) -> list[AddedUpstream]:
+        found: list[AddedUpstream] = await self._read(_list_upstreams)
+        return found
+
+    async def remove(self, agent: str) -> bool:
+        return bool(await self._write(lambda connection: connection.execute(_DELETE_UPSTREAM, (agent,)).rowcount))
+
+
+def _list_upstreams(connection: sqlite3.Connection) -> list[AddedUpstream]:
+    return [AddedUpstream(*row) for row in connection.execute(_SELECT_UPSTREAMS)]
+
+
+class SqlitePushes:
+    """The configurations of one store."""
+
+    def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
+        self._read = read
+        self._writer = writer
+        self._clock = clock
+
+    async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
+        kept: PushRecord = await self._writer.submit(partial(pushes.put, ref=task, config=config, now=self._clock()))
+        return kept
+
+    async def list_configs(self, task: TaskRef) -> list[PushRecord]:
+        found: list[PushRecord] = await self._read(pushes.pushes_of_task, task)
+        return found
+
+    async def remove(self, task: TaskRef, id: str) -> bool:
+        return bool(await self._writer.submit(partial(pushes.remove, ref=task, id=id)))
+
+    async def due(self, *, per_host: int, max_hosts: int, after_host: str = "") -> tuple[list[PushRecord], str]:
+        found: tuple[list[PushRecord], str] = await self._read(
+            pushes.due, per_host, max_hosts, after_host, self._clock()
+        )
+        return found
+
+    async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
+        job = partial(pushes.claim, session=session, keys=keys, now=self._clock())
+        taken: list[PushRecord] = await self._writer.submit(job)
+        return taken
+
+    async def apply_reports(self, said: Sequence[DeliveryReport]) -> list[PushRecord | None]:
+        after: list[PushRecord | None] = await self._writer.submit(
+            partial(pushes.settle_all, outcomes=said, now=self._clock())
+        )
+        return after
+
+    async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
+        found: list[DeliveryAttempt] = await self._read(pushes.attempts, task, id)
+        return found
+
+    async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
+        job = partial(pushes.revive, ref=task, ids=ids, after=after, now=self._clock())
+        begun: list[PushRecord] = await self._writer.submit(job)
+        return begun
+
+    async def unfinished(self, limit: int) -> list[PushRecord]:
+        found: list[PushRecord] = await self._read(pushes.waiting, limit)
+        return found

@@ -1,0 +1,216 @@
+"""The state of conversations: an agent's JSON, with a version that makes two writers meet."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, NO_USAGE, Usage, UsageReport, add_usage
+from dragoman.core.names import Owner
+from dragoman.core.task.log import (
+    CHANGED,
+    AppendRejected,
+    ContextState,
+    DuplicateKey,
+    IdempotencyKey,
+    KeyRecord,
+    TaskRecord,
+    TaskRef,
+)
+
+_SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
+_UPSERT_CONTEXT_STATE: Final = (
+    "INSERT OR REPLACE INTO context_state (owner, agent, context, version, data) VALUES (?, ?, ?, ?, ?)"
+)
+
+
+def read_context_state(connection: sqlite3.Connection, owner: int, agent: str, context: str) -> ContextState:
+    """The state as last committed; empty, of version 0, when there is none."""
+    row = connection.execute(_SELECT_CONTEXT_STATE, (owner, agent, context)).fetchone()
+    return ContextState(row[0], row[1]) if row else ContextState()
+
+
+def write_context_state(connection: sqlite3.Connection, owner: int, record: TaskRecord, state: ContextState) -> None:
+    """Writes the state. Raises Refused (CHANGED) when somebody else wrote it since it was read."""
+    known = read_context_state(connection, owner, record.agent, record.context).version
+    if state.version != known + 1:
+        raise AppendRejected(CHANGED, record)
+    connection.execute(_UPSERT_CONTEXT_STATE, (owner, record.agent, record.context, state.version, state.data))
+
+
+_INSERT_OPEN_TASK: Final = (
+    "INSERT OR IGNORE INTO conversations (context, owner) VALUES (?, ?)",
+    "INSERT OR IGNORE INTO open_tasks (task, owner) VALUES (?, ?)",
+)
+_INSERT_PARTICIPANT: Final = "INSERT OR IGNORE INTO participants (owner, host, context) VALUES (?, ?, ?)"
+_DELETE_OPEN_TASK: Final = "DELETE FROM open_tasks WHERE task = ?"
+_SELECT_HOST: Final = """
+SELECT o.scope, o.principal FROM conversations c JOIN owners o USING (owner) WHERE c.context = ? AND o.scope = ?
+"""
+_JOINED_TASK_BY_KEY: Final = """
+SELECT t.owner FROM open_tasks s JOIN tasks t ON t.owner = s.owner AND t.task = s.task
+WHERE s.task = ? AND EXISTS (SELECT 1 FROM participants WHERE owner = ? AND host = t.owner AND context = t.context)
+"""
+_JOINED_TASK_BY_ALIAS: Final = """
+SELECT t.owner, t.task
+FROM participants p CROSS JOIN tasks t ON t.owner = p.host AND t.agent = ? AND t.id = ? AND t.alias
+WHERE p.owner = ? AND t.context = p.context LIMIT 1
+"""
+JOINED_TASKS: Final = """
+FROM participants p CROSS JOIN tasks t INDEXED BY tasks_by_context ON t.owner = p.host AND t.context = p.context
+"""
+"""Begins a query of the tasks of conversations that an owner (`p.owner`) has joined."""
+
+
+def add_open_task(connection: sqlite3.Connection, owner: int, context: str, task: bytes) -> None:
+    """Notes a task of a conversation that others may join."""
+    connection.execute(_INSERT_OPEN_TASK[0], (context, owner))
+    connection.execute(_INSERT_OPEN_TASK[1], (task, owner))
+
+
+def add_participant(connection: sqlite3.Connection, owner: int, host: int, context: str) -> None:
+    """Lets an owner take part."""
+    connection.execute(_INSERT_PARTICIPANT, (owner, host, context))
+
+
+def remove_open_task(connection: sqlite3.Connection, _: int, task: bytes) -> None:
+    """For a task that is gone."""
+    connection.execute(_DELETE_OPEN_TASK, (task,))
+
+
+def find_host(connection: sqlite3.Connection, owner: Owner, context: str) -> Owner | None:
+    """Under whom the tasks of a conversation of this scope are kept, None when nobody may join one of this id."""
+    row = connection.execute(_SELECT_HOST, (context, owner.scope)).fetchone()
+    return Owner(*row) if row else None
+
+
+def find_joined_task(
+    connection: sqlite3.Connection, owner: int, agent: str, key: bytes | None, task_id: str
+) -> tuple[int, bytes]:
+    """The owner and key of a task in a conversation that an owner has joined; no owner has the number -1."""
+    if key and (row := connection.execute(_JOINED_TASK_BY_KEY, (key, owner)).fetchone()):
+        return row[0], key
+    if row := connection.execute(_JOINED_TASK_BY_ALIAS, (agent, task_id, owner)).fetchone():
+        return row[0], row[1]
+    return -1, b""
+
+
+IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
+"""Milliseconds after which a key may stand for something else."""
+
+_SELECT_KEY: Final = """
+SELECT digest, task, reply, created, first, o.scope, o.principal
+FROM idempotency i LEFT JOIN owners o ON o.owner = i.host
+WHERE i.owner = ? AND agent = ? AND key = ?
+"""
+_UPSERT_KEY: Final = """
+INSERT OR REPLACE INTO idempotency (owner, agent, key, digest, task, reply, first, created, host)
+VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?)
+"""
+_KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND host IS NULL", "host = ? AND task = ?")
+"""Keys of a task: of its owner, and of others who take part in its conversation."""
+
+
+def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: IdempotencyKey, now: int) -> None:
+    """Raises Repeated when the key was used and has not expired."""
+    row = connection.execute(_SELECT_KEY, (number, key.agent, key.text)).fetchone()
+    if row is None or row[3] + IDEMPOTENCY_KEY_TTL_MS < now:
+        return
+    holder = owner if row[6] is None else Owner(row[5], row[6])
+    raise DuplicateKey(KeyRecord(row[0], TaskRef(holder, row[1]) if row[1] else None, row[2] or b"", row[4]))
+
+
+def record_key(
+    connection: sqlite3.Connection, number: int, owner: int, key: IdempotencyKey, task: bytes, first: int, now: int
+) -> None:
+    """Notes what the key of `number` was used for: a task of `owner`, and its last sequence before that."""
+    host = None if owner == number else owner
+    connection.execute(_UPSERT_KEY, (number, key.agent, key.text, key.digest, task, first, now, host))
+
+
+def clear_task_keys(connection: sqlite3.Connection, number: int, task: bytes) -> None:
+    """Leaves a key of a task that was erased to answer NOT_FOUND until it expires, with nothing of an answer."""
+    for which in _KEYS_OF_TASK:
+        sql = f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {which}"
+        connection.execute(sql, (number, task))
+
+
+def record_reply(connection: sqlite3.Connection, number: int, task: bytes, reply: bytes) -> None:
+    """Notes the Message that came instead of a task. Without one the key is free again: nothing came of it."""
+    for which in _KEYS_OF_TASK:
+        if reply:
+            connection.execute(f"UPDATE idempotency SET reply = ? WHERE {which}", (reply, number, task))
+        else:
+            connection.execute(f"DELETE FROM idempotency WHERE {which}", (number, task))
+
+
+_ADD_USAGE: Final = f"""
+INSERT INTO usage (owner, task, key, tokens, cost) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (owner, task, key) DO UPDATE
+    SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE}) WHERE key = ''
+"""
+_ADD_DELEGATED_USAGE: Final = f"""
+INSERT INTO delegated (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
+ON CONFLICT (owner, task) DO UPDATE
+    SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE})
+"""
+_SELECT_USAGE: Final = """
+SELECT tokens, cost, 0 FROM usage WHERE owner = ?1 AND task = ?2
+UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = ?1 AND task = ?2
+"""
+_SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
+_INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
+_SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = ? AND task = ?"
+_SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = ? AND task = ?"
+_UPDATE_METADATA: Final = "UPDATE tasks SET metadata = ? WHERE owner = ? AND task = ?"
+_DELETE_USAGE: Final = (
+    "DELETE FROM usage WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM delegated WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM parents WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM parents WHERE owner = ?1 AND parent = ?2",
+)
+
+
+def add_parent(connection: sqlite3.Connection, owner: int, key: bytes, parent: bytes) -> None:
+    """From now on a task works for another one."""
+    connection.execute(_INSERT_PARENT, (owner, key, parent))
+
+
+def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report: UsageReport) -> Usage:
+    """Counts a report, for the task and those above it. Gives the task's sum after that."""
+    counted = connection.execute(_ADD_USAGE, (owner, key, report.key, report.tokens, report.cost)).rowcount
+    if counted and report.has_amount:
+        for above in _ancestors(connection, owner, key):
+            connection.execute(_ADD_DELEGATED_USAGE, (owner, above, report.tokens, report.cost))
+    if usage := _usage_of(connection, owner, key):
+        (metadata,) = connection.execute(_SELECT_METADATA, (owner, key)).fetchone()
+        connection.execute(_UPDATE_METADATA, (add_usage(metadata, usage), owner, key))
+    return usage
+
+
+def read_usage(connection: sqlite3.Connection, ref: TaskRef) -> Usage:
+    """All that a task has used."""
+    row = connection.execute(_SELECT_OWNER_NUMBER, ref.owner).fetchone()
+    return _usage_of(connection, row[0], ref.key) if row else NO_USAGE
+
+
+def delete_usage(connection: sqlite3.Connection, owner: int, key: bytes) -> None:
+    """For a task that goes. What it used was used for those above it all the same."""
+    for statement in _DELETE_USAGE:
+        connection.execute(statement, (owner, key))
+
+
+def _ancestors(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterator[bytes]:
+    """The tasks that a task works for, from its own one up."""
+    for _ in range(MAX_DELEGATION_DEPTH):
+        row = connection.execute(_SELECT_PARENT, (owner, key)).fetchone()
+        if row is None:
+            return
+        (key,) = row
+        yield key
+
+
+def _usage_of(connection: sqlite3.Connection, owner: int, key: bytes) -> Usage:
+    """A sum in SQL would fail beyond 64 bits."""
+    return Usage.total(connection.execute(_SELECT_USAGE, (owner, key)).fetchall())

@@ -1,0 +1,269 @@
+"""What every store does when tasks have to go: all of each, only those meant, and a receipt that names nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import pytest
+
+from dragoman.core.names import Owner
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskQuery
+from dragoman.core.task.log import ABSENT, Appended, AppendRejected, TaskRecord
+from dragoman.core.task.maintenance import RETENTION_REASON, ErasureCounts, TaskSelection, task_ids_digest
+from dragoman.ports import Store
+from dragoman.testing.fixtures import (
+    AGENT,
+    OWNER,
+    SESSION,
+    Clock,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    finished,
+    follow_up,
+    new_ref,
+    running,
+    status,
+)
+
+DAY_MS = 86_400_000
+OTHER_PRINCIPAL = Owner("default", "somebody else")
+SAME_PRINCIPAL_OTHER_SCOPE = Owner("projects/p", "anonymous")
+
+
+async def selected(store: Store, selection: TaskSelection) -> list[TaskRecord]:
+    return [head async for heads in store.select(selection) for head in heads]
+
+
+async def selected_ids(store: Store, selection: TaskSelection) -> list[str]:
+    return sorted(head.id for head in await selected(store, selection))
+
+
+class StoreErasure:
+    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    async def is_erased(self, store: Store, record: TaskRecord) -> bool:
+        """Whether nothing is left of a task to any reader."""
+        ref = record.ref
+        return (
+            await store.read(ref) is None
+            and await store.find(ref.owner, record.agent, record.id) is None
+            and await store.messages(ref) is None
+            and await store.events(ref, 0) == []
+            and await store.last_sequences([ref]) == {}
+        )
+
+    async def task_of(self, store: Store, owner: Owner, **details: str) -> Appended:
+        return await store.append(created(new_ref(owner), claim=SESSION, **details))  # type: ignore[arg-type]
+
+    # Which tasks ------------------------------------------------------------------------------------------------
+
+    async def test_a_selection_has_to_say_which_tasks(self) -> None:
+        for nothing in ({}, {"agent": AGENT}, {"state": states.FAILED}, {"scope": "default"}):
+            with pytest.raises(ValueError, match="which tasks"):
+                TaskSelection(**nothing)
+
+    async def test_tasks_are_selected_by_all_that_is_said(self, store: Store) -> None:
+        mine = await self.task_of(store, OWNER, context="a")
+        theirs = await self.task_of(store, OTHER_PRINCIPAL, context="a", agent="other")
+        far = await self.task_of(store, SAME_PRINCIPAL_OTHER_SCOPE, context="b")
+        for said, expected in (
+            ({"task": mine.record.id}, [mine]),
+            ({"task": mine.record.id, "principal": "somebody else"}, []),
+            ({"context": "a"}, [mine, theirs]),
+            ({"context": "a", "agent": "other"}, [theirs]),
+            ({"principal": "anonymous"}, [mine, far]),
+            ({"principal": "anonymous", "scope": "projects/p"}, [far]),
+            ({"context": "c"}, []),
+            ({"task": "no-such-task"}, []),
+        ):
+            assert await selected_ids(store, TaskSelection(**said)) == sorted(one.record.id for one in expected)  # type: ignore[arg-type]
+
+    async def test_age_alone_means_tasks_that_have_ended(self, store: Store, clock: Clock) -> None:
+        done, failed = await finished(store), await finished(store, state=states.FAILED)
+        asking, working = await finished(store, state=states.INPUT_REQUIRED), await running(store)
+        clock.now += DAY_MS
+        young = await finished(store)
+        assert await selected_ids(store, TaskSelection(older_than=DAY_MS)) == sorted([done.record.id, failed.record.id])
+        assert await selected_ids(store, TaskSelection(older_than=DAY_MS, state=states.FAILED)) == [failed.record.id]
+        assert await selected_ids(store, TaskSelection(older_than=DAY_MS, state=states.INPUT_REQUIRED)) == [
+            asking.record.id
+        ]
+        assert await selected_ids(store, TaskSelection(older_than=DAY_MS, state=states.SUBMITTED)) == [
+            working.record.id
+        ]
+        assert await selected_ids(store, TaskSelection(older_than=DAY_MS, agent="other")) == []
+        assert young.record.id not in await selected_ids(store, TaskSelection(older_than=1000))
+
+    async def test_a_selection_of_many_is_complete(self, store: Store, clock: Clock) -> None:
+        made = await asyncio.gather(*(finished(store) for _ in range(300)))
+        clock.now += DAY_MS
+        everything = sorted(one.record.id for one in made)
+        assert await selected_ids(store, TaskSelection(older_than=DAY_MS)) == everything
+        assert await selected_ids(store, TaskSelection(principal=OWNER.principal)) == everything
+        assert await selected_ids(store, TaskSelection(context="context")) == everything
+
+    async def test_a_task_by_the_id_its_client_chose(self, store: Store) -> None:
+        change = created(new_ref())
+        assert change.create is not None
+        await store.append(replace(change, create=replace(change.create, id="mine", alias=True)))
+        assert [head.ref for head in await selected(store, TaskSelection(task="mine"))] == [change.task]
+
+    async def test_a_hidden_task_of_a_context_counts(self, store: Store) -> None:
+        claimed = await store.append(created(new_ref(), context="c", claim=SESSION, visible=False))
+        waiting = await store.append(created(new_ref(), context="c", visible=False))
+        assert await selected_ids(store, TaskSelection(context="c")) == sorted([claimed.record.id, waiting.record.id])
+
+    async def test_what_rests_is_known_by_agent_and_state(self, store: Store) -> None:
+        assert await store.resting_states() == []
+        for state in (states.COMPLETED, states.INPUT_REQUIRED, states.COMPLETED):
+            await finished(store, state=state)
+        await running(store)
+        other = await self.task_of(store, OTHER_PRINCIPAL, agent="aardvark")
+        await store.append(by_runner(other, status(states.FAILED), end=True))
+        assert await store.resting_states() == [
+            ("aardvark", states.FAILED),
+            (AGENT, states.COMPLETED),
+            (AGENT, states.INPUT_REQUIRED),
+        ]
+
+    # Erasing ----------------------------------------------------------------------------------------------------
+
+    async def test_an_erased_task_leaves_no_trace_and_its_neighbours_stay(self, store: Store) -> None:
+        gone = await finished(store, artifact("a", "x"), chunk("b", "y"))
+        stays = await finished(store, artifact("a", "x"))
+        before = await store.read(stays.record.ref)
+        receipt = await store.erase(TaskSelection(task=gone.record.id))
+        assert await self.is_erased(store, gone.record)
+        assert await store.read(stays.record.ref) == before
+        assert receipt.counts == replace(ErasureCounts(1, 4, 1, 2, 2), bytes=receipt.counts.bytes)
+        assert (await store.page(TaskQuery(OWNER, AGENT))).total == 1
+        assert (await store.page(TaskQuery(OWNER, AGENT, state=states.COMPLETED))).total == 1
+
+    async def test_totals_are_right_after_an_erasure(self, store: Store) -> None:
+        for state in (states.COMPLETED, states.FAILED, states.FAILED, states.INPUT_REQUIRED):
+            await finished(store, state=state)
+        await store.append(created(new_ref(), claim=SESSION, visible=False))
+        await store.erase(TaskSelection(principal=OWNER.principal, state=states.FAILED))
+        assert (await store.page(TaskQuery(OWNER, AGENT))).total == 2
+        assert (await store.page(TaskQuery(OWNER, AGENT, state=states.FAILED))).total == 0
+        await store.erase(TaskSelection(principal=OWNER.principal))
+        assert (await store.page(TaskQuery(OWNER, AGENT))).total == 0
+        assert await store.ready_tasks([AGENT], 10) == []
+
+    async def test_a_measure_is_what_the_erasure_then_removes(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(by_runner(claimed, chunk("out", "a", append=False), chunk("out", "b"), artifact("x", "y")))
+        await store.append(follow_up(claimed.record.ref, "more"))
+        measured = await store.measure(TaskSelection(context="context"))
+        assert (await store.erase(TaskSelection(context="context"))).counts == measured
+        assert measured.tasks == 1
+        assert measured.bytes > 0
+        assert await store.measure(TaskSelection(context="context")) == ErasureCounts()
+
+    async def test_who_runs_an_erased_task_is_refused_as_absent(self, store: Store) -> None:
+        claimed, told = await running(store), list[TaskRecord]()
+        await store.erase(TaskSelection(task=claimed.record.id), on_erased=told.extend)
+        assert [(head.ref, head.session) for head in told] == [(claimed.record.ref, SESSION)]
+        late: Sequence[object] = await asyncio.gather(
+            store.append(by_runner(claimed, artifact("late", "x"))),
+            store.append(by_runner(claimed, status(states.COMPLETED), end=True)),
+            store.append(follow_up(claimed.record.ref, "more")),
+            return_exceptions=True,
+        )
+        assert [isinstance(one, AppendRejected) and one.reason for one in late] == [ABSENT] * 3
+        assert await self.is_erased(store, claimed.record)
+
+    async def test_late_writes_to_an_erased_principal_are_refused_as_absent(self, store: Store) -> None:
+        claimed = await self.task_of(store, OTHER_PRINCIPAL)
+        await store.erase(TaskSelection(principal=OTHER_PRINCIPAL.principal))
+        with pytest.raises(AppendRejected, match=ABSENT):
+            await store.append(by_runner(claimed, artifact("late", "x")))
+        again = await self.task_of(store, OTHER_PRINCIPAL)
+        assert (await store.page(TaskQuery(OTHER_PRINCIPAL, AGENT))).total == 1
+        assert await store.find(OTHER_PRINCIPAL, AGENT, again.record.id) is not None
+
+    async def test_a_task_that_changed_meanwhile_is_looked_at_again(self, store: Store, clock: Clock) -> None:
+        asking = await finished(store, state=states.INPUT_REQUIRED)
+        clock.now += DAY_MS
+        erasing = asyncio.create_task(store.erase(TaskSelection(older_than=DAY_MS, state=states.INPUT_REQUIRED)))
+        answered = await store.append(follow_up(asking.record.ref, "blue", claim=SESSION))  # is written before
+        assert (await erasing).counts.tasks == 0
+        assert (await store.last_sequences([answered.record.ref])) != {}
+
+    async def test_so_many_at_most_the_oldest_first(self, store: Store, clock: Clock) -> None:
+        made = []
+        for _ in range(5):
+            made.append((await finished(store)).record)
+            clock.now += 1000
+        clock.now += DAY_MS
+        assert (await store.erase(TaskSelection(older_than=DAY_MS), limit=2)).counts.tasks == 2
+        assert [await self.is_erased(store, head) for head in made] == [True, True, False, False, False]
+
+    async def test_a_task_of_many_rows_goes_whole(self, store: Store) -> None:
+        claimed = await running(store)
+        for _ in range(20):
+            await store.append(by_runner(claimed, *[artifact(f"a{n}", "x", append=True) for n in range(100)]))
+        await asyncio.gather(*(store.append(follow_up(claimed.record.ref, str(n))) for n in range(700)))
+        receipt = await store.erase(TaskSelection(task=claimed.record.id))
+        assert (receipt.counts.events, receipt.counts.messages, receipt.counts.chunks) == (2701, 701, 2000)
+        assert await store.measure(TaskSelection(principal=OWNER.principal)) == ErasureCounts()
+
+    async def test_appends_go_on_during_an_erasure(self, store: Store, clock: Clock) -> None:
+        await asyncio.gather(*(finished(store, artifact("a", "x")) for _ in range(300)))
+        clock.now += DAY_MS
+        erasing = asyncio.create_task(store.erase(TaskSelection(older_than=DAY_MS)))
+        written = 0
+        while not erasing.done():
+            await store.append(created(new_ref()))
+            written += 1
+        assert (await erasing).counts.tasks == 300
+        assert written > 3
+        assert (await store.page(TaskQuery(OWNER, AGENT))).total == written
+
+    # Receipts ---------------------------------------------------------------------------------------------------
+
+    async def test_a_receipt_proves_which_tasks_and_names_none(self, store: Store, clock: Clock) -> None:
+        owner = Owner("default", "alice@example.com")
+        made = [(await self.task_of(store, owner, context="about alice")).record for _ in range(3)]
+        clock.now += 5000
+        receipt = await store.erase(TaskSelection(context="about alice", principal="alice@example.com"))
+        assert receipt.digest == task_ids_digest(sorted(head.id for head in made))
+        assert (receipt.began, receipt.ended, receipt.reason) == (clock.now, clock.now, "purge")
+        assert await store.receipts() == [receipt]
+        kept = json.dumps([asdict(one) for one in await store.receipts()])
+        assert not any(word in kept for word in ("alice", *(head.id for head in made)))
+
+    async def test_nothing_erased_is_no_receipt(self, store: Store) -> None:
+        receipt = await store.erase(TaskSelection(task="not-there"))
+        assert (receipt.number, receipt.counts, receipt.digest) == (0, ErasureCounts(), task_ids_digest([]))
+        assert await store.receipts() == []
+
+    async def test_receipts_come_newest_first(self, store: Store) -> None:
+        for reason in ("purge", RETENTION_REASON):
+            await store.erase(TaskSelection(task=(await finished(store)).record.id), reason=reason)
+        assert [one.reason for one in await store.receipts()] == [RETENTION_REASON, "purge"]
+        assert len(await store.receipts(1)) == 1
+
+    async def test_an_erasure_that_was_cut_short_is_completed(self, store: Store) -> None:
+        made = [(await self.task_of(store, OWNER)).record for _ in range(5)]
+        seen = asyncio.Event()
+        erasing = asyncio.create_task(
+            store.erase(TaskSelection(principal=OWNER.principal), on_erased=lambda heads: seen.set())
+        )
+        await seen.wait()
+        erasing.cancel()
+        await asyncio.gather(erasing, return_exceptions=True)
+        (receipt,) = await store.resume_erasures() or await store.receipts()
+        assert receipt.counts.tasks == 5
+        assert receipt.digest == task_ids_digest(sorted(head.id for head in made))
+        assert await store.resume_erasures() == []

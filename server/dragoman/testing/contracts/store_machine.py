@@ -1,0 +1,321 @@
+"""A state machine for stores: whatever is done in whatever order, a store and a plain model agree.
+
+Subclass `StoreMachine`, say how your store is opened, and give pytest its `TestCase`:
+
+    class Machine(StoreMachine):
+        def opened(self, folder, clock):
+            return open_my_store(folder / "tasks", clock=clock)
+
+    TestMachine = Machine.TestCase
+
+hypothesis then makes up changes of tasks, many at a time, with crashes between them. hypothesis is yours to install.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Coroutine
+from dataclasses import replace
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskQuery
+from dragoman.core.task.log import (
+    Append,
+    Appended,
+    AppendRejected,
+    ArtifactChange,
+    ClaimHeld,
+    IdempotencyKey,
+    NotRunning,
+    NotTerminal,
+    Ready,
+    StatusChange,
+    TaskRef,
+    Version,
+)
+from dragoman.ports import Store
+from dragoman.testing.fixtures import (
+    OWNER,
+    AppendOutcome,
+    Clock,
+    ModelTask,
+    StoreModel,
+    artifact,
+    cancel,
+    chunk,
+    created,
+    follow_up,
+    new_ref,
+    status,
+)
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+AGENTS: Final = ("echo", "other")
+END_STATES: Final = (states.COMPLETED, states.FAILED, states.REJECTED, states.CANCELED)
+NO_LIMIT: Final = 1_000_000
+SESSION_LEASE_SECONDS: Final = 10.0
+
+T = TypeVar("T")
+
+texts = st.text("abc\u00e9 ", min_size=1, max_size=8)
+names = st.sampled_from(("out", "notes"))
+changes = st.one_of(
+    st.builds(lambda text: status(states.WORKING, text), st.one_of(st.just(""), texts)),
+    st.builds(lambda name, text, append: chunk(name, text, append=append), names, texts, st.booleans()),
+    st.builds(lambda name, text, append: artifact(name, text, append=append), names, texts, st.booleans()),
+)
+task_numbers = st.integers(0, 30)
+"""Picks one of the tasks there are."""
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Changes pile up and are written together by `write`; the model is told of each at once."""
+
+    def open_store(self, folder: Path, clock: Clock) -> Store | Awaitable[Store]:
+        """Opens the store in a folder: the same tasks whenever the folder is the same. May be a coroutine."""
+        raise NotImplementedError
+
+    @initialize()
+    def begin(self) -> None:
+        """An empty store and its first session."""
+        self.folder = tempfile.TemporaryDirectory(prefix="store-")
+        self.runner = asyncio.Runner()
+        self.clock = Clock()
+        self.model = StoreModel()
+        self.pending: list[tuple[Append, AppendOutcome]] = []
+        self.touched: set[TaskRef] = set()
+        self.store = self._open()
+        self.session = self._run(self.store.open_session(SESSION_LEASE_SECONDS, exclusive=True))
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            try:
+                self.write()
+                self.matches_model()
+            finally:
+                self._run(self.store.close())
+                self.runner.close()
+                self.folder.cleanup()
+
+    # Changes --------------------------------------------------------------------------------------------------------
+
+    @rule(text=texts, agent=st.sampled_from(AGENTS), claim=st.booleans(), visible=st.booleans(), key=st.integers(0, 9))
+    def create(self, text: str, agent: str, claim: bool, visible: bool, key: int) -> None:
+        """A new task, now and then with one of a few keys, or one that nobody sees yet."""
+        self.clock.now += 1
+        session = self.session if claim or not visible else 0
+        change = created(new_ref(), text=text, agent=agent, claim=session, visible=visible)
+        if key < 4:
+            change = replace(change, idempotency_key=IdempotencyKey(agent, f"key-{key}", b"digest"))
+        self._append(change)
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=task_numbers)
+    def create_again(self, number: int) -> None:
+        """A key of a task is used once."""
+        task = self._task(number)
+        change = created(task.ref, text="again", agent=task.agent)
+        self._append(change)
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=task_numbers)
+    def claim(self, number: int) -> None:
+        """A worker takes a task, if it waits."""
+        self._append(Append(task=self._task(number).ref, guard=Ready(), claim_session=self.session))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=task_numbers, text=texts, claim=st.booleans(), alone=st.booleans())
+    def message(self, number: int, text: str, claim: bool, alone: bool) -> None:
+        """The user says more; `alone`: to an agent that refuses that while it works."""
+        change = follow_up(self._task(number).ref, text, claim=self.session if claim else 0)
+        self._append(replace(change, guard=NotRunning() if alone else NotTerminal()))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=task_numbers, events=st.lists(changes, min_size=1, max_size=5), late=st.integers(0, 5), memory=texts)
+    def put(self, number: int, events: list[StatusChange | ArtifactChange], late: int, memory: str) -> None:
+        """A run writes; now and then one that lost its claim."""
+        task = self._task(number)
+        change = Append(task=task.ref, guard=self._guard(task, late), events=events, last_delivered=task.last_received)
+        self._append(replace(change, task_state=memory.encode()) if late == 1 else change)
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(
+        number=task_numbers,
+        events=st.lists(changes, max_size=2),
+        state=st.sampled_from((*END_STATES, states.INPUT_REQUIRED, states.AUTH_REQUIRED)),
+        text=texts,
+        late=st.integers(0, 5),
+        all_read=st.booleans(),
+    )
+    def end_turn(
+        self,
+        number: int,
+        events: list[StatusChange | ArtifactChange],
+        state: int,
+        text: str,
+        late: int,
+        all_read: bool,
+    ) -> None:
+        """A run completes, fails or asks; perhaps with messages unread."""
+        task = self._task(number)
+        taken = task.last_received if all_read else 1
+        guard = self._guard(task, late)
+        self._append(
+            Append(
+                task=task.ref, guard=guard, events=[*events, status(state, text)], last_delivered=taken, release=True
+            )
+        )
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=task_numbers)
+    def cancel(self, number: int) -> None:
+        """Somebody cancels, or fences a run."""
+        self._append(cancel(self._task(number).ref))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=task_numbers, off=st.integers(0, 1))
+    def read_decide_write(self, number: int, off: int) -> None:
+        """A change that holds for one version only."""
+        task = self._task(number)
+        guard = Version(len(task.events) - off)
+        self._append(Append(task=task.ref, guard=guard, events=[status(states.WORKING)]))
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=task_numbers)
+    def discard(self, number: int) -> None:
+        """A run answers without a task: what nobody saw goes."""
+        task = self._task(number)
+        if not task.visible:
+            self._append(Append(task=task.ref, guard=self._guard(task, 1), discard=True))
+
+    # Commits and crashes --------------------------------------------------------------------------------------------
+
+    @rule()
+    def write(self) -> None:
+        """What piled up is written together; each is refused or written as the model said."""
+        pending, self.pending = self.pending, []
+
+        async def together() -> list[Appended | BaseException]:
+            return await asyncio.gather(*(self.store.append(change) for change, _ in pending), return_exceptions=True)
+
+        for (change, outcome), result in zip(pending, self._run(together()), strict=True):
+            assert _outcome(result) == outcome, change
+            if isinstance(result, Appended):
+                first = result.record.last_sequence - len(result.events)
+                assert [event.sequence for event in result.events] == list(
+                    range(first + 1, result.record.last_sequence + 1)
+                )
+
+    @rule(retry=st.booleans())
+    def crash(self, retry: bool) -> None:
+        """The process goes; the next one finds what it left, and ends it or begins it again."""
+        self.write()
+        self._run(self.store.close())
+        self.store = self._open()
+        before, self.session = self.session, self._run(self.store.open_session(SESSION_LEASE_SECONDS, exclusive=True))
+        assert self.session > before
+        orphans = {head.ref for head in self._run(self.store.orphaned_tasks(self.session, NO_LIMIT))}
+        left = [task for task in self.model.tasks.values() if task.session]
+        assert orphans == {task.ref for task in left}
+        for task in left:
+            guard = ClaimHeld(task.session, task.token)
+            if not task.visible:
+                self._append(Append(task=task.ref, guard=guard, discard=True))
+            elif retry:
+                self._append(Append(task=task.ref, guard=guard, retry=True))
+            else:
+                self._append(Append(task=task.ref, guard=guard, events=[status(states.FAILED, "gone")], release=True))
+        self.touched.update(task.ref for task in self.model.tasks.values())
+
+    @invariant()
+    def matches_model(self) -> None:
+        """Once everything is written, the store shows what the model has."""
+        if not hasattr(self, "store") or self.pending:
+            return
+        touched, self.touched = self.touched, set()
+        for ref in touched:
+            self._compare(ref)
+        tasks = list(self.model.tasks.values())
+        waiting = self._run(self.store.ready_tasks(AGENTS, NO_LIMIT))
+        assert {head.ref for head in waiting} == {task.ref for task in tasks if task.ready}
+        assert self._run(self.store.orphaned_tasks(self.session, 1)) == []
+        versions = self._run(self.store.last_sequences([task.ref for task in tasks]))
+        assert versions == {task.ref.key: len(task.events) for task in tasks}
+        seen = Counter((task.agent, task.state) for task in tasks if task.visible)
+        for agent in AGENTS:
+            for state in states.STORED_STATES:
+                page = self._run(self.store.page(TaskQuery(OWNER, agent, state=state, page_size=1)))
+                assert page.total == seen[agent, state]
+
+    # How ------------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Store:
+        async def inside_the_loop() -> Store:
+            store = self.open_store(Path(self.folder.name), self.clock)
+            return await store if isawaitable(store) else store
+
+        return self._run(inside_the_loop())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    def _append(self, change: Append) -> None:
+        self.pending.append((change, self.model.apply(change)))
+        self.touched.add(change.task)
+
+    def _task(self, number: int) -> ModelTask:
+        tasks = list(self.model.tasks.values())
+        return tasks[-1 - number % len(tasks)]  # small numbers are new tasks: there is more to do with them
+
+    def _guard(self, task: ModelTask, late: int) -> ClaimHeld:
+        """The claim of whoever runs the task, or of one who did."""
+        return ClaimHeld(task.session or self.session, task.token - (late == 0))
+
+    def _compare(self, ref: TaskRef) -> None:
+        task = self.model.tasks.get(ref.key)
+        snapshot = self._run(self.store.read(ref))
+        events = self._run(self.store.events(ref, 0, NO_LIMIT))
+        if task is None:
+            assert snapshot is None
+            assert events == []
+            return
+        assert [(one.sequence, one.state, one.ends) for one in events] == [
+            (number, one.state, one.ends) for number, one in enumerate(task.events, 1)
+        ]
+        assert snapshot is not None
+        head, shown = snapshot.record, pb.Task.FromString(snapshot.task)
+        assert (head.state, head.last_sequence, head.session, head.token) == (
+            task.state, len(task.events), task.session, task.token,
+        )  # fmt: skip
+        assert (head.ready, head.visible, head.last_received, head.last_delivered, head.attempt) == (
+            task.ready, task.visible, task.last_received, task.last_delivered, task.attempt,
+        )  # fmt: skip
+        assert shown.status.state == task.state
+        assert [message.parts[0].text for message in shown.history] == task.history
+        assert {one.artifact_id: _text(one.parts) for one in shown.artifacts} == task.artifacts
+        kept = self._run(self.store.messages(ref))
+        assert kept is not None
+        assert kept.task_state == task.task_state
+        assert [pb.Message.FromString(one.message).parts[0].text for one in kept.messages] == task.messages
+        found = self._run(self.store.find(OWNER, task.agent, head.id))
+        assert (found is not None) == task.visible
+
+
+def _outcome(result: Appended | BaseException) -> AppendOutcome:
+    if isinstance(result, AppendRejected):
+        return AppendOutcome(result.reason)
+    if isinstance(result, BaseException):
+        raise result
+    return AppendOutcome("", result.record.last_sequence, result.turn_continues, result.claimed)
+
+
+def _text(parts: Any) -> str:
+    return "".join(part.text for part in parts)

@@ -1,0 +1,452 @@
+"""What every store does with push configurations: cursors that last, and claims that hold once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dragoman.core.names import Owner
+from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
+from dragoman.core.push.delivery import (
+    MAX_KEPT_ATTEMPTS,
+    DeliveryAttempt,
+    DeliveryOutcome,
+    DeliveryReport,
+    PushRecord,
+    PushState,
+)
+from dragoman.core.task import states
+from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, Append, AppendRejected, NotTerminal, TaskRef
+from dragoman.core.task.maintenance import RETENTION_REASON, TaskSelection
+from dragoman.ports import Store
+from dragoman.testing.fixtures import (
+    OWNER,
+    Clock,
+    artifact,
+    by_runner,
+    cancel,
+    created,
+    follow_up,
+    new_ref,
+    running,
+    status,
+)
+
+HOOK = PushConfig(id="hook", url="https://one.example/hook", token="t", scheme="Bearer", credentials="c", dialect="1.0")
+SECOND = 1000
+DAY = 86_400 * SECOND
+
+
+def with_push(change: Append, config: PushConfig = HOOK) -> Append:
+    """A change that brings a configuration along."""
+    return replace(change, push_config=config)
+
+
+async def claim_due(store: Store, session: int, *refs: TaskRef) -> list[PushRecord]:
+    """What `session` gets of that which is due, of these tasks or of all."""
+    due, _ = await store.pushes.due(per_host=100, max_hosts=100)
+    return await store.pushes.claim(session, [(p.task, p.config.id) for p in due if not refs or p.task in refs])
+
+
+def report_of(push: PushRecord, outcome: DeliveryOutcome, last_delivered: int, **more: object) -> DeliveryReport:
+    """What whoever holds a push says of it."""
+    values = {"wait": SECOND, "give_up": DAY, "shown": 0, **more}
+    return DeliveryReport(
+        task=push.task, id=push.config.id, session=push.session, token=push.token, outcome=outcome,
+        last_delivered=last_delivered, **values,  # type: ignore[arg-type]  # by name
+    )  # fmt: skip
+
+
+def attempt_at(sequence: int, status: int = 200) -> DeliveryAttempt:
+    return DeliveryAttempt(sequence=sequence, status=status, duration_ms=3)
+
+
+class StorePushes:
+    """Give a `store` fixture, opened with a `clock` fixture (store_writes.Clock)."""
+
+    @pytest.fixture
+    async def session(self, store: Store) -> int:
+        """A session that is alive; the clock stands still unless a test moves it."""
+        return await store.open_session(3600.0)
+
+    @pytest.fixture
+    async def ref(self, store: Store) -> TaskRef:
+        """A task with `HOOK` from its first event on."""
+        change = with_push(created(new_ref()))
+        await store.append(change)
+        return change.task
+
+    # Beginning --------------------------------------------------------------------------------------------------
+
+    async def test_a_configuration_of_the_send_that_makes_the_task_begins_with_its_first_event(
+        self, store: Store, ref: TaskRef, clock: Clock
+    ) -> None:
+        (push,) = await store.pushes.list_configs(ref)
+        assert push.config == HOOK
+        assert (push.last_delivered, push.last_sequence, push.lag, push.due_at) == (0, 1, 1, clock.now)
+        assert (push.state, push.task_ended, push.agent) == (PushState.LIVE, False, "echo")
+
+    async def test_one_of_a_follow_up_begins_with_the_event_that_accepts_it(self, store: Store) -> None:
+        change = created(new_ref())
+        await store.append(change)
+        await store.append(with_push(follow_up(change.task, "more")))
+        (push,) = await store.pushes.list_configs(change.task)
+        assert (push.last_delivered, push.last_sequence) == (1, 2)
+
+    async def test_one_that_comes_later_begins_after_what_there_is(self, store: Store) -> None:
+        task = await running(store)
+        await store.append(by_runner(task, artifact("a", "1")))
+        push = await store.pushes.put(task.record.ref, HOOK)
+        assert (push.last_delivered, push.last_sequence, push.due_at) == (2, 2, 0)
+        assert await store.pushes.list_configs(task.record.ref) == [push]
+
+    async def test_one_of_a_finished_task_has_nothing_to_wait_for(self, store: Store, session: int) -> None:
+        change = created(new_ref())
+        await store.append(change)
+        await store.append(cancel(change.task))
+        assert (await store.pushes.put(change.task, HOOK)).state is PushState.DONE
+        assert await claim_due(store, session) == []
+
+    async def test_a_refused_append_leaves_no_configuration(self, store: Store) -> None:
+        change = created(new_ref())
+        await store.append(change)
+        await store.append(cancel(change.task))
+        with pytest.raises(AppendRejected):
+            await store.append(with_push(follow_up(change.task, "late")))
+        assert await store.pushes.list_configs(change.task) == []
+
+    async def test_a_task_that_is_not_there_has_none(self, store: Store) -> None:
+        with pytest.raises(AppendRejected) as refused:
+            await store.pushes.put(new_ref(), HOOK)
+        assert refused.value.reason == ABSENT
+        assert await store.pushes.list_configs(new_ref()) == []
+        assert not await store.pushes.remove(new_ref(), "hook")
+
+    async def test_a_task_has_only_so_many(self, store: Store, ref: TaskRef) -> None:
+        for number in range(MAX_PUSH_CONFIGS - 1):
+            await store.pushes.put(ref, replace(HOOK, id=f"h{number}"))
+        for write in (
+            store.pushes.put(ref, replace(HOOK, id="one more")),
+            store.append(with_push(follow_up(ref, "x"), replace(HOOK, id="one more"))),
+        ):
+            with pytest.raises(AppendRejected) as refused:
+                await write
+            assert refused.value.reason == TOO_MANY_CONFIGS
+        await store.pushes.put(ref, replace(HOOK, url="https://other.example/"))  # in the place of one that is there
+        assert len(await store.pushes.list_configs(ref)) == MAX_PUSH_CONFIGS
+        head = await store.read(ref, history=0)
+        assert head is not None
+        assert head.record.last_sequence == 1
+
+    async def test_a_refused_one_never_hurts_its_neighbours_in_the_batch(self, store: Store) -> None:
+        refs = [new_ref() for _ in range(10)]
+        await asyncio.gather(*(store.append(created(ref)) for ref in refs))
+        writes = [store.pushes.put(ref, HOOK) for ref in (*refs[:5], new_ref(), *refs[5:])]
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert [isinstance(result, AppendRejected) for result in results] == [False] * 5 + [True] + [False] * 5
+
+    async def test_they_are_given_in_the_order_in_which_they_came(
+        self, store: Store, ref: TaskRef, clock: Clock
+    ) -> None:
+        for id in ("z", "a", "m"):
+            clock.now += 1
+            await store.pushes.put(ref, replace(HOOK, id=id))
+        assert [push.config.id for push in await store.pushes.list_configs(ref)] == ["hook", "z", "a", "m"]
+
+    # Replacing and removing -------------------------------------------------------------------------------------
+
+    async def test_one_in_the_place_of_another_goes_on_where_that_was(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        await store.append(follow_up(ref, "more"))
+        (push,) = await claim_due(store, session)
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
+        moved = await store.pushes.put(ref, replace(HOOK, url="https://other.example/", token="new"))
+        assert (moved.last_delivered, moved.lag, moved.config.url) == (1, 1, "https://other.example/")
+        assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 2)]) == [
+            None
+        ]  # who delivered to the old address
+        assert [push.last_delivered for push in await store.pushes.list_configs(ref)] == [1]
+
+    async def test_one_in_the_place_of_another_that_is_gone_begins_anew(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        (push,) = await claim_due(store, session)
+        await settle_all(store, report_of(push, DeliveryOutcome.GONE, 0, attempt=attempt_at(1, 410)))
+        again = await store.pushes.put(ref, HOOK)
+        assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 0)
+
+    async def test_what_is_removed_is_gone_and_whoever_delivered_is_refused(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        (push,) = await claim_due(store, session)
+        assert await store.pushes.remove(ref, "hook")
+        assert not await store.pushes.remove(ref, "hook")
+        assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 1)]) == [None]
+        assert await store.pushes.list_configs(ref) == []
+        assert await store.pushes.attempts(ref, "hook") == []
+
+    async def test_nobody_else_has_them(self, store: Store, ref: TaskRef) -> None:
+        stranger = TaskRef(Owner(OWNER.scope, "someone else"), ref.key)
+        assert await store.pushes.list_configs(stranger) == []
+        assert not await store.pushes.remove(stranger, "hook")
+        assert await store.pushes.restart(stranger, ()) == []
+        with pytest.raises(AppendRejected):
+            await store.pushes.put(stranger, HOOK)
+        assert len(await store.pushes.list_configs(ref)) == 1
+
+    # Claiming ---------------------------------------------------------------------------------------------------
+
+    async def test_an_append_makes_it_due_and_one_gets_it(self, store: Store, session: int) -> None:
+        task = await running(store)
+        await store.pushes.put(task.record.ref, HOOK)
+        assert await claim_due(store, session) == []
+        appended = await store.append(by_runner(task, artifact("a", "1")))
+        assert appended.record.has_live_push
+        (push,) = await claim_due(store, session)
+        assert (push.last_delivered, push.last_sequence, push.session) == (1, 2, session)
+        other = await store.open_session(3600.0)
+        assert await claim_due(store, other) == []
+        assert await store.pushes.claim(other, [(task.record.ref, "hook")]) == []
+
+    async def test_who_was_not_told_of_a_claim_is_given_it_again(self, store: Store, ref: TaskRef) -> None:
+        session = await store.open_session(3600.0)
+        (push,) = await claim_due(store, session)
+        (again,) = await store.pushes.claim(session, [(ref, "hook")])
+        assert (again.session, again.token) == (session, push.token + 1)
+        assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 1)]) == [None]
+
+    async def test_a_task_without_any_says_so(self, store: Store) -> None:
+        assert not (await running(store)).record.has_live_push
+
+    async def test_a_dead_process_holds_nothing(self, store: Store, ref: TaskRef, clock: Clock) -> None:
+        dead, alive = await store.open_session(10.0), await store.open_session(3600.0)
+        (push,) = await claim_due(store, dead)
+        assert await claim_due(store, alive) == []
+        clock.now += 11 * SECOND
+        (again,) = await claim_due(store, alive)
+        assert again.token > push.token
+        assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 1)]) == [None]
+        assert [push.last_delivered for push in await store.pushes.list_configs(ref)] == [0]
+
+    async def test_what_nobody_may_see_yet_is_told_nobody(self, store: Store, session: int) -> None:
+        hidden = await store.append(with_push(created(new_ref(), claim=session, visible=False)))
+        assert await claim_due(store, session) == []
+        assert await store.pushes.claim(session, [(hidden.record.ref, "hook")]) == []
+        await store.append(by_runner(hidden, status(states.WORKING)))
+        (push,) = await claim_due(store, session)
+        assert (push.last_delivered, push.last_sequence) == (0, 2)
+
+    async def test_what_became_a_message_takes_its_configuration_along(self, store: Store, session: int) -> None:
+        hidden = await store.append(with_push(created(new_ref(), claim=session, visible=False)))
+        await store.append(replace(by_runner(hidden), discard=True))
+        assert await store.pushes.list_configs(hidden.record.ref) == []
+
+    async def test_one_host_gets_no_more_than_its_share(self, store: Store, session: int) -> None:
+        for host in "bac":
+            for number in range(3):
+                config = replace(HOOK, id=f"{number}", url=f"https://{host}.example/{number}")
+                await store.append(with_push(created(new_ref()), config))
+        first, after = await store.pushes.due(per_host=2, max_hosts=2)
+        assert [push.config.host for push in first] == ["a.example:443"] * 2 + ["b.example:443"] * 2
+        second, end = await store.pushes.due(per_host=2, max_hosts=2, after_host=after)
+        assert ([push.config.host for push in second], end) == (["c.example:443"] * 2, "")
+
+    # Settling ---------------------------------------------------------------------------------------------------
+
+    async def test_a_cursor_lasts_and_the_claim_holds_while_there_is_more(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        await store.append(follow_up(ref, "more"))
+        (push,) = await claim_due(store, session)
+        (push,) = await settle_all(
+            store, report_of(push, DeliveryOutcome.DELIVERED, 1, shown=states.SUBMITTED, attempt=attempt_at(1))
+        )
+        assert (push.last_delivered, push.last_state_sent, push.session, push.lag) == (1, states.SUBMITTED, session, 1)
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2, attempt=attempt_at(2)))
+        assert (push.lag, push.session, push.last_state_sent) == (0, session, states.SUBMITTED)  # held: more may come
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.SKIPPED, 2, release=True))
+        assert (push.session, push.due_at, push.state) == (0, 0, PushState.LIVE)
+        assert await claim_due(store, session) == []
+
+    async def test_a_claim_is_not_let_go_while_there_is_more(self, store: Store, ref: TaskRef, session: int) -> None:
+        (push,) = await claim_due(store, session)
+        await store.append(follow_up(ref, "in this moment"))
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 1, release=True))
+        assert (push.session, push.lag) == (session, 1)
+
+    async def test_who_leaves_lets_go_and_somebody_else_goes_on_at_once(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        (push,) = await claim_due(store, session)
+        await settle_all(store, report_of(push, DeliveryOutcome.SKIPPED, 0, leave=True))
+        (push,) = await claim_due(store, await store.open_session(3600.0))
+        assert push.lag == 1
+
+    async def test_the_end_of_a_task_that_was_delivered_is_the_end(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        await store.append(cancel(ref))
+        (push,) = await claim_due(store, session)
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 1))
+        assert push.state is PushState.LIVE
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
+        assert (push.state, push.session, push.due_at) == (PushState.DONE, 0, 0)
+        assert await claim_due(store, session) == []
+
+    async def test_a_failure_is_tried_again_later_and_not_before(
+        self, store: Store, ref: TaskRef, session: int, clock: Clock
+    ) -> None:
+        (push,) = await claim_due(store, session)
+        (push,) = await settle_all(
+            store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 503), wait=5 * SECOND)
+        )
+        assert (push.last_delivered, push.failures, push.failing_since, push.session) == (0, 1, clock.now, 0)
+        assert push.reason == "answered 503"
+        await store.append(follow_up(ref, "an event does not hurry it"))
+        clock.now += 5 * SECOND - 1
+        assert await claim_due(store, session) == []
+        clock.now += 1
+        (push,) = await claim_due(store, session)
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
+        assert (push.failures, push.failing_since, push.reason) == (0, 0, "")
+
+    async def test_who_takes_nothing_for_too_long_is_given_up_and_can_be_begun_with_again(
+        self, store: Store, ref: TaskRef, session: int, clock: Clock
+    ) -> None:
+        (push,) = await claim_due(store, session)
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 0)))
+        assert [push.state for push in await store.pushes.unfinished(10)] == [PushState.LIVE]
+        clock.now += DAY
+        (push,) = await claim_due(store, session)
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
+        assert (push.state, push.due_at, push.session) == (PushState.DEAD, 0, 0)
+        assert push.reason == "given up after 2 tries: answered 500"
+        await store.append(follow_up(ref, "nobody is told"))
+        assert await claim_due(store, session) == []
+        assert [push.lag for push in await store.pushes.unfinished(10)] == [2]
+        (push,) = await store.pushes.restart(ref, ())
+        assert (push.state, push.last_delivered, push.failures, push.failing_since) == (PushState.LIVE, 0, 0, 0)
+        (push,) = await claim_due(store, session)
+        assert push.lag == 2
+
+    async def test_what_was_delivered_can_be_delivered_once_more(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        await store.pushes.put(ref, replace(HOOK, id="other"))
+        await store.append(cancel(ref))
+        push = next(push for push in await claim_due(store, session) if push.config.id == "hook")
+        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
+        assert push.state is PushState.DONE
+        (again,) = await store.pushes.restart(ref, ["hook"], after=1)
+        assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 1)
+        (again,) = await claim_due(store, session)
+        assert again.config.id == "hook"
+        assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 2)]) == [None]
+
+    async def test_only_the_last_tries_are_kept(self, store: Store, ref: TaskRef, session: int, clock: Clock) -> None:
+        for number in range(MAX_KEPT_ATTEMPTS + 5):
+            (push,) = await claim_due(store, session)
+            attempt = DeliveryAttempt(sequence=1, status=0, error=f"no {number}", duration_ms=number)
+            await settle_all(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt, wait=1))
+            clock.now += 1
+        found = await store.pushes.attempts(ref, "hook")
+        assert [attempt.duration_ms for attempt in found] == list(range(MAX_KEPT_ATTEMPTS + 4, 4, -1))
+        assert found[0] == DeliveryAttempt(
+            sequence=1,
+            at=clock.now - 1,
+            status=0,
+            error=f"no {MAX_KEPT_ATTEMPTS + 4}",
+            duration_ms=MAX_KEPT_ATTEMPTS + 4,
+        )
+
+    async def test_many_are_settled_together(self, store: Store, session: int) -> None:
+        refs = [with_push(created(new_ref())) for _ in range(30)]
+        await asyncio.gather(*(store.append(change) for change in refs))
+        taken = await claim_due(store, session)
+        assert len(taken) == 30
+        said = [report_of(push, DeliveryOutcome.DELIVERED, 1) for push in taken]
+        said[7] = replace(said[7], token=said[7].token + 1)
+        after = await store.pushes.apply_reports(said)
+        assert [number for number, push in enumerate(after) if push is None] == [7]
+
+    # What waits for it ------------------------------------------------------------------------------------------
+
+    async def test_a_task_says_whether_there_is_something_to_deliver(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
+        async def pushed() -> bool:
+            snapshot = await store.read(ref, history=0)
+            assert snapshot is not None
+            return snapshot.record.has_live_push
+
+        assert await pushed()
+        await store.pushes.put(ref, replace(HOOK, id="other"))
+        await store.pushes.remove(ref, "hook")
+        assert await pushed()
+        await store.append(cancel(ref))
+        (push,) = await claim_due(store, session)
+        await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
+        assert not await pushed()
+        await store.pushes.restart(ref, (), after=0)
+        assert await pushed()
+        await store.pushes.remove(ref, "other")
+        assert not await pushed()
+
+    async def test_retention_waits_for_those_who_are_to_be_told_and_a_purge_does_not(
+        self, store: Store, ref: TaskRef, session: int, clock: Clock
+    ) -> None:
+        await store.append(cancel(ref))
+        clock.now += DAY
+        meant = TaskSelection(older_than=1, without_pending_push=True)
+        assert (await store.erase(meant, reason=RETENTION_REASON)).counts.tasks == 0
+        assert (await store.measure(meant)).tasks == 0
+        (push,) = await claim_due(store, session)
+        await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
+        assert (await store.erase(meant, reason=RETENTION_REASON)).counts.tasks == 1
+        other = with_push(created(new_ref()))
+        await store.append(other)
+        assert (await store.erase(TaskSelection(task=(await public_id(store, other))))).counts.tasks == 1
+
+    async def test_an_erased_task_leaves_none(self, store: Store, ref: TaskRef, session: int) -> None:
+        (push,) = await claim_due(store, session)
+        await settle_all(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
+        await store.erase(TaskSelection(principal=OWNER.principal))
+        assert await store.pushes.list_configs(ref) == []
+        assert await store.pushes.attempts(ref, "hook") == []
+        assert await store.pushes.unfinished(10) == []
+        assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 1)]) == [None]
+
+    async def test_events_that_are_to_be_delivered_are_not_dropped(
+        self, store: Store, session: int, clock: Clock
+    ) -> None:
+        task = await store.append(with_push(created(new_ref(), claim=session)))
+        for number in range(100):
+            await store.append(by_runner(task, artifact(f"a{number}", "x")))
+        await store.append(by_runner(task, status(states.COMPLETED), end=True))
+        clock.now += 10 * DAY
+        assert (await store.compact()).events == 0
+        assert await store.oldest_sequence(task.record.ref) == 1
+        (push,) = await claim_due(store, await store.open_session(3600.0))
+        await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 102))
+        assert (await store.compact()).events > 0
+
+    async def test_a_follow_up_guard_that_does_not_hold_writes_no_configuration(self, store: Store) -> None:
+        with pytest.raises(AppendRejected):
+            await store.append(Append(task=new_ref(), guard=NotTerminal(), push_config=HOOK))
+
+
+async def settle_all(store: Store, *said: DeliveryReport) -> list[PushRecord]:
+    """The pushes after that, none of which may have been refused."""
+    after = await store.pushes.apply_reports(said)
+    assert None not in after
+    return [push for push in after if push is not None]
+
+
+async def public_id(store: Store, change: Append) -> str:
+    """The id under which clients know the task that a change made."""
+    snapshot = await store.read(change.task, history=0)
+    assert snapshot is not None
+    return snapshot.record.id

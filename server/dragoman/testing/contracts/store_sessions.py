@@ -1,0 +1,376 @@
+"""The store's contract, third part: sessions, idempotency keys, and the state of conversations.
+
+A third-party store subclasses `StoreSessions` in its own tests, as it does `StoreWrites` and `StoreReads`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dragoman.core.names import Owner, task_id_of
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskPage, TaskQuery
+from dragoman.core.task.log import (
+    CHANGED,
+    EXISTS,
+    FENCED,
+    Append,
+    AppendRejected,
+    ClaimHeld,
+    ContextState,
+    DuplicateKey,
+    IdempotencyKey,
+    IncomingMessage,
+    NewTask,
+    NotTerminal,
+    TaskRef,
+)
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.ports import Store
+from dragoman.testing.fixtures import AGENT, OWNER, Clock, by_runner, created, message, new_ref, status
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class StoreSessions:
+    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    # Sessions ---------------------------------------------------------------------------------------------------
+
+    async def test_a_session_is_never_opened_twice(self, store: Store) -> None:
+        sessions = await asyncio.gather(*(store.open_session(10) for _ in range(5)))
+        assert len(set(sessions)) == 5
+
+    async def test_orphans_are_the_claims_of_sessions_that_expired(self, store: Store, clock: Clock) -> None:
+        dead, mine = await store.open_session(10), await store.open_session(10)
+        theirs = [(await store.append(created(new_ref(), claim=dead))).record.ref for _ in range(3)]
+        await store.append(created(new_ref(), claim=mine))
+        assert await store.orphaned_tasks(mine, 10) == []
+        clock.now += 10_001
+        assert await store.orphaned_tasks(mine, 10, expired=False) == [], "nobody knows for certain"
+        assert sorted(head.ref.key for head in await store.orphaned_tasks(mine, 10)) == sorted(
+            ref.key for ref in theirs
+        )
+        assert len(await store.orphaned_tasks(mine, 2)) == 2
+        assert mine not in await store.sessions()
+
+    async def test_a_session_that_is_renewed_keeps_its_claims(self, store: Store, clock: Clock) -> None:
+        renewed, other = await store.open_session(10), await store.open_session(10)
+        await store.append(created(new_ref(), claim=renewed))
+        clock.now += 8_000
+        assert await asyncio.to_thread(store.renew_session, renewed, 10) == 2_000
+        clock.now += 8_000
+        assert await store.orphaned_tasks(other, 10) == []
+        assert await store.sessions() == {renewed: clock.now + 2_000}
+
+    async def test_a_session_that_had_expired_lives_again_and_is_told_for_how_long(
+        self, store: Store, clock: Clock
+    ) -> None:
+        renewed = await store.open_session(10)
+        clock.now += 13_000
+        assert await asyncio.to_thread(store.renew_session, renewed, 10) == -3_000
+        assert await store.sessions() == {renewed: clock.now + 10_000}
+
+    async def test_whoever_is_alone_ends_every_other_session(self, store: Store) -> None:
+        earlier = await store.open_session(10)
+        orphan = (await store.append(created(new_ref(), claim=earlier))).record.ref
+        alone = await store.open_session(10, exclusive=True)
+        assert [head.ref for head in await store.orphaned_tasks(alone, 10)] == [orphan]
+        assert [head.ref for head in await store.orphaned_tasks(alone, 10, expired=False)] == [orphan]
+        assert list(await store.sessions()) == [alone]
+
+    async def test_a_turn_that_is_begun_again_refuses_who_ran_it_before(self, store: Store) -> None:
+        first = (await store.append(created(new_ref(), claim=1))).record
+        again = Append(task=first.ref, guard=ClaimHeld(1, first.token), events=[status(states.WORKING)], retry=True)
+        waiting = (await store.append(again)).record
+        assert (waiting.ready, waiting.session, waiting.attempt) == (True, 0, 2)
+        with pytest.raises(AppendRejected, match=FENCED):
+            await store.append(
+                Append(task=first.ref, guard=ClaimHeld(1, first.token), events=[status(states.COMPLETED)])
+            )
+        claimed = (await store.append(Append(task=first.ref, guard=NotTerminal(), claim_session=2))).record
+        assert (claimed.session, claimed.token, claimed.attempt, claimed.last_delivered) == (2, first.token + 1, 2, 0)
+
+    async def test_a_turn_that_ended_counts_from_one_again(self, store: Store) -> None:
+        head = (await store.append(created(new_ref(), claim=1))).record
+        again = (
+            await store.append(Append(task=head.ref, guard=ClaimHeld(1, head.token), retry=True, claim_session=1))
+        ).record
+        asked = Append(
+            task=head.ref,
+            guard=ClaimHeld(1, again.token),
+            events=[status(states.INPUT_REQUIRED, "which?")],
+            last_delivered=1,
+            release=True,
+        )
+        ended = (await store.append(asked)).record
+        assert (ended.attempt, ended.last_completed) == (1, 1)
+
+    # Aliases ----------------------------------------------------------------------------------------------------
+
+    async def test_an_alias_is_its_owner_s_agent_s_own(self, store: Store) -> None:
+        def named(ref: TaskRef, agent: str = AGENT) -> Append:
+            return replace(created(ref, agent=agent), create=NewTask(agent, "mine", "context", alias=True))
+
+        stranger = Owner("default", "stranger")
+        await store.append(named(new_ref()))
+        with pytest.raises(AppendRejected, match=EXISTS):
+            await store.append(named(new_ref()))
+        await store.append(named(new_ref(), "other"))
+        await store.append(named(new_ref(stranger)))
+        found = await store.find(OWNER, AGENT, "mine")
+        assert found is not None
+        assert found.alias
+        assert await store.find(OWNER, "third", "mine") is None
+
+    # Keys -------------------------------------------------------------------------------------------------------
+
+    async def test_a_key_is_used_once_and_tells_for_what(self, store: Store) -> None:
+        first = (
+            await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"one")))
+        ).record.ref
+        unused = new_ref()
+        with pytest.raises(DuplicateKey) as caught:
+            await store.append(replace(created(unused), idempotency_key=IdempotencyKey(AGENT, "k", b"two")))
+        assert (caught.value.key_record.digest, caught.value.key_record.task) == (b"one", first)
+        assert await store.read(unused) is None
+        await store.append(
+            replace(created(new_ref(), agent="other"), idempotency_key=IdempotencyKey("other", "k", b"two"))
+        )
+        await store.append(
+            replace(created(new_ref(Owner("default", "stranger"))), idempotency_key=IdempotencyKey(AGENT, "k", b"two"))
+        )
+
+    async def test_of_many_appends_with_one_key_one_is_written(self, store: Store) -> None:
+        changes = [replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"same")) for _ in range(20)]
+        results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
+        assert sum(isinstance(result, DuplicateKey) for result in results) == 19
+
+    async def test_what_was_refused_uses_no_key(self, store: Store) -> None:
+        ref = new_ref()
+        await store.append(created(ref))
+        with pytest.raises(AppendRejected, match=EXISTS):
+            await store.append(replace(created(ref), idempotency_key=IdempotencyKey(AGENT, "k", b"one")))
+        await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"two")))
+
+    async def test_a_key_keeps_the_message_that_came_instead_of_a_task(self, store: Store) -> None:
+        head = (
+            await store.append(
+                replace(created(new_ref(), visible=False, claim=1), idempotency_key=IdempotencyKey(AGENT, "k", b"d"))
+            )
+        ).record
+        guard = ClaimHeld(1, head.token)
+        await store.append(Append(task=head.ref, guard=guard, discard=True, reply=b"hello"))
+        with pytest.raises(DuplicateKey) as caught:
+            await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"d")))
+        assert caught.value.key_record.reply == b"hello"
+
+    async def test_a_key_of_a_task_that_nothing_came_of_is_free_again(self, store: Store) -> None:
+        head = (
+            await store.append(
+                replace(created(new_ref(), visible=False, claim=1), idempotency_key=IdempotencyKey(AGENT, "k", b"d"))
+            )
+        ).record
+        await store.append(Append(task=head.ref, guard=ClaimHeld(1, head.token), discard=True))
+        await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"d")))
+
+    async def test_a_key_expires(self, store: Store, clock: Clock) -> None:
+        await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"one")))
+        clock.now += 8 * 24 * 3600 * 1000
+        await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"two")))
+
+    # Conversations ----------------------------------------------------------------------------------------------
+
+    async def test_the_state_of_a_conversation_is_written_with_its_next_version_only(self, store: Store) -> None:
+        async def write(data: bytes, version: int) -> None:
+            ref = (await store.append(created(new_ref(), context="c"))).record.ref
+            await store.append(Append(task=ref, guard=NotTerminal(), context_state=ContextState(data, version)))
+
+        assert await store.context_state(OWNER, AGENT, "c") == ContextState()
+        await write(b"one", 1)
+        with pytest.raises(AppendRejected, match=CHANGED):
+            await write(b"lost", 1)
+        await write(b"two", 2)
+        assert await store.context_state(OWNER, AGENT, "c") == ContextState(b"two", 2)
+        assert await store.context_state(OWNER, "other", "c") == ContextState()
+        assert await store.context_state(Owner("default", "stranger"), AGENT, "c") == ContextState()
+
+    async def test_a_store_has_secrets_of_its_own_one_for_each_purpose(self, store: Store) -> None:
+        assert len(store.secret("one")) == 32
+        assert store.secret("one") == store.secret("one")
+        assert store.secret("one") != store.secret("two")
+
+    async def test_the_epoch_names_the_store(self, store: Store) -> None:
+        assert len(store.epoch) == 8
+        assert int(store.epoch, 16) >= 0
+
+
+HOST = Owner("default", "alice")
+GUEST = Owner("default", "bob")
+STRANGER = Owner("default", "carol")
+GUEST_IN_OTHER_SCOPE = Owner("projects/p", "bob")
+CONTEXT_ID = "0b1cf2bb-0f0d-4a86-9f4c-7d7b9d9b6c55"
+
+
+def shared_task(owner: Owner = HOST, *, by: Owner = HOST, context: str = CONTEXT_ID, is_open: bool = True) -> Append:
+    """A task of a conversation of `owner`, made by somebody."""
+    ref = new_ref(owner)
+    joins = by if by != owner else None
+    new = NewTask(AGENT, task_id_of(ref.key), context, joinable=is_open)
+    return replace(
+        created(ref), create=new, message=IncomingMessage(message("hello"), sender=by.principal), participant=joins
+    )
+
+
+async def listed_ids(store: Store, owner: Owner, *, joined: bool = True, context: str = "", state: int = 0) -> set[str]:
+    """The ids that an owner lists; the total agrees."""
+    page = await store.page(TaskQuery(owner, AGENT, joined=joined, context=context, state=state))
+    found = {parsed_task_id(task) for task in page.tasks}
+    assert page.total == len(found)
+    return found
+
+
+def parsed_task_id(task: bytes) -> str:
+    """The id of a serialized Task."""
+    return pb.Task.FromString(task).id
+
+
+class StoreSharing:
+    """Give a `store` fixture."""
+
+    async def test_it_is_known_who_made_a_task_and_who_sent_a_message(self, store: Store) -> None:
+        everyone = Owner("default", "shared:scope")
+        made = (await store.append(shared_task(everyone, by=HOST))).record
+        assert (made.principal, made.ref.owner) == ("alice", everyone)
+        more = Append(task=made.ref, guard=NotTerminal(), message=IncomingMessage(message("more"), sender="bob"))
+        assert (await store.append(more)).record.principal == "alice"
+        kept = await store.messages(made.ref)
+        assert kept is not None
+        assert [one.sender for one in kept.messages] == ["alice", "bob"]
+        plain = (await store.append(created(new_ref(HOST)))).record
+        assert plain.principal == "alice"
+
+    async def test_only_an_open_conversation_of_the_same_scope_has_a_host(self, store: Store) -> None:
+        await store.append(shared_task())
+        await store.append(shared_task(context="chosen by a client", is_open=False))
+        assert await store.context_owner(GUEST, CONTEXT_ID) == HOST
+        assert await store.context_owner(HOST, CONTEXT_ID) == HOST
+        assert await store.context_owner(GUEST_IN_OTHER_SCOPE, CONTEXT_ID) is None
+        assert await store.context_owner(GUEST, "chosen by a client") is None
+        assert await store.context_owner(GUEST, "never heard of") is None
+
+    async def test_who_joined_sees_the_tasks_of_that_conversation_and_no_others(self, store: Store) -> None:
+        mine = (await store.append(shared_task())).record
+        private = (await store.append(shared_task(context="other"))).record
+        theirs = (await store.append(shared_task(by=GUEST))).record
+        for task in (mine, theirs):
+            for owner in (HOST, GUEST):
+                found = await store.find(owner, AGENT, task.id, joined=True)
+                assert found is not None
+                assert found.ref == task.ref
+            assert await store.find(STRANGER, AGENT, task.id, joined=True) is None
+            assert await store.find(GUEST, "another", task.id, joined=True) is None
+        assert await store.find(GUEST, AGENT, private.id, joined=True) is None
+        assert await store.find(GUEST, AGENT, mine.id) is None
+
+    async def test_lists_hold_what_is_one_s_own_and_what_was_joined(self, store: Store) -> None:
+        mine = (await store.append(shared_task())).record.id
+        private = (await store.append(shared_task(context="other"))).record.id
+        theirs = (await store.append(shared_task(by=GUEST))).record.id
+        own = (await store.append(shared_task(GUEST, by=GUEST, context="third"))).record.id
+        assert await listed_ids(store, GUEST) == {mine, theirs, own}
+        assert await listed_ids(store, GUEST, context=CONTEXT_ID) == {mine, theirs}
+        assert await listed_ids(store, GUEST, context="other") == set()
+        assert await listed_ids(store, GUEST, joined=False) == {own}
+        assert await listed_ids(store, HOST) == {mine, private, theirs}
+        assert await store.page(TaskQuery(STRANGER, AGENT, joined=True)) == TaskPage()
+        claimed = await store.append(replace(shared_task(by=GUEST), claim_session=7))
+        done = (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).record.id
+        assert await listed_ids(store, GUEST, state=states.COMPLETED) == {done}
+
+    async def test_pages_of_joined_conversations_show_every_task_once(self, store: Store) -> None:
+        made = {(await store.append(shared_task(by=GUEST))).record.id for _ in range(5)}
+        made |= {(await store.append(shared_task(GUEST, by=GUEST, context="third"))).record.id for _ in range(4)}
+        shown: list[str] = []
+        query = TaskQuery(GUEST, AGENT, joined=True, page_size=2)
+        while True:
+            page = await store.page(query)
+            shown += [parsed_task_id(task) for task in page.tasks]
+            if page.last_key is None:
+                break
+            query = replace(query, after=page.last_key)
+        assert len(shown) == 9
+        assert set(shown) == made
+
+    async def test_a_message_to_a_task_of_the_conversation_joins_it_too(self, store: Store) -> None:
+        task = (await store.append(shared_task())).record
+        said = IncomingMessage(message("may I?"), sender="bob")
+        await store.append(Append(task=task.ref, guard=NotTerminal(), message=said, participant=GUEST))
+        assert await listed_ids(store, GUEST) == {task.id}
+
+    async def test_what_is_refused_joins_nothing(self, store: Store) -> None:
+        task = (await store.append(shared_task())).record
+        with pytest.raises(AppendRejected):
+            await store.append(Append(task=TaskRef(HOST, b"?" * 16), guard=NotTerminal(), participant=GUEST))
+        assert await store.find(GUEST, AGENT, task.id, joined=True) is None
+
+    async def test_a_chosen_name_is_one_s_own_first(self, store: Store) -> None:
+        def named(owner: Owner) -> Append:
+            change = shared_task(owner, by=owner)
+            assert change.create is not None
+            return replace(change, create=replace(change.create, id="mine", alias=True, joinable=owner == HOST))
+
+        hers = (await store.append(named(HOST))).record
+        await store.append(shared_task(by=GUEST))
+        found = await store.find(GUEST, AGENT, "mine", joined=True)
+        assert found is not None
+        assert found.ref == hers.ref
+        his = (await store.append(named(GUEST))).record
+        found = await store.find(GUEST, AGENT, "mine", joined=True)
+        assert found is not None
+        assert found.ref == his.ref
+
+    async def test_a_key_is_its_sender_s_wherever_the_task_is_kept(self, store: Store) -> None:
+        hers = replace(shared_task(), idempotency_key=IdempotencyKey(AGENT, "k", b"1", HOST))
+        his = replace(shared_task(by=GUEST), idempotency_key=IdempotencyKey(AGENT, "k", b"2", GUEST))
+        await store.append(hers)
+        task = (await store.append(his)).record.ref
+        for change in (
+            replace(shared_task(by=GUEST), idempotency_key=his.idempotency_key),
+            replace(shared_task(GUEST, by=GUEST), idempotency_key=his.idempotency_key),
+        ):
+            with pytest.raises(DuplicateKey) as caught:
+                await store.append(change)
+            assert (caught.value.key_record.digest, caught.value.key_record.task) == (b"2", task)
+
+    async def test_a_conversation_that_was_erased_is_nobody_s(self, store: Store) -> None:
+        task = (
+            await store.append(replace(shared_task(by=GUEST), idempotency_key=IdempotencyKey(AGENT, "k", b"2", GUEST)))
+        ).record
+        await store.erase(TaskSelection(context=CONTEXT_ID))
+        assert await store.context_owner(GUEST, CONTEXT_ID) is None
+        assert await store.find(GUEST, AGENT, task.id, joined=True) is None
+        with pytest.raises(DuplicateKey) as caught:
+            await store.append(replace(shared_task(by=GUEST), idempotency_key=IdempotencyKey(AGENT, "k", b"2", GUEST)))
+        assert caught.value.key_record.task is None
+        await store.append(shared_task())
+        assert await store.find(GUEST, AGENT, task.id, joined=True) is None
+        assert await listed_ids(store, GUEST) == set()
+
+    async def test_erasing_a_principal_takes_what_it_made_and_what_is_kept_with_it(self, store: Store) -> None:
+        everyone = Owner("default", "shared:scope")
+        kept = (await store.append(shared_task(everyone, by=HOST))).record
+        shared = (await store.append(shared_task(everyone, by=GUEST))).record
+        joined = (await store.append(shared_task(by=GUEST))).record
+        own = (await store.append(shared_task(GUEST, by=GUEST, context="third"))).record
+        guests = (await store.append(shared_task(GUEST, by=HOST, context="third"))).record
+        hers = (await store.append(shared_task())).record
+        await store.erase(TaskSelection(principal="bob"))
+        left = [head.ref for head in (kept, shared, joined, own, guests, hers) if await store.read(head.ref)]
+        assert left == [kept.ref, hers.ref]

@@ -1,0 +1,418 @@
+"""The store's contract: what is too much is refused inside of the transaction that would have accepted it.
+
+A third-party store subclasses `StoreAdmission` in its own tests, as it does `StoreWrites` and `StoreReads`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+
+from dragoman.core.limits.admission import QUOTA_RETRY_DELAY, QuotaExceeded
+from dragoman.core.limits.quotas import MAX_USAGE, Quota, Usage, UsageReport
+from dragoman.core.names import Owner
+from dragoman.core.push.delivery import DeliveryOutcome, PushState
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskQuery
+from dragoman.core.task.log import (
+    Append,
+    Appended,
+    AppendRejected,
+    ClaimHeld,
+    DuplicateKey,
+    IdempotencyKey,
+    IncomingMessage,
+    NotTerminal,
+    Ready,
+)
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.ports import Store
+from dragoman.testing.contracts.store_erasure import SAME_PRINCIPAL_OTHER_SCOPE
+from dragoman.testing.contracts.store_pushes import DAY, SECOND, attempt_at, claim_due, report_of, with_push
+from dragoman.testing.fixtures import (
+    AGENT,
+    OWNER,
+    SESSION,
+    Clock,
+    by_runner,
+    cancel,
+    created,
+    file_message,
+    finished,
+    message,
+    new_ref,
+    running,
+    status,
+)
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+OWNER_IN_OTHER_SCOPE = Owner("projects/p", OWNER.principal)
+OTHER_OWNER = Owner("default", "somebody else")
+LARGE_TEXT = "x" * 5_000
+"""Makes a message of ten thousand bytes and some: its id is the text, too."""
+
+
+def task_within(quota: Quota, owner: Owner = OWNER, **details: Any) -> Append:
+    """A new task, if there is room for it."""
+    return replace(created(new_ref(owner), **details), quota=quota)
+
+
+def message_within(task: Appended, quota: Quota, text: str = "more", *, claim: int = 0, sender: str = "") -> Append:
+    """A message to a task, if there is room for it."""
+    said = IncomingMessage(message(text), sender=sender)
+    return Append(task=task.record.ref, guard=NotTerminal(), message=said, claim_session=claim, quota=quota)
+
+
+async def assert_exceeds(limit: str, change: Awaitable[Appended]) -> QuotaExceeded:
+    """The refusal of a change, which names this limit."""
+    with pytest.raises(QuotaExceeded) as caught:
+        await change
+    assert caught.value.limit == limit
+    return caught.value
+
+
+class StoreAdmission:
+    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    # Live tasks -------------------------------------------------------------------------------------------------
+
+    async def test_tasks_are_taken_up_to_the_limit_and_again_when_one_has_ended(self, store: Store) -> None:
+        quota = Quota(live_tasks=2)
+        first = await store.append(task_within(quota, claim=7))
+        await store.append(task_within(quota))
+        refused = task_within(quota)
+        error = await assert_exceeds("live_tasks", store.append(refused))
+        assert (error.maximum, error.current, error.retry_after) == (2, 2, QUOTA_RETRY_DELAY)
+        assert await store.read(refused.task) is None
+        await store.append(by_runner(first, status(states.INPUT_REQUIRED), end=True))
+        await assert_exceeds("live_tasks", store.append(task_within(quota)))
+        await store.append(cancel(first.record.ref))
+        await store.append(task_within(quota))
+        await assert_exceeds("live_tasks", store.append(task_within(quota)))
+
+    async def test_of_many_at_once_so_many_are_taken_as_there_is_room_for(self, store: Store) -> None:
+        changes = [task_within(Quota(live_tasks=20)) for _ in range(50)]
+        results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
+        assert [isinstance(result, QuotaExceeded) for result in results] == [False] * 20 + [True] * 30
+
+    async def test_a_principal_is_the_same_in_every_scope(self, store: Store) -> None:
+        quota = Quota(live_tasks=2)
+        await store.append(task_within(quota))
+        await store.append(task_within(quota, OWNER_IN_OTHER_SCOPE))
+        await assert_exceeds("live_tasks", store.append(task_within(quota, OWNER_IN_OTHER_SCOPE)))
+        await store.append(task_within(quota, OTHER_OWNER))
+
+    async def test_one_agent_may_have_a_limit_of_its_own(self, store: Store) -> None:
+        quota = Quota(live_tasks_per_agent=1)
+        await store.append(task_within(quota))
+        await assert_exceeds("live_tasks_per_agent", store.append(task_within(quota)))
+        await store.append(task_within(quota, agent="other"))
+
+    async def test_who_is_counted_late_has_what_it_had(self, store: Store) -> None:
+        hidden = await store.append(created(new_ref(), claim=7, visible=False))
+        for _ in range(2):
+            await store.append(created(new_ref()))
+        quota = Quota(live_tasks=4)
+        await store.append(task_within(quota))
+        await assert_exceeds("live_tasks", store.append(task_within(quota)))
+        await store.append(replace(by_runner(hidden), discard=True))
+        await store.append(task_within(quota))
+
+    async def test_tasks_that_are_erased_give_room(self, store: Store) -> None:
+        quota = Quota(live_tasks=2, queued_bytes=15_000)
+        gone = (await store.append(task_within(quota, text=LARGE_TEXT))).record
+        await store.append(task_within(quota))
+        await assert_exceeds("live_tasks", store.append(task_within(quota)))
+        await store.erase(TaskSelection(task=gone.id))
+        await store.append(task_within(quota, text=LARGE_TEXT))
+
+    async def test_a_task_counts_for_who_made_it(self, store: Store) -> None:
+        everyone = Owner("default", "shared:scope")
+        quota = Quota(live_tasks=1)
+
+        def by(sender: str) -> Append:
+            return replace(task_within(quota, everyone), message=IncomingMessage(message("hello"), sender=sender))
+
+        await store.append(replace(by("alice"), quota=None))
+        await assert_exceeds("live_tasks", store.append(by("alice")))
+        bobs = await store.append(by("bob"))
+        await assert_exceeds("live_tasks", store.append(by("bob")))
+        await store.append(cancel(bobs.record.ref))
+        await store.append(by("bob"))
+        await assert_exceeds("live_tasks", store.append(by("alice")))
+
+    # Queued bytes -----------------------------------------------------------------------------------------------
+
+    async def test_messages_wait_up_to_the_limit_and_one_alone_however_large(self, store: Store) -> None:
+        quota = Quota(queued_bytes=15_000)
+        first = await store.append(task_within(quota, text=LARGE_TEXT + LARGE_TEXT))
+        error = await assert_exceeds("queued_bytes", store.append(task_within(quota)))
+        assert error.current > 20_000
+        claimed = await store.append(Append(task=first.record.ref, guard=Ready(), claim_session=7))
+        await store.append(by_runner(claimed, status(states.WORKING)))
+        await store.append(task_within(quota, text=LARGE_TEXT))
+        await assert_exceeds("queued_bytes", store.append(message_within(claimed, quota, LARGE_TEXT)))
+        await store.append(message_within(claimed, quota, "small"))
+
+    async def test_messages_of_a_task_that_ended_wait_no_more(self, store: Store) -> None:
+        quota = Quota(queued_bytes=15_000)
+        claimed = await store.append(task_within(quota, claim=7))
+        await store.append(by_runner(claimed, status(states.WORKING)))
+        await store.append(message_within(claimed, quota, LARGE_TEXT))
+        await assert_exceeds("queued_bytes", store.append(task_within(quota, text=LARGE_TEXT)))
+        await store.append(cancel(claimed.record.ref))
+        await store.append(task_within(quota, text=LARGE_TEXT))
+
+    async def test_a_turn_that_is_begun_again_has_its_message_again(self, store: Store) -> None:
+        quota = Quota(queued_bytes=15_000)
+        claimed = await store.append(task_within(quota, text=LARGE_TEXT, claim=7))
+        await store.append(by_runner(claimed, status(states.WORKING)))
+        again = Append(task=claimed.record.ref, guard=ClaimHeld(7, claimed.record.token), retry=True)
+        await store.append(again)
+        await assert_exceeds("queued_bytes", store.append(task_within(quota, text=LARGE_TEXT)))
+
+    async def test_a_file_weighs_what_it_holds(self, store: Store) -> None:
+        quota = Quota(queued_bytes=600_000)
+        large = IncomingMessage(file_message("f", b"0" * 400_000))
+        first = await store.append(replace(task_within(quota), message=large))
+        await assert_exceeds("queued_bytes", store.append(replace(task_within(quota), message=large)))
+        await store.append(cancel(first.record.ref))
+        await store.append(replace(task_within(quota), message=large))
+
+    async def test_bytes_are_those_of_who_sent_them(self, store: Store) -> None:
+        quota = Quota(queued_bytes=15_000)
+        claimed = await store.append(task_within(quota, claim=7))
+        await store.append(by_runner(claimed, status(states.WORKING)))
+        await store.append(message_within(claimed, quota, LARGE_TEXT, sender="guest"))
+        await assert_exceeds("queued_bytes", store.append(message_within(claimed, quota, LARGE_TEXT, sender="guest")))
+        await store.append(message_within(claimed, quota, LARGE_TEXT))
+
+    # Starts -----------------------------------------------------------------------------------------------------
+
+    async def test_so_many_turns_begin_at_once_and_then_one_after_the_other(self, store: Store, clock: Clock) -> None:
+        quota = Quota(starts_per_minute=3)
+        for _ in range(3):
+            await store.append(task_within(quota))
+        error = await assert_exceeds("starts_per_minute", store.append(task_within(quota)))
+        assert error.retry_after == pytest.approx(20)
+        clock.now += 20_000
+        await store.append(task_within(quota))
+        await assert_exceeds("starts_per_minute", store.append(task_within(quota)))
+        await store.append(task_within(quota, agent="other"))
+        await store.append(task_within(quota, OTHER_OWNER))
+
+    async def test_only_what_begins_a_turn_is_a_start(self, store: Store) -> None:
+        quota = Quota(starts_per_minute=2)
+        claimed = await store.append(task_within(quota, claim=7))
+        for _ in range(3):
+            await store.append(message_within(claimed, quota))
+        await store.append(by_runner(claimed, status(states.INPUT_REQUIRED), last_delivered=4, end=True))
+        await store.append(message_within(claimed, quota))
+        await store.append(message_within(claimed, quota))  # it waits already
+        await assert_exceeds("starts_per_minute", store.append(task_within(quota)))
+
+    # Whatever the limit -----------------------------------------------------------------------------------------
+
+    async def test_what_was_accepted_before_is_never_refused(self, store: Store) -> None:
+        quota = Quota(live_tasks=1, queued_bytes=1, starts_per_minute=1)
+        key = IdempotencyKey(AGENT, "k", b"digest")
+        first = (await store.append(replace(task_within(quota), idempotency_key=key))).record.ref
+        with pytest.raises(DuplicateKey) as caught:
+            await store.append(replace(task_within(quota), idempotency_key=key))
+        assert caught.value.key_record.task == first
+        other = IdempotencyKey(AGENT, "other", b"digest")
+        await assert_exceeds("live_tasks", store.append(replace(task_within(quota), idempotency_key=other)))
+        await store.append(cancel(first))
+        await assert_exceeds("starts_per_minute", store.append(replace(task_within(quota), idempotency_key=other)))
+        await store.append(replace(created(new_ref()), idempotency_key=other))  # a refusal used no key
+
+    async def test_a_follow_up_needs_no_room_for_a_task(self, store: Store) -> None:
+        quota = Quota(live_tasks=1, live_tasks_per_agent=1)
+        task = await store.append(task_within(quota))
+        await store.append(message_within(task, quota))
+
+
+class StoreUsage:
+    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    async def test_an_empty_store_has_nothing(self, store: Store, clock: Clock) -> None:
+        census = await store.stats()
+        assert (census.tasks, census.backlog, census.pending_pushes, census.dead_pushes) == ({}, {}, 0, 0)
+        assert census.age(census.pending_pushes_since) == census.age(census.failing_since) == 0.0
+        assert census.counted_at == clock()
+
+    async def test_tasks_are_counted_over_all_owners_by_agent_and_state(self, store: Store) -> None:
+        for owner in (OWNER, SAME_PRINCIPAL_OTHER_SCOPE):
+            await store.append(created(new_ref(owner), claim=SESSION))
+        await finished(store)
+        await store.append(created(new_ref(), agent="other", visible=False, claim=SESSION))  # nobody has seen it
+        tasks = (await store.stats()).tasks
+        assert tasks == {(AGENT, states.SUBMITTED): 2, (AGENT, states.COMPLETED): 1}
+
+    async def test_the_queue_is_as_old_as_the_task_that_has_waited_the_longest(
+        self, store: Store, clock: Clock
+    ) -> None:
+        await store.append(created(new_ref()))
+        clock.now += 30 * SECOND
+        await store.append(created(new_ref(SAME_PRINCIPAL_OTHER_SCOPE)))
+        await store.append(created(new_ref(), agent="other"))
+        census = await store.stats()
+        assert {agent: one.tasks for agent, one in census.backlog.items()} == {AGENT: 2, "other": 1}
+        assert census.age(census.backlog[AGENT].since) == pytest.approx(30.0, abs=1)
+        assert census.age(census.backlog["other"].since) == pytest.approx(0.0, abs=1)
+
+    async def test_pushes_are_counted_by_what_is_due_fails_and_was_given_up(self, store: Store, clock: Clock) -> None:
+        session = await store.open_session(3600.0)
+        late, dead = new_ref(), new_ref()
+        for ref in (late, dead):
+            await store.append(with_push(created(ref)))
+        clock.now += 10 * SECOND
+        census = await store.stats()
+        assert census.pending_pushes == 2
+        assert census.age(census.pending_pushes_since) == pytest.approx(10.0, abs=1)
+        for push in await claim_due(store, session, dead):
+            (after,) = await store.pushes.apply_reports(
+                [report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500), wait=5 * SECOND)]
+            )
+            assert after is not None
+            clock.now += 5 * SECOND
+            census = await store.stats()
+            assert census.age(census.failing_since) == pytest.approx(5.0, abs=1)
+            clock.now += DAY
+            for again in await claim_due(store, session, dead):
+                (gone,) = await store.pushes.apply_reports(
+                    [report_of(again, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500))]
+                )
+                assert gone is not None
+                assert gone.state is PushState.DEAD
+        census = await store.stats()
+        assert (census.pending_pushes, census.dead_pushes, census.failing_since) == (1, 1, 0)
+
+    async def test_commits_are_counted_with_their_sizes(self, store: Store) -> None:
+        before = store.commit_counters.changes.count
+        await store.append(created(new_ref()))
+        assert store.commit_counters.changes.count > before
+        assert store.commit_counters.seconds.count == store.commit_counters.changes.count
+        assert store.commit_counters.failed_batches == 0
+
+    async def test_what_a_task_uses_is_summed_and_a_key_counts_once(self, store: Store) -> None:
+        claimed, other = await running(store), await running(store)
+        assert await store.usage(claimed.record.ref) == Usage()
+        sums = [
+            (await store.append(replace(by_runner(claimed), usage_report=used))).usage
+            for used in (UsageReport(10, 5), UsageReport(1, 0, "call"), UsageReport(1, 0, "call"), UsageReport(2, 7))
+        ]
+        assert sums == [Usage(10, 5), Usage(11, 5), Usage(11, 5), Usage(13, 12)]
+        assert await store.usage(claimed.record.ref) == Usage(13, 12)
+        assert await store.usage(other.record.ref) == Usage()
+        assert (await store.append(by_runner(claimed, status(states.WORKING)))).usage is None
+        for _ in range(3):  # what is beyond all counting stays what it is
+            most = (
+                await store.append(replace(by_runner(other), usage_report=UsageReport(MAX_USAGE, MAX_USAGE, "")))
+            ).usage
+        assert most == Usage(MAX_USAGE, MAX_USAGE)
+
+    async def test_what_a_task_uses_counts_for_those_that_it_works_for(self, store: Store) -> None:
+        top = await running(store)
+        middle = await self.delegated_task(store, top)
+        below, beside = await self.delegated_task(store, middle), await self.delegated_task(store, top)
+        sums = [
+            (await store.append(replace(by_runner(one), usage_report=used))).usage
+            for one, used in (
+                (top, UsageReport(1, 10)),
+                (below, UsageReport(2, 0, "call")),
+                (below, UsageReport(2, 0, "call")),
+                (beside, UsageReport(4, 0)),
+                (middle, UsageReport(8, 20)),
+                (below, UsageReport(0, 0)),
+                (top, UsageReport(0, 0)),
+            )
+        ]
+        assert sums == [
+            Usage(1, 10),
+            Usage(2, 0),
+            Usage(2, 0),
+            Usage(4, 0),
+            Usage(10, 20, 2, 0),
+            Usage(2, 0),
+            Usage(15, 30, 14, 20),
+        ]
+        assert await store.usage(top.record.ref) == Usage(15, 30, 14, 20)
+        await store.erase(TaskSelection(task=below.record.id))  # it was spent all the same
+        assert await store.usage(top.record.ref) == Usage(15, 30, 14, 20)
+        await store.erase(TaskSelection(task=top.record.id))
+        await store.append(replace(by_runner(middle), usage_report=UsageReport(1)))
+        assert await store.usage(top.record.ref) == Usage()
+        assert await store.usage(middle.record.ref) == Usage(11, 20, 2, 0)
+
+    async def delegated_task(self, store: Store, parent: Appended) -> Appended:
+        """A task that runs, and works for another one."""
+        change = created(new_ref(), claim=SESSION)
+        assert change.create is not None
+        return await store.append(replace(change, create=replace(change.create, parent=parent.record.ref.key)))
+
+    async def test_what_a_task_used_stands_in_its_metadata_as_soon_as_its_agent_reports(self, store: Store) -> None:
+        change = created(new_ref(), claim=SESSION)
+        assert change.create is not None
+        about = pb.Message(metadata={"of": "its maker"}).metadata.SerializeToString()
+        top = await store.append(replace(change, create=replace(change.create, metadata=about)))
+        below = await self.delegated_task(store, top)
+
+        async def shown(one: Appended) -> dict[str, object]:
+            found = await store.read(one.record.ref)
+            (listed,) = [
+                task
+                for task in map(pb.Task.FromString, (await store.page(TaskQuery(OWNER, AGENT))).tasks)
+                if task.id == one.record.id
+            ]
+            assert found is not None
+            assert pb.Task.FromString(found.task) == listed
+            return MessageToDict(listed.metadata)
+
+        assert await shown(top) == {"of": "its maker"}
+        await store.append(replace(by_runner(below), usage_report=UsageReport(3, 500_000_000)))
+        assert await shown(below) == {"usage": {"tokens": 3.0, "cost": 0.5}}
+        await store.append(replace(by_runner(top), usage_report=UsageReport(1)))
+        sums = {"tokens": 4.0, "cost": 0.5, "delegated": {"tokens": 3.0, "cost": 0.5}}
+        assert await shown(top) == {"of": "its maker", "usage": sums}
+        await store.append(replace(by_runner(below), usage_report=UsageReport(5)))
+        await store.append(replace(by_runner(top), usage_report=UsageReport()))  # asks for the sum
+        sums = {"tokens": 9.0, "cost": 0.5, "delegated": {"tokens": 8.0, "cost": 0.5}}
+        assert await shown(top) == {"of": "its maker", "usage": sums}
+        await store.append(by_runner(below, status(states.COMPLETED), end=True))
+        await store.append(by_runner(top, status(states.COMPLETED), end=True))
+        assert await shown(top) == {"of": "its maker", "usage": sums}
+        assert await shown(below) == {"usage": {"tokens": 8.0, "cost": 0.5}}
+
+    async def test_a_run_that_has_lost_its_task_reports_for_nothing(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(cancel(claimed.record.ref))
+        with pytest.raises(AppendRejected):
+            await store.append(replace(by_runner(claimed), usage_report=UsageReport(1)))
+        assert await store.usage(claimed.record.ref) == Usage()
+
+    async def test_what_it_used_goes_with_the_task(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(replace(by_runner(claimed), usage_report=UsageReport(1)))
+        await store.erase(TaskSelection(task=claimed.record.id))
+        assert await store.usage(claimed.record.ref) == Usage()
+
+    async def test_the_request_that_brought_a_message_is_kept_as_it_came(self, store: Store) -> None:
+        change = created(new_ref())
+        assert change.message is not None
+        await store.append(replace(change, message=replace(change.message, envelope=b"\x12\x00 and more")))
+        assert await store.envelope(change.task, 1) == b"\x12\x00 and more"
+        assert await store.envelope(change.task, 2) == await store.envelope(new_ref(), 1) == b""

@@ -1,0 +1,309 @@
+"""What every store does when it is written to: guards, sequences, claims, and neighbours that never suffer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dragoman.core.task import states
+from dragoman.core.task.log import (
+    ENDED,
+    EXISTS,
+    FENCED,
+    NOT_READY,
+    RUNNING,
+    Append,
+    AppendRejected,
+    ClaimHeld,
+    NotRunning,
+    NotTerminal,
+    Ready,
+    StatusChange,
+    Version,
+)
+from dragoman.ports import Store
+from dragoman.testing.fixtures import (
+    AGENT,
+    OWNER,
+    SESSION,
+    Clock,
+    artifact,
+    by_runner,
+    cancel,
+    chunk,
+    created,
+    finished,
+    follow_up,
+    new_ref,
+    running,
+    status,
+)
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class StoreWrites:
+    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    # Creating ---------------------------------------------------------------------------------------------------
+
+    async def test_a_new_task_is_event_one_and_waits_for_a_worker(self, store: Store) -> None:
+        appended = await store.append(created(new_ref()))
+        (event,) = appended.events
+        task = pb.StreamResponse.FromString(event.data).task
+        assert (event.sequence, task.id, task.history[0].parts[0].text) == (1, appended.record.id, "hello")
+        assert appended.record.state == states.SUBMITTED
+        assert appended.record.ready
+        assert not appended.claimed
+
+    async def test_create_and_claim_are_one_append(self, store: Store) -> None:
+        appended = await store.append(created(new_ref(), claim=SESSION))
+        assert appended.claimed
+        assert (appended.record.session, appended.record.token, appended.record.ready) == (SESSION, 1, False)
+
+    async def test_a_key_is_created_once(self, store: Store) -> None:
+        change = created(new_ref())
+        await store.append(change)
+        with pytest.raises(AppendRejected, match=EXISTS):
+            await store.append(change)
+
+    # Sequences --------------------------------------------------------------------------------------------------
+
+    async def test_sequences_have_no_gaps_over_many_appends(self, store: Store) -> None:
+        claimed = await running(store)
+        for number in range(5):
+            await store.append(by_runner(claimed, *[chunk("out", f"{number}.{part}") for part in range(number + 1)]))
+        await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
+        events = await store.events(claimed.record.ref, 0, 1000)
+        assert [event.sequence for event in events] == list(range(1, 1 + 1 + 15 + 1))
+        assert [event.ends for event in events] == [False] * 16 + [True]
+
+    async def test_events_are_read_from_any_number_on(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(by_runner(claimed, *[chunk("out", str(number)) for number in range(10)]))
+        for after in range(12):
+            events = await store.events(claimed.record.ref, after)
+            assert [event.sequence for event in events] == list(range(after + 1, 12))
+
+    async def test_what_an_append_returns_is_what_the_log_holds(self, store: Store) -> None:
+        claimed = await running(store)
+        done = await store.append(by_runner(claimed, artifact("a", "x"), status(states.COMPLETED, "done"), end=True))
+        kept = await store.events(claimed.record.ref, 1)
+        assert [(e.sequence, e.data, e.state, e.ends) for e in kept] == [
+            (e.sequence, e.data, e.state, e.ends) for e in done.events
+        ]
+
+    async def test_status_times_never_go_back(self, store: Store, clock: Clock) -> None:
+        claimed = await running(store)
+        seen = [claimed.record.updated]
+        for step in (5, -100, 3, -1):
+            clock.now += step
+            appended = await store.append(by_runner(claimed, status(states.WORKING)))
+            seen.append(appended.record.updated)
+        assert seen == sorted(seen)
+
+    # Guards -----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("state", sorted(states.TERMINAL))
+    async def test_a_finished_task_refuses_every_guard(self, store: Store, state: int) -> None:
+        done = await finished(store, state=state)
+        ref, head = done.record.ref, done.record
+        guards = (
+            NotTerminal(),
+            NotRunning(),
+            Ready(),
+            Version(head.last_sequence),
+            ClaimHeld(SESSION, head.token),
+            ClaimHeld(0, 1),
+        )
+        for guard in guards:
+            for events in ([status(states.WORKING)], [artifact("a", "late")], [status(states.COMPLETED)]):
+                with pytest.raises(AppendRejected, match=ENDED):
+                    await store.append(Append(task=ref, guard=guard, events=events))
+        assert (await store.last_sequences([ref]))[ref.key] == head.last_sequence
+
+    async def test_a_task_that_is_not_there_refuses_every_guard_but_new(self, store: Store) -> None:
+        for guard in (NotTerminal(), NotRunning(), Ready(), Version(1), ClaimHeld(SESSION, 1)):
+            with pytest.raises(AppendRejected, match="absent"):
+                await store.append(Append(task=new_ref(), guard=guard, events=[status(states.WORKING)]))
+
+    async def test_a_write_under_an_older_token_is_refused(self, store: Store) -> None:
+        first = await running(store)
+        await store.append(by_runner(first, status(states.INPUT_REQUIRED, "which?"), end=True))
+        second = await store.append(follow_up(first.record.ref, "this one", claim=SESSION))
+        assert second.record.token == first.record.token + 1
+        with pytest.raises(AppendRejected, match=FENCED):
+            await store.append(by_runner(first, artifact("late", "from the first run")))
+
+    async def test_a_version_guard_holds_for_one_writer_only(self, store: Store) -> None:
+        head = (await running(store)).record
+        change = Append(task=head.ref, guard=Version(head.last_sequence), events=[status(states.WORKING)])
+        await store.append(change)
+        with pytest.raises(AppendRejected, match="changed"):
+            await store.append(change)
+
+    async def test_a_message_may_be_refused_while_the_task_runs(self, store: Store) -> None:
+        head = (await running(store)).record
+        with pytest.raises(AppendRejected, match=RUNNING):
+            await store.append(replace(follow_up(head.ref, "more"), guard=NotRunning()))
+
+    async def test_two_writers_racing_to_end_a_task_make_one_end(self, store: Store) -> None:
+        claimed = await running(store)
+        ends = [by_runner(claimed, StatusChange(states.COMPLETED), end=True), cancel(claimed.record.ref)] * 10
+        results = await asyncio.gather(*map(store.append, ends), return_exceptions=True)
+        assert sum(not isinstance(result, BaseException) for result in results) == 1
+        assert all(isinstance(result, AppendRejected) for result in results[1:])
+        events = await store.events(claimed.record.ref, 0)
+        assert [event.state in states.TERMINAL for event in events] == [False, True]
+
+    # Batches ----------------------------------------------------------------------------------------------------
+
+    async def test_one_bad_item_in_a_batch_of_fifty_leaves_its_neighbours_alone(self, store: Store) -> None:
+        claims = await asyncio.gather(*(running(store) for _ in range(50)))
+        changes = [by_runner(claimed, artifact("a", "x"), status(states.COMPLETED), end=True) for claimed in claims]
+        changes[23] = replace(changes[23], guard=ClaimHeld(SESSION, 99))
+        results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
+        assert isinstance(results[23], AppendRejected)
+        for number, (claimed, result) in enumerate(zip(claims, results, strict=True)):
+            if number != 23:
+                assert not isinstance(result, BaseException)
+                assert (await store.last_sequences([claimed.record.ref]))[claimed.record.ref.key] == 3
+        assert (await store.last_sequences([claims[23].record.ref]))[claims[23].record.ref.key] == 1
+
+    async def test_appends_are_applied_in_the_order_of_the_calls(self, store: Store) -> None:
+        claimed = await running(store)
+        futures = [store.append(by_runner(claimed, chunk("out", f"{number} "))) for number in range(100)]
+        assert [(await future).events[0].sequence for future in futures] == list(range(2, 102))
+
+    # Turns ------------------------------------------------------------------------------------------------------
+
+    async def test_a_message_to_a_waiting_task_makes_it_ready_and_working(self, store: Store) -> None:
+        done = await finished(store, state=states.INPUT_REQUIRED)
+        appended = await store.append(follow_up(done.record.ref, "blue"))
+        assert appended.record.ready
+        assert [event.state for event in appended.events] == [states.WORKING]
+
+    async def test_a_message_to_a_running_task_changes_no_claim(self, store: Store) -> None:
+        claimed = await running(store)
+        appended = await store.append(follow_up(claimed.record.ref, "more", claim=SESSION + 1))
+        assert not appended.claimed
+        assert (appended.record.session, appended.record.token, appended.record.ready) == (SESSION, 1, False)
+        assert appended.record.last_received == 2
+
+    @pytest.mark.parametrize("state", [states.COMPLETED, states.INPUT_REQUIRED, states.AUTH_REQUIRED])
+    async def test_an_unread_message_keeps_the_task_working(self, store: Store, state: int) -> None:
+        claimed = await running(store)
+        await store.append(follow_up(claimed.record.ref, "wait, one more"))
+        ended = await store.append(
+            by_runner(claimed, artifact("a", "x"), status(state, "so"), last_delivered=1, end=True)
+        )
+        assert ended.turn_continues
+        assert ended.record.state == states.WORKING
+        assert ended.record.session == SESSION
+        assert not any(event.ends for event in ended.events)
+        ended = await store.append(by_runner(claimed, status(state), last_delivered=2, end=True))
+        assert not ended.turn_continues
+        assert ended.record.state == state
+
+    @pytest.mark.parametrize("state", [states.FAILED, states.REJECTED, states.CANCELED])
+    async def test_a_bad_end_holds_although_messages_wait(self, store: Store, state: int) -> None:
+        claimed = await running(store)
+        await store.append(follow_up(claimed.record.ref, "unread"))
+        ended = await store.append(by_runner(claimed, status(state), last_delivered=1, end=True))
+        assert (ended.turn_continues, ended.record.state, ended.record.session) == (False, state, 0)
+
+    async def test_a_claim_is_taken_by_one_worker(self, store: Store) -> None:
+        ref = (await store.append(created(new_ref()))).record.ref
+        claims = [Append(task=ref, guard=Ready(), claim_session=session) for session in (1, 2, 3)]
+        results = await asyncio.gather(*map(store.append, claims), return_exceptions=True)
+        assert [isinstance(result, AppendRejected) and result.reason for result in results] == [
+            False,
+            NOT_READY,
+            NOT_READY,
+        ]
+
+    async def test_memory_is_kept_with_the_event_it_came_with(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(replace(by_runner(claimed, status(states.WORKING)), task_state=b'{"a":1}'))
+        await store.append(by_runner(claimed, status(states.WORKING)))
+        kept = await store.messages(claimed.record.ref)
+        assert kept is not None
+        assert kept.task_state == b'{"a":1}'
+
+    # Tasks that nobody has seen ---------------------------------------------------------------------------------
+
+    async def test_a_hidden_task_is_found_by_nobody_until_it_says_something(self, store: Store) -> None:
+        claimed = await store.append(created(new_ref(), claim=SESSION, visible=False))
+        assert await store.find(OWNER, AGENT, claimed.record.id) is None
+        shown = await store.append(by_runner(claimed, status(states.WORKING)))
+        assert shown.record.visible
+        assert await store.find(OWNER, AGENT, claimed.record.id) is not None
+
+    async def test_a_discarded_task_leaves_no_trace(self, store: Store) -> None:
+        claimed = await store.append(created(new_ref(), claim=SESSION, visible=False))
+        await store.append(replace(by_runner(claimed), discard=True))
+        ref = claimed.record.ref
+        assert await store.read(ref) is None
+        assert await store.events(ref, 0) == []
+        assert await store.messages(ref) is None
+        assert await store.last_sequences([ref]) == {}
+
+
+class StoreCancels:
+    """Give a `store` fixture."""
+
+    async def test_a_task_that_is_to_stop_is_told_to_the_session_that_runs_it(self, store: Store) -> None:
+        asked, other = [(await running(store)).record.ref for _ in range(2)]
+        await store.cancel_requests.request(asked)
+        await store.cancel_requests.request(asked)
+        assert await store.cancel_requests.of_session(SESSION) == [asked]
+        assert await store.cancel_requests.of_session(SESSION + 1) == []
+        assert await store.cancel_requests.pending([asked, other]) == {asked}
+        assert await store.cancel_requests.pending([other]) == set()
+
+    async def test_a_cancel_holds_when_the_turn_is_begun_again_elsewhere(self, store: Store) -> None:
+        claimed = await running(store)
+        ref = claimed.record.ref
+        await store.cancel_requests.request(ref)
+        await store.append(replace(by_runner(claimed), retry=True))
+        assert await store.cancel_requests.of_session(SESSION) == []
+        assert await store.cancel_requests.pending([ref]) == {ref}
+        await store.append(Append(task=ref, guard=Ready(), claim_session=SESSION + 1))
+        assert await store.cancel_requests.of_session(SESSION + 1) == [ref]
+
+    async def test_a_cancel_is_over_when_the_turn_has_ended(self, store: Store) -> None:
+        claimed = await running(store)
+        ref = claimed.record.ref
+        await store.cancel_requests.request(ref)
+        await store.append(by_runner(claimed, status(states.INPUT_REQUIRED), end=True))
+        assert await store.cancel_requests.pending([ref]) == set()
+        assert (await store.append(follow_up(ref, "go on", claim=SESSION))).claimed
+        assert await store.cancel_requests.of_session(SESSION) == []
+
+    async def test_a_message_that_came_later_is_not_canceled(self, store: Store) -> None:
+        claimed = await running(store)
+        ref = claimed.record.ref
+        await store.cancel_requests.request(ref)
+        await store.append(follow_up(ref, "and this"))
+        assert await store.cancel_requests.of_session(SESSION) == [ref]
+        assert (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).turn_continues
+        assert await store.cancel_requests.of_session(SESSION) == []
+
+    async def test_no_cancel_is_kept_of_what_nobody_runs(self, store: Store) -> None:
+        ref = (await finished(store)).record.ref
+        await store.cancel_requests.request(ref)
+        await store.cancel_requests.request(new_ref())
+        assert await store.cancel_requests.pending([ref]) == set()
+
+    async def test_tidying_keeps_the_cancels_that_hold(self, store: Store) -> None:
+        over, holds = [await running(store) for _ in range(2)]
+        for one in (over, holds):
+            await store.cancel_requests.request(one.record.ref)
+        await store.append(by_runner(over, status(states.CANCELED), end=True))
+        await store.compact()
+        assert await store.cancel_requests.of_session(SESSION) == [holds.record.ref]

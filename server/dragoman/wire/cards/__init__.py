@@ -1,0 +1,1 @@
+"""Agent cards: those served here, and those of other agents."""

@@ -1,0 +1,175 @@
+"""Two shapes between 0.3 and 1.0, each of one family of clients.
+
+`JSON_FASTA2A`, fasta2a 2.x: the methods of 0.3 with the objects of 1.0 (flat parts, wrapped unions, no `kind`), words
+for
+states and roles as in 0.3, and `blocking`.
+
+`RUST`, a2a-rust 0.3: the methods of 1.0, parts told apart by `type`, words as in 0.3, a send's result without its
+wrapper, a stream's events within theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from dragoman.wire.dialects import json_v01, json_v03, parts
+from dragoman.wire.dialects.json_proto import (
+    ENUM_ALIASES,
+    ENUM_WORDS,
+    decode_hook,
+    read_blocking,
+    read_context,
+    read_history,
+    read_push,
+)
+from dragoman.wire.dialects.json_v03 import encode_hook, union_member, unwrap_union, wrap_union, write_blocking
+from dragoman.wire.json import protojson
+from dragoman.wire.json.protojson_encoder import Encode
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+_ALWAYS_EMITTED: Final = {
+    "lf.a2a.v1.Task": {"id", "context_id"},
+    "lf.a2a.v1.Message": {"message_id", "role", "parts"},
+    "lf.a2a.v1.Artifact": {"artifact_id", "parts"},
+    "lf.a2a.v1.TaskStatus": {"state"},
+    "lf.a2a.v1.TaskStatusUpdateEvent": {"task_id", "context_id"},
+    "lf.a2a.v1.TaskArtifactUpdateEvent": {"task_id", "context_id"},
+    "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
+    "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": {"configs"},
+    # a2a-rust reads no authentication without them.
+    "lf.a2a.v1.AuthenticationInfo": {"scheme", "credentials"},
+}
+
+
+JSON_FASTA2A: Final = protojson.JsonDialect(
+    "fasta2a",
+    enums=ENUM_ALIASES,
+    enum_words=ENUM_WORDS,
+    always_emitted=_ALWAYS_EMITTED,
+    decode_hooks={
+        "lf.a2a.v1.Part": parts.part_decoder,
+        "lf.a2a.v1.SendMessageConfiguration": decode_hook(lambda value: read_history(read_blocking(value))),
+        "lf.a2a.v1.GetTaskRequest": decode_hook(read_history),
+        "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
+    },
+    encode_hooks={"lf.a2a.v1.SendMessageConfiguration": encode_hook(write_blocking)},
+)
+"""fasta2a 2.x."""
+
+
+def _read_rust_configuration(value: dict[str, Any]) -> dict[str, Any]:
+    push = value.pop("pushNotificationConfig", None)
+    if push is not None:
+        value["taskPushNotificationConfig"] = push
+    return read_blocking(value)
+
+
+JSON_RUST: Final = protojson.JsonDialect(
+    "a2a-rust",
+    enums=ENUM_ALIASES,
+    enum_words={
+        **ENUM_WORDS,
+        "lf.a2a.v1.TaskState": {**ENUM_WORDS["lf.a2a.v1.TaskState"], "TASK_STATE_UNSPECIFIED": "unspecified"},
+    },
+    always_emitted=_ALWAYS_EMITTED,
+    decode_hooks={
+        "lf.a2a.v1.Part": parts.part_decoder,
+        "lf.a2a.v1.SendMessageRequest": decode_hook(read_context),
+        "lf.a2a.v1.SendMessageConfiguration": decode_hook(_read_rust_configuration),
+        "lf.a2a.v1.SendMessageResponse": wrap_union(union_member),
+        "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
+    },
+    encode_hooks={
+        "lf.a2a.v1.Part": lambda _: parts.part_encoder("type"),
+        "lf.a2a.v1.SendMessageResponse": unwrap_union,
+    },
+)
+"""a2a-rust 0.3.x."""
+
+
+def is_rust(request: object) -> bool:
+    """Whether a send in the shape of 1.0 is a2a-rust's: its first part says its `type`."""
+    message = request.get("message") if isinstance(request, dict) else None
+    given = message.get("parts") if isinstance(message, dict) else None
+    first = given[0] if isinstance(given, list) and given else None
+    return isinstance(first, dict) and "type" in first
+
+
+_TASK_V03: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
+
+
+def _flat_with_kind(encode: Encode) -> Encode:
+    """A flat part with the words of 0.3 beside, where they agree: data that is no object is only said flat."""
+    tagged = parts.part_encoder("kind")
+
+    def write(part: Any) -> dict[str, Any]:
+        flat, old = encode(part), tagged(part)
+        return {"kind": old["kind"], **flat} if old.get("data") != flat.get("data") else {**old, **flat}
+
+    return write
+
+
+_TASK_FASTA2A: Final = protojson.compile(
+    pb.Task,
+    replace(
+        json_v03.JSON_V03,
+        name="0.3 and fasta2a",
+        encode_hooks={**json_v03.JSON_V03.encode_hooks, "lf.a2a.v1.Part": _flat_with_kind},
+    ),
+)
+_EVENT_FASTA2A: Final = protojson.compile(pb.StreamResponse, JSON_FASTA2A)
+_TASK_RUST: Final = protojson.compile(pb.Task, JSON_RUST)
+_EVENT_RUST: Final = protojson.compile(pb.StreamResponse, JSON_RUST)
+
+
+def merge(own: Any, other: Any) -> Any:
+    """Both values in one: objects key by key, arrays item by item; where they differ otherwise, `own`."""
+    if type(own) is dict and type(other) is dict:
+        return {**other, **{key: merge(value, other[key]) if key in other else value for key, value in own.items()}}
+    if type(own) is list and type(other) is list and len(own) == len(other):
+        return [merge(mine, theirs) for mine, theirs in zip(own, other, strict=True)]
+    return own
+
+
+def write_v01_task(task: pb.Task) -> dict[str, Any]:
+    """A task made in 0.1."""
+    value: dict[str, Any] = merge(json_v01.write_task(task), _TASK_V03.to_dict(task))
+    return value
+
+
+def write_fasta2a_task(task: pb.Task) -> dict[str, Any]:
+    """A task made in fasta2a 2.x."""
+    return _TASK_FASTA2A.to_dict(task)
+
+
+def write_rust_task(task: pb.Task) -> dict[str, Any]:
+    """A task made in a2a-rust 0.3."""
+    value: dict[str, Any] = merge(_TASK_RUST.to_dict(task), _TASK_V03.to_dict(task))
+    return value
+
+
+def v01_event_writer() -> Callable[[pb.StreamResponse, bool], list[dict[str, Any]]]:
+    """A writer of one stream on a task made in 0.1. The stream has no Task in it, which no dialect asks for here."""
+    stream = json_v01.V01StreamWriter()
+
+    def write(event: pb.StreamResponse, ends: bool) -> list[dict[str, Any]]:
+        every = json_v01.to_updates(event)
+        last = len(every) - 1
+        return [
+            merge(stream.write(update, ends and index == last), json_v03.write_event(update, ends and index == last))
+            for index, update in enumerate(every)
+        ]
+
+    return write
+
+
+def write_fasta2a_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
+    """One event of a stream on a task made in fasta2a 2.x, whose readers look inside of a wrapper."""
+    return {**json_v03.write_event(event, is_last), **_EVENT_FASTA2A.to_dict(event)}
+
+
+def write_rust_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
+    """One event of a stream on a task made in a2a-rust 0.3, whose readers look inside of a wrapper too."""
+    return {**json_v03.write_event(event, is_last), **_EVENT_RUST.to_dict(event)}

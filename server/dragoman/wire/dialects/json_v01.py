@@ -1,0 +1,287 @@
+"""A2A 0.1 over JSON-RPC: the domain messages in the JSON of that version (0.1.0 §6 and §7).
+
+What differs from the later shapes:
+
+- The caller names its task (`id`) and its conversation (`sessionId`, later `contextId`); a message has no ids.
+- Parts are of the `type` family (wire/dialects/parts.py).
+- An artifact has no id: it is known by its `index`, its place in the task, and carries `append` and `lastChunk`.
+- A stream holds no Task: one is said as an event for each artifact, then its status.
+- There is no `rejected` and no `auth-required`. They are said as `failed` and `input-required`, whose meaning for
+  a caller is the same: it is over without a result, or the caller has to do something.
+
+Which index an artifact has is known to whoever has seen the artifacts before it, so a stream is written by a
+`Stream`, which remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+from uuid import uuid4
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.push.configuration import OLDEST_CONFIG_ID
+from dragoman.core.task import states
+from dragoman.wire.dialects import parts
+from dragoman.wire.dialects.json_proto import ENUM_ALIASES, ROLE_WORDS, STATE_WORDS, decode_hook, read_push
+from dragoman.wire.dialects.json_v03 import encode_hook, read_list_push_configs, write_push
+from dragoman.wire.json import protojson
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+_STATES: Final = {**STATE_WORDS, "TASK_STATE_REJECTED": "failed", "TASK_STATE_AUTH_REQUIRED": "input-required"}
+
+
+def _without(*keys: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda value: {key: item for key, item in value.items() if key not in keys}
+
+
+def _write_part(value: dict[str, Any]) -> dict[str, Any]:
+    # fasta2a 0.2 reads a file's `data` or `url`, which are `bytes` and `uri` in the specification, and a type always.
+    file = value.get("file")
+    if file is not None:
+        file.setdefault("mimeType", "application/octet-stream")
+        for name, other in (("bytes", "data"), ("uri", "url")):
+            if name in file:
+                file[other] = file[name]
+    return value
+
+
+def _write_task(value: dict[str, Any]) -> dict[str, Any]:
+    out = {"id": value["id"], "sessionId": value["contextId"]}
+    out |= {key: item for key, item in value.items() if key not in ("id", "contextId")}
+    if "artifacts" in out:
+        out["artifacts"] = [{**artifact, "index": index} for index, artifact in enumerate(value["artifacts"])]
+    return out
+
+
+def _read_task(value: dict[str, Any]) -> dict[str, Any]:
+    if "sessionId" in value:
+        value["contextId"] = value.pop("sessionId")
+    return value
+
+
+def _read_push(value: dict[str, Any]) -> dict[str, Any]:
+    # 0.1 knows one configuration for a task, which has no name.
+    return _without("id")(read_push(value))
+
+
+def _write_push(value: dict[str, Any]) -> dict[str, Any]:
+    return {"id": value.get("taskId", ""), "pushNotificationConfig": _without("id")(write_push(value))}
+
+
+def _read_artifact(value: dict[str, Any]) -> dict[str, Any]:
+    value.setdefault("artifactId", str(value.pop("index", None) or 0))
+    return value
+
+
+JSON_V01: Final = protojson.JsonDialect(
+    "0.1",
+    enums=ENUM_ALIASES,
+    # Writing maps two states to one word; reading takes the word for the state that has it by right.
+    enum_words={"lf.a2a.v1.TaskState": _STATES, "lf.a2a.v1.Role": ROLE_WORDS},
+    always_emitted={
+        "lf.a2a.v1.Task": {"id", "context_id"},
+        "lf.a2a.v1.Message": {"role", "parts"},
+        "lf.a2a.v1.Artifact": {"parts"},
+        "lf.a2a.v1.TaskStatus": {"state"},
+    },
+    decode_hooks={
+        "lf.a2a.v1.Part": parts.part_decoder,
+        "lf.a2a.v1.Task": decode_hook(_read_task),
+        "lf.a2a.v1.Artifact": decode_hook(_read_artifact),
+        "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(_read_push),
+        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": decode_hook(
+            lambda value: {**read_list_push_configs(value), "id": OLDEST_CONFIG_ID}
+        ),
+    },
+    encode_hooks={
+        "lf.a2a.v1.Part": lambda _: encode_hook(_write_part)(parts.part_encoder("type")),
+        "lf.a2a.v1.Task": encode_hook(_write_task),
+        "lf.a2a.v1.Message": encode_hook(
+            _without("messageId", "contextId", "taskId", "extensions", "referenceTaskIds")
+        ),
+        "lf.a2a.v1.Artifact": encode_hook(_without("artifactId", "extensions")),
+        "lf.a2a.v1.TaskPushNotificationConfig": encode_hook(_write_push),
+    },
+)
+"""A2A 0.1, as far as its objects are those of later versions."""
+
+_SEND: Final = protojson.compile(pb.SendMessageRequest, JSON_V01)
+_CONFIGURATION: Final = protojson.compile(pb.SendMessageConfiguration, JSON_V01)
+_GET: Final = protojson.compile(pb.GetTaskRequest, JSON_V01)
+_TASK: Final = protojson.compile(pb.Task, JSON_V01)
+_STATUS: Final = protojson.compile(pb.TaskStatus, JSON_V01)
+_ARTIFACT: Final = protojson.compile(pb.Artifact, JSON_V01)
+_MESSAGE: Final = protojson.compile(pb.Message, JSON_V01)
+_EVENT: Final = protojson.compile(pb.StreamResponse, JSON_V01)
+_PUSH: Final = protojson.compile(pb.TaskPushNotificationConfig, JSON_V01)
+
+
+# Requests --------------------------------------------------------------------------------------------------
+
+
+def read_send(params: object) -> pb.SendMessageRequest:
+    """TaskSendParams. The message gets an id here, because it has none and every later reader expects one.
+
+    Raises InvalidParams with the path of the field, as all readers here do.
+    """
+    given = _object(params)
+    message = given.get("message")
+    if type(message) is dict:
+        message = {
+            **message,
+            "taskId": _required_id(given),
+            "contextId": given.get("sessionId"),
+            "messageId": message.get("messageId") or str(uuid4()),
+        }
+    configuration: dict[str, Any] = {"acceptedOutputModes": given.get("acceptedOutputModes")}
+    if given.get("historyLength"):
+        configuration["historyLength"] = given["historyLength"]
+    request = _SEND.decode({"message": message, "metadata": given.get("metadata")})
+    if any(value is not None for value in configuration.values()):
+        _CONFIGURATION.merge(request.configuration, configuration)
+    if given.get("pushNotification") is not None:
+        _PUSH.merge(
+            request.configuration.task_push_notification_config, given["pushNotification"], path="pushNotification"
+        )
+        request.configuration.task_push_notification_config.SetInParent()
+    return request
+
+
+def write_send(request: pb.SendMessageRequest) -> dict[str, Any]:
+    """TaskSendParams of a request whose message names its task."""
+    message = request.message
+    out: dict[str, Any] = {"id": message.task_id, "message": _MESSAGE.to_dict(message)}
+    if message.context_id:
+        out["sessionId"] = message.context_id
+    configuration = request.configuration
+    if configuration.accepted_output_modes:
+        out["acceptedOutputModes"] = list(configuration.accepted_output_modes)
+    if configuration.history_length:
+        out["historyLength"] = configuration.history_length
+    if configuration.HasField("task_push_notification_config"):
+        config = _PUSH.to_dict(configuration.task_push_notification_config)
+        out["pushNotification"] = config["pushNotificationConfig"]
+    if request.HasField("metadata"):
+        out["metadata"] = _SEND.to_dict(pb.SendMessageRequest(metadata=request.metadata))["metadata"]
+    return out
+
+
+def read_get(params: object) -> pb.GetTaskRequest:
+    """TaskQueryParams."""
+    given = dict(_object(params))
+    _required_id(given)
+    if not given.get("historyLength"):
+        given.pop("historyLength", None)
+    return _GET.decode(given)
+
+
+def _object(params: object) -> dict[str, Any]:
+    if type(params) is not dict:
+        raise InvalidParams.field("params", "must be a JSON object")
+    return params
+
+
+def _required_id(params: dict[str, Any]) -> str:
+    given = params.get("id")
+    if type(given) is not str or not given:
+        raise InvalidParams.field("id", "is required: the id of the task, a string that its client makes")
+    return given
+
+
+# Answers ---------------------------------------------------------------------------------------------------
+
+
+def write_task(task: pb.Task) -> dict[str, Any]:
+    """A Task."""
+    return _TASK.to_dict(task)
+
+
+def write_send_response(response: pb.SendMessageResponse) -> dict[str, Any]:
+    """The Task that answers a send. A Message is said as a finished task that speaks it: 0.1 knows nothing else."""
+    if response.WhichOneof("payload") == "message":
+        message = response.message
+        status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
+        return write_task(pb.Task(id=message.task_id, context_id=message.context_id, status=status))
+    return write_task(response.task)
+
+
+def read_task(value: object) -> pb.Task:
+    """A Task that a server of 0.1 sent; artifacts are named after their index."""
+    return _TASK.decode(value)
+
+
+def read_event(value: object) -> pb.StreamResponse:
+    """One event that a server of 0.1 sent: told apart by `artifact`."""
+    given = _object(value)
+    task_id, metadata = given.get("id"), given.get("metadata")
+    artifact = given.get("artifact")
+    common = {"taskId": task_id, "metadata": metadata}
+    if type(artifact) is dict:
+        flags = {"append": artifact.get("append"), "lastChunk": artifact.get("lastChunk")}
+        return _EVENT.decode({"artifactUpdate": {**common, "artifact": artifact, **flags}})
+    return _EVENT.decode({"statusUpdate": {**common, "status": given.get("status")}})
+
+
+def to_updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
+    """The status and artifact updates that say what an event says: a Task is its artifacts and its status."""
+    match event.WhichOneof("payload"):
+        case "task":
+            task = event.task
+            artifacts = [
+                pb.TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact)
+                for artifact in task.artifacts
+            ]
+            status = pb.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+            if task.HasField("metadata"):
+                status.metadata.CopyFrom(task.metadata)
+                for artifact in artifacts:
+                    artifact.metadata.CopyFrom(task.metadata)
+            return [
+                *(pb.StreamResponse(artifact_update=artifact) for artifact in artifacts),
+                pb.StreamResponse(status_update=status),
+            ]
+        case "message":
+            message = event.message
+            status = pb.TaskStatusUpdateEvent(
+                task_id=message.task_id,
+                context_id=message.context_id,
+                status=pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message),
+            )
+            return [pb.StreamResponse(status_update=status)]
+        case _:
+            return [event]
+
+
+class V01StreamWriter:
+    """Writes the updates of one stream, and remembers the artifacts it has told of."""
+
+    def __init__(self, artifact_ids: Iterable[str] = ()) -> None:
+        """`told`: ids of the artifacts that it has told of already, in the order of their first updates."""
+        self._indexes: dict[str, int] = {id: index for index, id in enumerate(artifact_ids)}
+
+    def write(self, event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
+        """One update (see `to_updates`). None may be left out, or later artifacts get wrong places."""
+        if event.WhichOneof("payload") == "status_update":
+            update = event.status_update
+            final = is_last or states.is_terminal(update.status.state)
+            return {
+                "id": update.task_id,
+                "status": _STATUS.to_dict(update.status),
+                "final": final,
+                **_metadata(update),
+            }
+        change = event.artifact_update
+        index = self._indexes.setdefault(change.artifact.artifact_id, len(self._indexes))
+        said = {**_ARTIFACT.to_dict(change.artifact), "index": index}
+        if change.append:
+            said["append"] = True
+        if change.last_chunk:
+            said["lastChunk"] = True
+        return {"id": change.task_id, "artifact": said, **_metadata(change)}
+
+
+def _metadata(update: pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> dict[str, Any]:
+    if not update.HasField("metadata"):
+        return {}
+    return {"metadata": _TASK.to_dict(pb.Task(metadata=update.metadata))["metadata"]}

@@ -1,0 +1,160 @@
+r"""Parts as JSON: three ways to say what a part holds, all of them read wherever one may stand.
+
+| family | text | bytes | data |
+|---|---|---|---|
+| flat (1.0 §4.1.6, fasta2a 2.x) | `{text}` | `{raw, filename, mediaType}` | `{data}`: any JSON |
+| `kind` (0.2, 0.3), or `type` (0.1, a2a-rust 0.3) | `{kind: "text", text}` \
+| `{kind: "file", file: {bytes, name, mimeType}}` | `{kind: "data", data}`: an object |
+
+A link stands in `url` in the first family and in `file.uri` in the others. Data that is no object travels in the
+older two as `{"value": …}` under the part metadata `data_part_compat`, which the official converters know too. What
+they have no field for (media type and file name of a part that is no file) is left out of what they get.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dragoman.wire.json import wellknown
+from dragoman.wire.json.protojson_decoder import Decode
+from dragoman.wire.json.protojson_encoder import Encode
+from dragoman.wire.json.wellknown import FieldError
+
+DATA_WRAPPER_KEY: Final = "data_part_compat"
+"""Part metadata: `data` holds the real value under the key `value`, because it is no object."""
+
+_TAGS: Final = ("kind", "type")
+_MEMBERS: Final = ("text", "file", "data")
+
+
+def part_decoder(decode_flat: Decode) -> Decode:
+    """A reader of parts of every family, `flat` being that of 1.0's."""
+
+    def read(part: Any, value: object) -> None:
+        if type(value) is dict and ("kind" in value or "type" in value or "file" in value):
+            _read_tagged(part, value)
+        else:
+            decode_flat(part, value)
+
+    return read
+
+
+def is_tagged(part: object) -> bool:
+    """Whether a part is of one of the older families."""
+    return type(part) is dict and ("kind" in part or "type" in part or "file" in part)
+
+
+def _read_tagged(part: Any, value: dict[str, Any]) -> None:
+    tag = next((name for name in _TAGS if value.get(name) is not None), None)
+    said = value[tag] if tag else None
+    if said is not None and said not in _MEMBERS:
+        raise _field_error(tag or "", f"must be one of {', '.join(_MEMBERS)}; not {wellknown.describe_value(said)}")
+    given = [name for name in _MEMBERS if value.get(name) is not None]
+    if said == "data" and "data" in value and "data" not in given:
+        raise _field_error("data", "must be a JSON object")
+    if len(given) > 1:
+        raise _field_error(given[1], f"cannot stand beside {given[0]}; give only one of {', '.join(_MEMBERS)}")
+    if said is not None and given != [said]:
+        raise _field_error(said, f'is required in a part whose {tag} is "{said}"')
+    if (metadata := value.get("metadata")) is not None:
+        _read_field("metadata", wellknown.decode_struct, part.metadata, metadata)
+        part.metadata.SetInParent()
+    match given[0]:
+        case "text":
+            part.text = _text("text", value["text"])
+        case "file":
+            _read_field("file", _read_file, part, value["file"])
+        case _:
+            _read_data(part, value["data"])
+
+
+def _read_data(part: Any, data: object) -> None:
+    wrapped = DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[DATA_WRAPPER_KEY].bool_value
+    if wrapped and type(data) is dict and list(data) == ["value"]:
+        _read_field("data", wellknown.decode_value, part.data, data["value"])
+        del part.metadata.fields[DATA_WRAPPER_KEY]
+        if not part.metadata.fields:
+            part.ClearField("metadata")
+        return
+    if type(data) is not dict:
+        raise _field_error("data", "must be a JSON object")
+    part.data.struct_value.SetInParent()
+    _read_field("data", wellknown.decode_struct, part.data.struct_value, data)
+
+
+def _read_file(part: Any, file: object) -> None:
+    if type(file) is not dict:
+        raise FieldError("must be a JSON object")
+    content, link = file.get("bytes", file.get("data")), file.get("uri", file.get("url"))
+    if (content is None) == (link is None):
+        raise FieldError("must have exactly one of bytes, uri")
+    if (name := file.get("name")) is not None:
+        part.filename = _text("name", name)
+    for key in ("mimeType", "mime_type"):
+        if (media_type := file.get(key)) is not None:
+            part.media_type = _text(key, media_type)
+    if link is not None:
+        part.url = _text("uri", link)
+        return
+    try:
+        part.raw = wellknown.decode_bytes(content)
+    except FieldError as error:
+        error.path.append("bytes")
+        raise
+
+
+def part_encoder(tag: str) -> Encode:
+    """A writer of parts whose content is named by `tag`, `kind` or `type`."""
+
+    def write(part: Any) -> dict[str, Any]:
+        content = part.WhichOneof("content")
+        out: dict[str, Any] = {}
+        metadata = wellknown.encode_struct(part.metadata) if part.HasField("metadata") else None
+        match content:
+            case "text":
+                out = {tag: "text", "text": part.text}
+            case "raw":
+                out = {tag: "file", "file": _file(part, "bytes", wellknown.encode_bytes(part.raw))}
+            case "url":
+                out = {tag: "file", "file": _file(part, "uri", part.url)}
+            case "data":
+                data = wellknown.encode_value(part.data)
+                if type(data) is not dict:
+                    data, metadata = {"value": data}, {**(metadata or {}), DATA_WRAPPER_KEY: True}
+                out = {tag: "data", "data": data}
+            case _:  # an agent's part without content, which no reader of these families could take
+                out = {tag: "text", "text": ""}
+        if metadata is not None:
+            out["metadata"] = metadata
+        return out
+
+    return write
+
+
+def _file(part: Any, key: str, content: str) -> dict[str, str]:
+    file = {key: content}
+    if part.filename:
+        file["name"] = part.filename
+    if part.media_type:
+        file["mimeType"] = part.media_type
+    return file
+
+
+def _text(name: str, value: object) -> str:
+    if type(value) is not str:
+        raise _field_error(name, f"must be a string, not {wellknown.describe_value(value)}")
+    return value
+
+
+def _field_error(name: str, rule: str) -> FieldError:
+    error = FieldError(rule)
+    error.path.append(name)
+    return error
+
+
+def _read_field(name: str, read: Any, message: Any, value: object) -> None:
+    try:
+        read(message, value)
+    except FieldError as error:
+        error.path.append(name)
+        raise

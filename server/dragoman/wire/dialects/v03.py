@@ -1,0 +1,413 @@
+"""A2A 0.3 (`a2a.v1`) and the domain vocabulary (`lf.a2a.v1`), one into the other.
+
+`read_…` takes what a 0.3 caller sent, `write_…` makes what it gets. The two packages differ less in what they
+say than in how:
+
+- A task is a resource name (`tasks/ID`) in 0.3 and an id in 1.0.
+- `blocking` became `returnImmediately`, its opposite. A caller who sends no configuration waits; one who
+  sends a configuration and leaves `blocking` out does not, because false and absent are one in proto3.
+- Zero is "not said" for every number in 0.3, also for `history_length`, where 1.0 takes it for "none".
+- A part's file and data sit in messages of their own. Data is an object in 0.3 and any JSON in 1.0: other
+  values travel as `{"value": …}` under the part metadata `data_part_compat`, which the official converters
+  know too.
+- 0.3 marks the last status update of a stream with `final`.
+
+What 0.3 has no field for (media type and file name of a part that is no file, `pageSize` of a list) is left
+out of what it gets; nothing stored changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from google.protobuf import struct_pb2
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.limits import message_limits
+from dragoman.core.names import split_resource_name
+from dragoman.core.push.configuration import OLDEST_CONFIG_ID
+from dragoman.core.task import states
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+V03_DATA_WRAPPER_KEY: Final = "data_part_compat"
+"""Part metadata: `data` holds the real value under the key `value`, because it is no object."""
+
+
+# Requests --------------------------------------------------------------------------------------------------
+
+
+def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
+    """The (tenant, task id) of a resource name and the request's own tenant.
+
+    Takes `tasks/ID`, `projects/…/agents/AGENT/tasks/ID` (whose tenant is all before `/tasks/`), and the bare
+    `ID` that clients of the 1.0 release candidate send in the same field. Raises InvalidParams, naming
+    `field`, for anything else, and when the name and the request give different tenants.
+    """
+    within, rest = split_resource_name(name)
+    task_id = rest.removeprefix("tasks/")
+    bare = task_id == rest
+    if not task_id or (bare and (within or "/" in task_id)):
+        raise InvalidParams.field(field, "must be tasks/ID or projects/…/agents/AGENT/tasks/ID")
+    if within and tenant and tenant.strip("/") != within:
+        raise InvalidParams.field("tenant", f"is not the one that {field} lies in; leave one of them out")
+    return within or tenant, task_id
+
+
+def read_send_message(request: v03.SendMessageRequest) -> pb.SendMessageRequest:
+    """SendMessage and SendStreamingMessage.
+
+    Whether the message may be stored is for `core.messages.check` to say; it calls the parts `message.parts`,
+    the name that later 0.3 texts use for `content`.
+    """
+    out = pb.SendMessageRequest(tenant=request.tenant)
+    if request.HasField("request"):
+        _read_message(request.request, out.message)
+    if request.HasField("configuration"):
+        _read_configuration(request.configuration, out.configuration)
+    if request.HasField("metadata"):
+        out.metadata.CopyFrom(request.metadata)
+    return out
+
+
+def _read_configuration(configuration: v03.SendMessageConfiguration, out: pb.SendMessageConfiguration) -> None:
+    out.accepted_output_modes.extend(configuration.accepted_output_modes)
+    out.return_immediately = not configuration.blocking
+    if configuration.history_length:
+        out.history_length = configuration.history_length
+    if configuration.HasField("push_notification"):
+        out.task_push_notification_config.CopyFrom(read_push_config(configuration.push_notification))
+
+
+def read_push_config(config: v03.PushNotificationConfig) -> pb.TaskPushNotificationConfig:
+    """A push configuration without its task; of several schemes the first."""
+    out = pb.TaskPushNotificationConfig(id=config.id, url=config.url, token=config.token)
+    if config.HasField("authentication"):
+        out.authentication.scheme = next(iter(config.authentication.schemes), "")
+        out.authentication.credentials = config.authentication.credentials
+    return out
+
+
+def read_get_task(request: v03.GetTaskRequest) -> pb.GetTaskRequest:
+    """GetTask. Raises InvalidParams for a name that is no task's."""
+    tenant, task_id = parse_task_name("name", request.name, request.tenant)
+    out = pb.GetTaskRequest(tenant=tenant, id=task_id)
+    if request.history_length:
+        out.history_length = request.history_length
+    return out
+
+
+def read_list_tasks(request: v03.ListTasksRequest) -> pb.ListTasksRequest:
+    """ListTasks, which 0.3 had on its main branch only."""
+    out = pb.ListTasksRequest(
+        tenant=request.tenant,
+        context_id=request.context_id,
+        status=cast(pb.TaskState, request.status),
+        page_token=request.page_token,
+    )
+    if request.page_size:
+        out.page_size = request.page_size
+    if request.history_length:
+        out.history_length = request.history_length
+    if request.HasField("last_updated_time"):
+        out.status_timestamp_after.CopyFrom(request.last_updated_time)
+    if request.include_artifacts:
+        out.include_artifacts = True
+    return out
+
+
+def read_cancel_task(request: v03.CancelTaskRequest) -> pb.CancelTaskRequest:
+    """CancelTask. Raises InvalidParams for a name that is no task's."""
+    tenant, task_id = parse_task_name("name", request.name, request.tenant)
+    return pb.CancelTaskRequest(tenant=tenant, id=task_id)
+
+
+def read_subscription(request: v03.TaskSubscriptionRequest) -> pb.SubscribeToTaskRequest:
+    """TaskSubscription, SubscribeToTask in 1.0. Raises InvalidParams for a name that is no task's."""
+    tenant, task_id = parse_task_name("name", request.name, request.tenant)
+    return pb.SubscribeToTaskRequest(tenant=tenant, id=task_id)
+
+
+def read_get_agent_card(request: v03.GetAgentCardRequest) -> pb.GetExtendedAgentCardRequest:
+    """GetAgentCard: all it can say is the tenant."""
+    return pb.GetExtendedAgentCardRequest(tenant=request.tenant)
+
+
+def read_message(message: v03.Message) -> pb.Message:
+    """A message in the domain vocabulary; a part without content stays one."""
+    out = pb.Message()
+    _read_message(message, out)
+    return out
+
+
+def _read_message(message: v03.Message, out: pb.Message) -> None:
+    out.message_id = message.message_id
+    out.context_id = message.context_id
+    out.task_id = message.task_id
+    out.role = cast(pb.Role, message.role)  # the numbers are the same
+    message_limits.check_parts("request.content", len(message.content))
+    for part in message.content:
+        _read_part(part, out.parts.add())
+    if message.HasField("metadata"):
+        out.metadata.CopyFrom(message.metadata)
+    out.extensions.extend(message.extensions)
+    out.reference_task_ids.extend(message.reference_task_ids)
+
+
+def _read_part(part: v03.Part, out: pb.Part) -> None:
+    if part.HasField("metadata"):
+        out.metadata.CopyFrom(part.metadata)
+    match part.WhichOneof("part"):
+        case "text":
+            out.text = part.text
+        case "file":
+            out.filename = part.file.name
+            out.media_type = part.file.mime_type
+            match part.file.WhichOneof("file"):
+                case "file_with_bytes":
+                    # As they came: some clients put base64 text here, but the field is bytes.
+                    out.raw = part.file.file_with_bytes
+                case "file_with_uri":
+                    out.url = part.file.file_with_uri
+        case "data":
+            fields = part.data.data.fields
+            if _is_wrapped(part) and list(fields) == ["value"]:
+                out.data.CopyFrom(fields["value"])
+                del out.metadata.fields[V03_DATA_WRAPPER_KEY]
+                if not out.metadata.fields:
+                    out.ClearField("metadata")
+            else:
+                out.data.struct_value.CopyFrom(part.data.data)
+
+
+def _is_wrapped(part: v03.Part) -> bool:
+    # Not by `fields[WRAPPED]` alone: reading a missing key of a map of messages makes it.
+    return V03_DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[V03_DATA_WRAPPER_KEY].bool_value
+
+
+# Answers ---------------------------------------------------------------------------------------------------
+
+
+def write_send_message(response: pb.SendMessageResponse) -> v03.SendMessageResponse:
+    """The answer to a send: a task, or a message and no task."""
+    out = v03.SendMessageResponse()
+    match response.WhichOneof("payload"):
+        case "task":
+            _write_task(response.task, out.task)
+        case "message":
+            _write_message(response.message, out.msg)
+    return out
+
+
+def write_stream(response: pb.StreamResponse, *, is_last: bool = False) -> v03.StreamResponse:
+    """One event of a stream.
+
+    `ends_turn` says that the stream stops with this event. A status update is `final` then, and at a terminal
+    state in any case.
+    """
+    out = v03.StreamResponse()
+    match response.WhichOneof("payload"):
+        case "task":
+            _write_task(response.task, out.task)
+        case "message":
+            _write_message(response.message, out.msg)
+        case "status_update":
+            _write_status_update(response.status_update, out.status_update, is_last)
+        case "artifact_update":
+            _write_artifact_update(response.artifact_update, out.artifact_update)
+    return out
+
+
+def write_list_tasks(response: pb.ListTasksResponse) -> v03.ListTasksResponse:
+    """One page of tasks."""
+    out = v03.ListTasksResponse(next_page_token=response.next_page_token, total_size=response.total_size)
+    for task in response.tasks:
+        _write_task(task, out.tasks.add())
+    return out
+
+
+def write_task(task: pb.Task) -> v03.Task:
+    """A task as 0.3 knows it."""
+    out = v03.Task()
+    _write_task(task, out)
+    return out
+
+
+def write_message(message: pb.Message) -> v03.Message:
+    """A message as 0.3 knows it."""
+    out = v03.Message()
+    _write_message(message, out)
+    return out
+
+
+def _write_task(task: pb.Task, out: v03.Task) -> None:
+    out.id = task.id
+    out.context_id = task.context_id
+    if task.HasField("status"):
+        _write_status(task.status, out.status)
+    for artifact in task.artifacts:
+        _write_artifact(artifact, out.artifacts.add())
+    for message in task.history:
+        _write_message(message, out.history.add())
+    if task.HasField("metadata"):
+        out.metadata.CopyFrom(task.metadata)
+
+
+def _write_status(status: pb.TaskStatus, out: v03.TaskStatus) -> None:
+    out.state = cast(v03.TaskState, status.state)  # the numbers are the same, CANCELED is CANCELLED
+    if status.HasField("message"):
+        _write_message(status.message, out.update)
+    if status.HasField("timestamp"):
+        out.timestamp.CopyFrom(status.timestamp)
+
+
+def _write_status_update(update: pb.TaskStatusUpdateEvent, out: v03.TaskStatusUpdateEvent, is_last: bool) -> None:
+    out.task_id = update.task_id
+    out.context_id = update.context_id
+    _write_status(update.status, out.status)
+    out.final = is_last or states.is_terminal(update.status.state)
+    if update.HasField("metadata"):
+        out.metadata.CopyFrom(update.metadata)
+
+
+def _write_artifact_update(update: pb.TaskArtifactUpdateEvent, out: v03.TaskArtifactUpdateEvent) -> None:
+    out.task_id = update.task_id
+    out.context_id = update.context_id
+    _write_artifact(update.artifact, out.artifact)
+    out.append = update.append
+    out.last_chunk = update.last_chunk
+    if update.HasField("metadata"):
+        out.metadata.CopyFrom(update.metadata)
+
+
+def _write_artifact(artifact: pb.Artifact, out: v03.Artifact) -> None:
+    out.artifact_id = artifact.artifact_id
+    out.name = artifact.name
+    out.description = artifact.description
+    for part in artifact.parts:
+        _write_part(part, out.parts.add())
+    if artifact.HasField("metadata"):
+        out.metadata.CopyFrom(artifact.metadata)
+    out.extensions.extend(artifact.extensions)
+
+
+def _write_message(message: pb.Message, out: v03.Message) -> None:
+    out.message_id = message.message_id
+    out.context_id = message.context_id
+    out.task_id = message.task_id
+    out.role = cast(v03.Role, message.role)
+    for part in message.parts:
+        _write_part(part, out.content.add())
+    if message.HasField("metadata"):
+        out.metadata.CopyFrom(message.metadata)
+    out.extensions.extend(message.extensions)
+    out.reference_task_ids.extend(message.reference_task_ids)
+
+
+def _write_part(part: pb.Part, out: v03.Part) -> None:
+    if part.HasField("metadata"):
+        out.metadata.CopyFrom(part.metadata)
+    match part.WhichOneof("content"):
+        case "text":
+            out.text = part.text
+        case "raw":
+            out.file.file_with_bytes = part.raw
+            _write_file(part, out.file)
+        case "url":
+            out.file.file_with_uri = part.url
+            _write_file(part, out.file)
+        case "data" if part.data.WhichOneof("kind") == "struct_value":
+            out.data.data.CopyFrom(part.data.struct_value)
+        case "data":
+            value = out.data.data.fields["value"]
+            value.CopyFrom(part.data)
+            if value.WhichOneof("kind") is None:
+                value.null_value = struct_pb2.NULL_VALUE  # a Value that says nothing has no JSON form
+            out.metadata.fields[V03_DATA_WRAPPER_KEY].bool_value = True
+
+
+def _write_file(part: pb.Part, out: v03.FilePart) -> None:
+    out.name = part.filename
+    out.mime_type = part.media_type
+
+
+PUSH_CONFIGS_COLLECTION: Final = "/pushNotificationConfigs"
+
+_MISSING_IDS: Final = ("", "None", "undefined", "null")
+"""What stands in a name where a client wrote down an id that it does not have."""
+
+
+# Requests --------------------------------------------------------------------------------------------------
+
+
+def read_create_push_config(request: v03.CreateTaskPushNotificationConfigRequest) -> pb.TaskPushNotificationConfig:
+    """CreateTaskPushNotificationConfig. Raises InvalidParams for a parent that is no task's.
+
+    The published HTTP rule takes the collection into `parent`.
+    """
+    tenant, task_id = parse_task_name("parent", request.parent.removesuffix(PUSH_CONFIGS_COLLECTION), request.tenant)
+    out = read_push_config(request.config.push_notification_config)
+    out.tenant, out.task_id, out.id = tenant, task_id, request.config_id or out.id
+    return out
+
+
+def read_get_push_config(
+    request: v03.GetTaskPushNotificationConfigRequest,
+) -> pb.GetTaskPushNotificationConfigRequest:
+    """GetTaskPushNotificationConfig. Who names no configuration means the first. Raises InvalidParams."""
+    tenant, task_id, id = _parse_config_name(request.name, request.tenant)
+    return pb.GetTaskPushNotificationConfigRequest(
+        tenant=tenant, task_id=task_id, id=OLDEST_CONFIG_ID if id in _MISSING_IDS else id
+    )
+
+
+def read_list_push_configs(
+    request: v03.ListTaskPushNotificationConfigRequest,
+) -> pb.ListTaskPushNotificationConfigsRequest:
+    """ListTaskPushNotificationConfig. Raises InvalidParams for a parent that is no task's."""
+    tenant, task_id = parse_task_name("parent", request.parent.removesuffix(PUSH_CONFIGS_COLLECTION), request.tenant)
+    return pb.ListTaskPushNotificationConfigsRequest(
+        tenant=tenant, task_id=task_id, page_size=request.page_size, page_token=request.page_token
+    )
+
+
+def read_delete_push_config(
+    request: v03.DeleteTaskPushNotificationConfigRequest,
+) -> pb.DeleteTaskPushNotificationConfigRequest:
+    """DeleteTaskPushNotificationConfig. Raises InvalidParams for a name without a configuration."""
+    tenant, task_id, id = _parse_config_name(request.name, request.tenant)
+    if not id:
+        raise InvalidParams.field("name", f"must be tasks/TASK{PUSH_CONFIGS_COLLECTION}/ID")
+    return pb.DeleteTaskPushNotificationConfigRequest(tenant=tenant, task_id=task_id, id=id)
+
+
+def _parse_config_name(name: str, tenant: str) -> tuple[str, str, str]:
+    """Tenant, task and configuration of a resource name."""
+    within, rest = split_resource_name(name)
+    task, _, id = rest.partition(f"{PUSH_CONFIGS_COLLECTION}/")
+    task = f"{within}/{task}" if within else task
+    return *parse_task_name("name", task.removesuffix(PUSH_CONFIGS_COLLECTION), tenant), id
+
+
+# Answers ---------------------------------------------------------------------------------------------------
+
+
+def write_push_config(config: pb.TaskPushNotificationConfig) -> v03.TaskPushNotificationConfig:
+    """A configuration of a task."""
+    out = v03.TaskPushNotificationConfig(name=f"tasks/{config.task_id}{PUSH_CONFIGS_COLLECTION}/{config.id}")
+    inner = out.push_notification_config
+    inner.id, inner.url, inner.token = config.id, config.url, config.token
+    if config.HasField("authentication"):
+        inner.authentication.credentials = config.authentication.credentials
+        if config.authentication.scheme:
+            inner.authentication.schemes.append(config.authentication.scheme)
+    return out
+
+
+def write_push_configs(
+    response: pb.ListTaskPushNotificationConfigsResponse,
+) -> v03.ListTaskPushNotificationConfigResponse:
+    """One page of configurations."""
+    return v03.ListTaskPushNotificationConfigResponse(
+        configs=map(write_push_config, response.configs), next_page_token=response.next_page_token
+    )

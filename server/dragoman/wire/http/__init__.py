@@ -1,0 +1,1 @@
+"""HTTP rules, routes, transcoding, event streams and error bodies."""

@@ -1,0 +1,81 @@
+"""`google.rpc.Status` over HTTP: the status of each code, and the body that AIP-193 wants ("HTTP/1.1+JSON
+representation")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from dragoman.core.errors import InvalidParams, ParseError
+from dragoman.wire.json import protojson
+
+HTTP_STATUS_BY_CODE: Final[Mapping[int, int]] = {
+    code_pb2.OK: 200,
+    code_pb2.CANCELLED: 499,
+    code_pb2.UNKNOWN: 500,
+    code_pb2.INVALID_ARGUMENT: 400,
+    code_pb2.DEADLINE_EXCEEDED: 504,
+    code_pb2.NOT_FOUND: 404,
+    code_pb2.ALREADY_EXISTS: 409,
+    code_pb2.PERMISSION_DENIED: 403,
+    code_pb2.RESOURCE_EXHAUSTED: 429,
+    code_pb2.FAILED_PRECONDITION: 400,  # not 412, which is about HTTP's own conditions
+    code_pb2.ABORTED: 409,
+    code_pb2.OUT_OF_RANGE: 400,
+    code_pb2.UNIMPLEMENTED: 501,
+    code_pb2.INTERNAL: 500,
+    code_pb2.UNAVAILABLE: 503,
+    code_pb2.DATA_LOSS: 500,
+    code_pb2.UNAUTHENTICATED: 401,
+}
+"""The HTTP status of a code, as google/rpc/code.proto maps them."""
+
+_ANY: Final = protojson.compile(AnyMessage, protojson.JsonDialect("google.rpc"))
+
+
+def http_status(code: int) -> int:
+    """The HTTP status of a `google.rpc.Code`, which has the numbers of gRPC; 500 for one that is none."""
+    return HTTP_STATUS_BY_CODE.get(code, 500)
+
+
+def error_body(status: Any, *, http_code: int = 0) -> bytes:
+    """The body for a failed request: `{"error": {"code", "message", "status", "details"}}`.
+
+    `status` is a google.rpc.Status, `http` the HTTP status when it is not that of the code. A detail of a type that
+    this process does not know is left out.
+    """
+    details = []
+    for detail in status.details:
+        try:
+            details.append(_ANY.to_dict(detail))
+        except ValueError:
+            continue
+    known = status.code in HTTP_STATUS_BY_CODE
+    error: dict[str, Any] = {
+        "code": http_code or http_status(status.code),
+        "message": status.message,
+        "status": code_pb2.Code.Name(status.code if known else code_pb2.UNKNOWN),
+    }
+    if details:
+        error["details"] = details
+    return orjson.dumps({"error": error})
+
+
+def invalid_argument(error: InvalidParams | ParseError) -> Any:
+    """The google.rpc.Status of a request that broke a rule: INVALID_ARGUMENT, with BadRequest for its fields."""
+    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=_clean(error.message))
+    if isinstance(error, InvalidParams) and error.violations:
+        bad = error_details_pb2.BadRequest()
+        for violation in error.violations:
+            bad.field_violations.add(field=_clean(violation.field), description=_clean(violation.description))
+        status.details.add().Pack(bad)
+    return status
+
+
+def _clean(text: str) -> str:
+    """Texts quote what a stranger sent, which may hold lone surrogates: protobuf takes none of those."""
+    return text.encode(errors="replace").decode()

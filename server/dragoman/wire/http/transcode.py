@@ -1,0 +1,306 @@
+"""From the three places of an HTTP request to one message, and from a message to the body of its answer
+(google/api/http.proto, "HTTP Transcoding").
+
+The order is path, body, query: what the path binds beats everything, and a query parameter only fills what
+neither path nor body gave. Query parameters that name no field are ignored, Google's system parameters
+(`alt`, `key`, `$.xgafv`) among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
+
+import orjson
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from dragoman.core.errors import InvalidParams
+from dragoman.wire.json import protojson
+from dragoman.wire.json.protojson_encoder import INT64_TYPES, is_map
+from dragoman.wire.json.wellknown import WRAPPER_TYPES, FieldError, decode_duration, decode_mask, decode_timestamp
+
+M = TypeVar("M", bound=Message)
+
+WHOLE_REQUEST: Final = ""
+"""The body shape that is the request itself."""
+
+_TEXT_DECODERS: Final[Mapping[str, Callable[[Any, object], None]]] = {
+    "google.protobuf.Timestamp": decode_timestamp,
+    "google.protobuf.Duration": decode_duration,
+    "google.protobuf.FieldMask": decode_mask,
+}
+"""Messages that are one text in JSON, and so in a query."""
+
+_BOOL_VALUES = {"true": True, "1": True, "false": False, "0": False}
+
+
+class _FieldPath:
+    """A field reached by a dotted path, as an HTTP request can set it."""
+
+    __slots__ = ("fields", "leaf", "name", "path", "plain")
+
+    def __init__(self, fields: Sequence[FieldDescriptor]) -> None:
+        self.fields = tuple(fields)
+        self.leaf = self.fields[-1]
+        self.path = ".".join(field.name for field in fields)
+        self.name = ".".join(field.json_name for field in fields)
+        leaf = self.leaf
+        self.plain = (
+            len(fields) == 1
+            and leaf.type == FieldDescriptor.TYPE_STRING
+            and not leaf.is_repeated
+            and leaf.containing_oneof is None
+        )
+        """One text of the message itself, as most variables of paths are: nothing can be wrong with it but Unicode."""
+
+
+class Transcoder(Generic[M]):
+    """Builds the requests of one method for the bindings that share a `body`."""
+
+    def __init__(
+        self,
+        cls: type[M],
+        dialect: protojson.JsonDialect,
+        *,
+        body: str = "",
+        shapes: Sequence[str] = (),
+    ) -> None:
+        """`body` is the rule's: "" for none, "*" for the request, or the name of a field. Without one, what a client
+        sends as body is not looked at.
+
+        `shapes` are the bodies that real clients send, in order of preference: `WHOLE`, or the dotted path
+        (proto names) of the field that the body is, `config` or `config.push_notification_config`. The shape
+        that knows most of the body's keys is taken, the earlier one of two equals. The default is what the
+        rule says. With shapes, an object is also read where the rule has no body: clients post `{}`, or the whole
+        request, all the same. Raises TypeError for a body that is no field, a shape that is no message, and a type
+        without a JSON codec.
+        """
+        self._codec = protojson.compile(cls, dialect)
+        self._dialect = dialect
+        self._keys_by_type: dict[str, dict[str, FieldDescriptor]] = {}
+        self._field_paths: dict[str, _FieldPath] = {}
+        self._body_required = body != ""
+        self._reads_body = self._body_required or bool(shapes)
+        self._value_body = "" if shapes or body in ("", "*") else self._value_body_name(body)
+        chosen = shapes or (WHOLE_REQUEST if body in ("", "*") or self._value_body else body,)
+        self._shapes = tuple(self._shape(shape) for shape in chosen)
+
+    def request(
+        self,
+        variables: Mapping[str, str] | None = None,
+        query: Iterable[tuple[str, str]] = (),
+        body: object = None,
+    ) -> M:
+        """The message of one HTTP request.
+
+        `variables` are the values that the path binds, `blob_link_query` the decoded pairs in their order, `body` the
+        parsed JSON, None when there is none. Raises InvalidParams that names the field, the rule and the
+        allowed values.
+        """
+        message = self._codec.cls()
+        if body is not None and self._reads_body and (self._body_required or isinstance(body, dict)):
+            self._read_body(message, body)
+        bound = set()
+        filled = self._group_query(query)
+        given = {field.name for field, _ in message.ListFields()} if filled else set()
+        for path, text in (variables or {}).items():
+            place = self._find(path)
+            if place is None:
+                raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no field {path}")
+            bound.add(place.path)
+            if place.plain and text.isascii():
+                setattr(message, place.path, text)
+            else:
+                self._set(message, place, [text])
+        for place, texts in filled:
+            if place.path not in bound and place.fields[0].name not in given:
+                self._set(message, place, texts)
+        return message
+
+    def check_variable(self, path: str) -> None:
+        """Raises TypeError unless a path can bind the field: there is one, it is a scalar and not repeated
+        (http.proto, "Path variables")."""
+        place = self._find(path)
+        if (
+            place is None
+            or place.leaf.is_repeated
+            or (place.leaf.message_type is not None and not _is_text_message(place.leaf))
+        ):
+            raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no scalar {path} that a path could bind")
+
+    # ---- the body
+
+    def _value_body_name(self, body: str) -> str:
+        """The JSON name of a body that is no single message; "" for one that is."""
+        field = cast(Descriptor, self._codec.cls.DESCRIPTOR).fields_by_name.get(body)
+        return field.json_name if field is not None and (field.is_repeated or field.message_type is None) else ""
+
+    def _shape(self, path: str) -> tuple[tuple[str, ...], str, Descriptor]:
+        descriptor = cast(Descriptor, self._codec.cls.DESCRIPTOR)
+        if path == WHOLE_REQUEST:
+            return (), "", descriptor
+        place = self._find(path)
+        if place is None or place.leaf.is_repeated or place.leaf.message_type is None:
+            raise TypeError(f"{descriptor.full_name} has no message {path} that a body could be")
+        return tuple(field.name for field in place.fields), place.name, place.leaf.message_type
+
+    def _read_body(self, message: M, body: object) -> None:
+        if self._value_body:
+            self._codec.merge(message, {self._value_body: body})
+            return
+        path, name, descriptor = self._shapes[0]
+        if len(self._shapes) > 1 and isinstance(body, dict):
+            path, name, descriptor = max(self._shapes, key=lambda shape: self._count_known_keys(shape[2], body))
+        target: Any = message
+        for field in path:
+            target = getattr(target, field)
+            target.SetInParent()
+        protojson.compile(descriptor, self._dialect).merge(target, body, path=name)
+
+    def _count_known_keys(self, descriptor: Descriptor, body: dict[str, object]) -> int:
+        names = self._accepted_keys(descriptor)
+        return sum(1 for key in body if key in names)
+
+    # ---- path and query
+
+    def _accepted_keys(self, descriptor: Descriptor) -> dict[str, FieldDescriptor]:
+        names = self._keys_by_type.get(descriptor.full_name)
+        if names is None:
+            names = self._keys_by_type[descriptor.full_name] = self._dialect.decoders.accepted_keys(descriptor)
+        return names
+
+    def _find(self, path: str) -> _FieldPath | None:
+        """The field that a dotted path in any spelling means, or None."""
+        place = self._field_paths.get(path)
+        if place is None:
+            place = self._resolve(path)
+            # Only what exists is kept, and there are few spellings of it; the bound is for types that hold themselves.
+            if place is not None and len(self._field_paths) < 256:
+                self._field_paths[path] = place
+        return place
+
+    def _resolve(self, path: str) -> _FieldPath | None:
+        descriptor: Descriptor | None = cast(Descriptor, self._codec.cls.DESCRIPTOR)
+        fields: list[FieldDescriptor] = []
+        for name in path.split("."):
+            if descriptor is None or (fields and fields[-1].is_repeated):
+                return None
+            field = self._accepted_keys(descriptor).get(name)
+            if field is None:
+                return None
+            fields.append(field)
+            descriptor = field.message_type
+        return _FieldPath(fields)
+
+    def _group_query(self, query: Iterable[tuple[str, str]]) -> list[tuple[_FieldPath, list[str]]]:
+        groups: dict[str, tuple[_FieldPath, list[str]]] = {}
+        for name, text in query:
+            place = self._find(name)
+            if place is not None:
+                groups.setdefault(place.path, (place, []))[1].append(text)
+        return list(groups.values())
+
+    def _set(self, message: M, field_path: _FieldPath, texts: list[str]) -> None:
+        try:
+            self._set_field(message, field_path, texts)
+        except FieldError as error:
+            raise InvalidParams.field(error.field(field_path.name), error.rule) from None
+
+    def _set_field(self, message: M, field_path: _FieldPath, texts: list[str]) -> None:
+        leaf = field_path.leaf
+        if leaf.type != FieldDescriptor.TYPE_STRING:
+            # A form that leaves an input empty means that it was not given.
+            texts = [text for text in texts if text]
+            if not texts:
+                return
+        if len(texts) > 1 and not leaf.is_repeated:
+            raise FieldError(f"is given {len(texts)} times; it is allowed once")
+        if is_map(leaf) or (leaf.message_type is not None and leaf.is_repeated):
+            raise FieldError("cannot be given in a query; send it in the body")
+        target: Any = message
+        for field in field_path.fields[:-1]:
+            _check_member(target, field)
+            target = getattr(target, field.name)
+        _check_member(target, leaf)
+        if leaf.message_type is not None:
+            self._set_message(getattr(target, leaf.name), leaf.message_type, texts[0])
+            return
+        values = [self._value(leaf, text) for text in texts]
+        try:
+            if leaf.is_repeated:
+                target.ClearField(leaf.name)
+                getattr(target, leaf.name).extend(values)
+            else:
+                setattr(target, leaf.name, values[0])
+        except UnicodeError:
+            raise FieldError("must be valid Unicode") from None
+
+    def _set_message(self, message: Any, descriptor: Descriptor, text: str) -> None:
+        if descriptor.full_name in WRAPPER_TYPES:
+            message.value = self._value(descriptor.fields_by_name["value"], text)
+        elif read := _TEXT_DECODERS.get(descriptor.full_name):
+            message.SetInParent()
+            read(message, text)
+        else:
+            raise FieldError("is an object and cannot be given as text; name one of its fields")
+
+    def _value(self, leaf: FieldDescriptor, text: str) -> object:
+        if leaf.type == FieldDescriptor.TYPE_BOOL:
+            truth = _BOOL_VALUES.get(text.lower())
+            if truth is None:
+                raise FieldError("must be true or false")
+            return truth
+        return self._dialect.decoders.converter_for(leaf)(text)
+
+
+def _is_text_message(leaf: FieldDescriptor) -> bool:
+    name = cast(Descriptor, leaf.message_type).full_name
+    return name in _TEXT_DECODERS or name in WRAPPER_TYPES
+
+
+def _check_member(target: Any, field: FieldDescriptor) -> None:
+    oneof = field.containing_oneof
+    if oneof is not None and len(oneof.fields) > 1:
+        other = cast("str | None", target.WhichOneof(oneof.name))
+        if other is not None and other != field.name:
+            names = {member.name: member.json_name for member in oneof.fields}
+            raise FieldError(f"cannot stand beside {names[other]}; give only one of {', '.join(names.values())}")
+
+
+class ResponseEncoder(Generic[M]):
+    """Writes the answers of one method for the bindings that share a `response_body`."""
+
+    def __init__(self, cls: type[M], dialect: protojson.JsonDialect, *, response_body: str = "") -> None:
+        """`response_body` is the rule's: "" for the answer itself, or the name of one of its fields. Raises TypeError
+        for a name that is no field, and for a type without a JSON codec."""
+        self._codec = protojson.compile(cls, dialect)
+        self._key, self._empty = "", cast(object, None)
+        if response_body:
+            field = cast(Descriptor, cls.DESCRIPTOR).fields_by_name.get(response_body)
+            if field is None:
+                raise TypeError(f"{cls.DESCRIPTOR.full_name} has no field {response_body} that a body could be")
+            self._key, self._empty = field.json_name, _empty_value(field)
+
+    def encode(self, message: M) -> bytes:
+        """The body as compact JSON in UTF-8. Raises ValueError for what JSON cannot say, as `Codec.encode` does."""
+        if not self._key:
+            return self._codec.encode(message)
+        return orjson.dumps(self._codec.to_dict(message).get(self._key, self._empty))
+
+
+def _empty_value(field: FieldDescriptor) -> object:
+    """What stands for a field that is not written because it has its default value."""
+    if is_map(field):
+        return {}
+    if field.is_repeated:
+        return []
+    if field.message_type is not None:
+        return None if field.message_type.full_name.startswith("google.protobuf.") else {}
+    if field.enum_type is not None:
+        return field.enum_type.values_by_number[field.default_value].name
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return ""
+    if field.type in INT64_TYPES:
+        return "0"
+    return field.default_value

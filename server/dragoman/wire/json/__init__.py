@@ -1,0 +1,1 @@
+"""ProtoJSON: JSON codecs for protobuf messages."""

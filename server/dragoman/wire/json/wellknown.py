@@ -1,0 +1,357 @@
+"""The well-known types in JSON: Timestamp, Struct, Value, ListValue and bytes (ProtoJSON format guide,
+"Well-known types").
+
+Readers raise FieldError, which collects the path of the field while it passes upwards; nothing tracks a path
+while all is well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable
+from datetime import MAXYEAR, date, datetime, timedelta
+from functools import lru_cache
+from math import copysign
+from struct import pack
+from typing import Any, Final, cast
+
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_FIRST_SECOND = (date.min.toordinal() - _EPOCH_DAY) * 86400
+_LAST_SECOND = (date(MAXYEAR, 12, 31).toordinal() - _EPOCH_DAY + 1) * 86400 - 1
+_LARGEST_EXACT = 2**53
+
+_TIMESTAMP = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:\.([0-9]{1,9}))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?"
+)
+_BASE64_RULE = "must be valid base64 (standard or URL-safe alphabet)"
+_UTC_SEPARATORS = (
+    "--T::Z",
+    "--T::.",
+)  # every third character of 2026-11-20T10:11:12.345Z, the form that nearly all send
+_TIMESTAMP_RULE = "must be an RFC 3339 time such as 2026-11-20T10:11:12.345Z, from year 0001 to 9999"
+
+
+MAX_QUOTED_CHARS: Final = 40
+"""Characters of a value that an error repeats."""
+
+
+def describe_value(value: object) -> str:
+    """A JSON value, for the text that says what is wrong with it."""
+    match value:
+        case list():
+            return "an array"
+        case dict():
+            return "an object"
+        case int() if value.bit_length() > 64:
+            return "a number of more than 64 bits"
+        case str():
+            text = json.dumps(value[: MAX_QUOTED_CHARS + 1], ensure_ascii=False)
+        case _:
+            text = json.dumps(value, default=repr)
+    return text if len(text) <= MAX_QUOTED_CHARS else f"{text[: MAX_QUOTED_CHARS - 1]}…"
+
+
+class FieldError(Exception):
+    """A value that breaks a rule. `path` holds the way to it, innermost first; an index is an int."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.path: list[str | int] = []
+
+    def field(self, start: str = "") -> str:
+        """The dotted path below `start`, as in `message.parts[0].raw`."""
+        text = start
+        for step in reversed(self.path):
+            if isinstance(step, int):
+                text += f"[{step}]"
+            else:
+                text += f".{step}" if text else step
+        return text
+
+
+# ---- bytes
+
+
+def encode_bytes(value: bytes) -> str:
+    """Base64 with the standard alphabet and padding."""
+    return b2a_base64(value, newline=False).decode("ascii")
+
+
+def decode_bytes(data: object) -> bytes:
+    """Bytes from base64 in either alphabet, with padding or without. Other characters are refused."""
+    if type(data) is not str:
+        raise FieldError("must be a string with base64")
+    try:
+        if "-" in data or "_" in data:
+            data = data.replace("-", "+").replace("_", "/")
+        if len(data) % 4:
+            data += "=" * (-len(data) % 4)
+        if data.endswith("==="):  # no length needs three, but the decoder takes any number
+            raise FieldError(_BASE64_RULE)
+        return a2b_base64(data, strict_mode=True)
+    except (Base64Error, ValueError):
+        raise FieldError(_BASE64_RULE) from None
+
+
+# ---- Timestamp
+
+
+@lru_cache(maxsize=1024)  # the times in one answer lie close together
+def _second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()
+
+
+def encode_timestamp(message: Any) -> str:
+    """RFC 3339 in UTC with `Z` and 0, 3, 6 or 9 fraction digits. Raises ValueError outside of years 0001 to
+    9999."""
+    seconds, nanos = message.seconds, message.nanos
+    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos <= 999_999_999):
+        raise ValueError(f"a Timestamp of {seconds} s and {nanos} ns cannot be written")
+    if not nanos:
+        return _second(seconds) + "Z"
+    if not nanos % 1_000_000:
+        return f"{_second(seconds)}.{nanos // 1_000_000:03}Z"
+    if not nanos % 1_000:
+        return f"{_second(seconds)}.{nanos // 1_000:06}Z"
+    return f"{_second(seconds)}.{nanos:09}Z"
+
+
+def decode_timestamp(message: Any, data: object) -> None:
+    """Reads an RFC 3339 time; one without a zone is UTC, as clients that leave it out mean it."""
+    if type(data) is str and len(data) in (20, 24, 27) and data[4:20:3] in _UTC_SEPARATORS and data[-1] == "Z":
+        try:
+            passed = datetime.fromisoformat(data[:-1]) - _EPOCH
+        except (ValueError, TypeError):  # TypeError: a zone before the Z
+            raise FieldError(_TIMESTAMP_RULE) from None
+        message.seconds = passed.days * 86400 + passed.seconds
+        message.nanos = passed.microseconds * 1000
+        return
+    found = _TIMESTAMP.fullmatch(data) if type(data) is str else None
+    if found is None:
+        raise FieldError(_TIMESTAMP_RULE)
+    year, month, day, hour, minute, second, fraction, sign, hours, minutes = found.groups()
+    try:
+        moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
+    except ValueError:
+        raise FieldError(_TIMESTAMP_RULE) from None
+    seconds = (moment.toordinal() - _EPOCH_DAY) * 86400 + moment.hour * 3600 + moment.minute * 60 + moment.second
+    if sign:
+        if int(hours) > 23 or int(minutes) > 59:
+            raise FieldError(_TIMESTAMP_RULE)
+        offset = int(hours) * 3600 + int(minutes) * 60
+        seconds += offset if sign == "-" else -offset
+        if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+            raise FieldError(_TIMESTAMP_RULE)
+    message.seconds = seconds
+    message.nanos = int(fraction.ljust(9, "0")) if fraction else 0
+
+
+# ---- Struct, Value, ListValue
+
+
+def encode_struct(message: Any) -> dict[str, object]:
+    """A JSON object."""
+    fields = message.fields  # asked by key: the container's items() is a generator in Python
+    return {key: encode_value(fields[key]) for key in fields}
+
+
+def encode_list(message: Any) -> list[object]:
+    """A JSON array."""
+    return [encode_value(value) for value in message.values]
+
+
+def encode_value(message: Any) -> object:
+    """Any JSON value; an unset Value is null. Raises ValueError for NaN and infinities, which JSON does not
+    have.
+
+    A whole number is written without `.0`, as Go and Java do, so that a client gets back the 1 that it sent.
+    """
+    kind = message.WhichOneof("kind")
+    if kind == "string_value":
+        return message.string_value
+    if kind == "number_value":
+        number = message.number_value
+        # Neither NaN nor an infinity passes the comparison; -0.0 keeps its sign as a float.
+        if -_LARGEST_EXACT <= number <= _LARGEST_EXACT:
+            return int(number) if number.is_integer() and (number or copysign(1, number) > 0) else number
+        if number - number != 0:
+            raise ValueError("a number that is NaN or infinite cannot be written as JSON")
+        return number
+    if kind == "struct_value":
+        return encode_struct(message.struct_value)
+    if kind == "list_value":
+        return encode_list(message.list_value)
+    if kind == "bool_value":
+        return message.bool_value
+    return None
+
+
+def decode_struct(message: Any, data: object) -> None:
+    """Reads a JSON object."""
+    if type(data) is not dict:
+        raise FieldError("must be a JSON object")
+    fields = message.fields
+    for key, item in data.items():
+        try:
+            decode_value(fields[key], item)
+        except FieldError as error:
+            error.path.append(key)
+            raise
+
+
+def decode_list(message: Any, data: object) -> None:
+    """Reads a JSON array."""
+    if type(data) is not list:
+        raise FieldError("must be a JSON array")
+    add = message.values.add
+    for index, item in enumerate(data):
+        try:
+            decode_value(add(), item)
+        except FieldError as error:
+            error.path.append(index)
+            raise
+
+
+def decode_value(message: Any, data: object) -> None:
+    """Reads any JSON value; null is a value here, not absence."""
+    # Exact types, as parsers make them: cheaper than isinstance, and a bool is not taken for an int.
+    kind = type(data)
+    if kind is str:
+        message.string_value = data
+    elif kind is int or kind is float:
+        number = cast(float, data)
+        if number - number != 0:
+            raise FieldError("must be a finite number")
+        message.number_value = number
+    elif kind is dict:
+        inner = message.struct_value
+        inner.SetInParent()
+        decode_struct(inner, data)
+    elif kind is bool:
+        message.bool_value = data
+    elif kind is list:
+        inner = message.list_value
+        inner.SetInParent()
+        decode_list(inner, data)
+    elif data is None:
+        message.null_value = 0
+    else:
+        raise FieldError("must be a JSON value")
+
+
+WRAPPER_TYPES: Final = frozenset(
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+"""Messages around one field `value`: in JSON they are that value, and null when they are absent."""
+
+_DURATION: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
+_DURATION_RULE: Final = "must be seconds with an s, such as 1.5s, from -315576000000s to 315576000000s"
+_MAX_DURATION_SECONDS: Final = 315_576_000_000
+"""Seconds: ten thousand years (google/protobuf/duration.proto)."""
+
+_MASK_PATH: Final = re.compile(r"[^\s,]+")  # also `*`, and keys of maps in backticks (AIP-161)
+_WRITABLE_MASK_PATH: Final = re.compile(r"(?:[^A-Z_\s,]|_(?=[a-z]))+")
+
+
+# ---- Duration
+
+
+def encode_duration(message: Any) -> str:
+    """Seconds with `s` and 0, 3, 6 or 9 fraction digits. Raises ValueError outside of ten thousand years, and for
+    seconds and nanoseconds of two signs."""
+    seconds, nanos = message.seconds, message.nanos
+    if (
+        abs(seconds) > _MAX_DURATION_SECONDS
+        or abs(nanos) > 999_999_999
+        or (seconds < 0 < nanos)
+        or (nanos < 0 < seconds)
+    ):
+        raise ValueError(f"a Duration of {seconds} s and {nanos} ns cannot be written")
+    sign = "-" if seconds < 0 or nanos < 0 else ""
+    seconds, nanos = abs(seconds), abs(nanos)
+    if not nanos:
+        return f"{sign}{seconds}s"
+    if not nanos % 1_000_000:
+        return f"{sign}{seconds}.{nanos // 1_000_000:03}s"
+    if not nanos % 1_000:
+        return f"{sign}{seconds}.{nanos // 1_000:06}s"
+    return f"{sign}{seconds}.{nanos:09}s"
+
+
+def decode_duration(message: Any, data: object) -> None:
+    """Reads seconds such as `1.5s`."""
+    found = _DURATION.fullmatch(data) if type(data) is str else None
+    if found is None or (seconds := int(found[2])) > _MAX_DURATION_SECONDS:
+        raise FieldError(_DURATION_RULE)
+    sign = -1 if found[1] else 1
+    message.seconds = sign * seconds
+    message.nanos = sign * int((found[3] or "").ljust(9, "0"))
+
+
+# ---- FieldMask
+
+
+def encode_mask(message: Any) -> str:
+    """Paths in lowerCamelCase, with commas between. Raises ValueError for a path that would not come back as it was."""
+    for path in message.paths:
+        if not _WRITABLE_MASK_PATH.fullmatch(path):
+            raise ValueError(f"a FieldMask with the path {path!r} cannot be written")
+    return ",".join(re.sub("_([a-z])", lambda found: found[1].upper(), path) for path in message.paths)
+
+
+def decode_mask(message: Any, data: object) -> None:
+    """Reads paths in lowerCamelCase or, as people write them into a query, in the spelling of the proto."""
+    if type(data) is not str:
+        raise FieldError("must be a string of paths with commas between, such as title,pageCount")
+    for path in data.split(",") if data else ():
+        if not _MASK_PATH.fullmatch(path):
+            raise FieldError(f"{path[:64]!r} is no path; write names of fields with commas between")
+        message.paths.append(re.sub("[A-Z]", lambda found: "_" + found[0].lower(), path))
+
+
+# ---- wrappers
+
+
+def wrapper_decoder(convert: Callable[[object], Any]) -> Callable[[Any, object], None]:
+    """The reader of a wrapper around a value that `convert` reads."""
+
+    def decode(message: Any, data: object) -> None:
+        message.value = convert(data)
+
+    return decode
+
+
+# ---- float
+
+
+def encode_float(value: float) -> float | str:
+    """The shortest number that is the same float of 32 bits: 0.1, and not 0.10000000149011612."""
+    if value - value != 0:
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    for digits in range(6, 9):
+        short = float(f"{value:.{digits}g}")
+        if _float32_bytes(short) == _float32_bytes(value):
+            return short
+    return float(f"{value:.9g}")
+
+
+def to_float32(value: float) -> float:
+    """A double that a field of 32 bits can hold, to the next float. Raises FieldError for one too large."""
+    if not _float32_bytes(value):
+        raise FieldError("must be a number that a float of 32 bits can hold")
+    return value
+
+
+def _float32_bytes(value: float) -> bytes:
+    """The four bytes that hold it, none for a number too large."""
+    try:
+        return pack("<f", value)
+    except OverflowError:
+        return b""

@@ -1,0 +1,166 @@
+"""What an agent has in its hands for one turn, when the store is elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from dragoman.core.limits.quotas import UsageReport
+from dragoman.core.names import DEFAULT_SCOPE, Owner
+from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult
+from dragoman.runtime.turn.events import EventBatch
+from dragoman.worker import frames
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+log = logging.getLogger("dragoman.worker")
+
+SendToServer = Callable[..., None]
+"""Sends one frame: `say(events=...)`."""
+
+
+class RemoteTurnContext:
+    """Implements `dragoman.ports.Desk` over a stream to the server. Made on the event loop."""
+
+    def __init__(self, start: wk.TurnStart, send_frame: SendToServer, frame_bytes: int) -> None:
+        """`frame_bytes`: the largest frame that the server takes."""
+        self.turn_id = start.turn_id
+        self.agent = start.agent_id
+        self.task_id = start.task_id
+        self.context_id = start.context_id
+        self.owner = Owner(DEFAULT_SCOPE, start.principal)  # as near as a worker is told
+        self.principal = start.principal
+        self.message = start.message
+        self.envelope = start.envelope
+        self.history: Sequence[pb.Message] = tuple(start.history)
+        self.question: pb.Message | None = start.asked if start.HasField("asked") else None
+        self.references: Sequence[pb.Task] = tuple(start.references)
+        self.task_state = start.task_state.encode()
+        self.context_state = start.context_state.encode()
+        self.attempt = start.attempt
+        self.waiting_messages = 0  # which only agents upstream ask, and they are at the server
+        self.previous_artifacts: Sequence[pb.Artifact] = tuple(start.previous_artifacts)
+        self.traceparent = start.traceparent
+        self.stopping = False
+        self.cancelled = False
+        self.cancel_reason = ""
+        self.is_over = False
+        """The server takes nothing more of this turn."""
+        self._send_frame = send_frame
+        self._frame_bytes = frame_bytes
+        self._loop = asyncio.get_running_loop()
+        self._batch = EventBatch(self._send_batch)
+        self._number = 0
+        self._unconfirmed: deque[tuple[int, asyncio.Future[Any]]] = deque()
+        self._received_messages: deque[wk.MessageArrived] = deque()
+        self._message_requested = False
+        self._message_received = asyncio.Event()
+
+    # What the agent asks ----------------------------------------------------------------------------------------
+
+    def refuse_cancel(self, reason: str) -> None:
+        self._send_frame(cancel_refused=wk.CancelRefused(turn_id=self.turn_id, reason=reason))
+
+    def put(self, change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
+        return self._batch.put(change, state_update)
+
+    async def flush(self) -> None:
+        await self._batch.flush()
+
+    def report_usage(self, report: UsageReport) -> None:
+        self._send_frame(usage=wk.Usage(turn_id=self.turn_id, tokens=report.tokens, cost=report.cost, key=report.key))
+
+    async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
+        while True:
+            self._message_received.clear()
+            while self._received_messages:
+                arrived = self._received_messages.popleft()
+                yield arrived.message, arrived.envelope
+            if not self._message_requested:
+                self._message_requested = True
+                self._send_frame(message_wanted=wk.MessageWanted(turn_id=self.turn_id))
+            await self._message_received.wait()
+
+    # What the server says ---------------------------------------------------------------------------------------
+
+    def on_committed(self, number: int) -> None:
+        """Everything up to this number is on disk."""
+        while self._unconfirmed and self._unconfirmed[0][0] <= number:
+            _, done = self._unconfirmed.popleft()
+            if not done.done():
+                done.set_result(None)
+
+    def on_message(self, message: wk.MessageArrived) -> None:
+        """A message for the running turn."""
+        self._message_requested = False
+        self._received_messages.append(message)
+        self._message_received.set()
+
+    def on_turn_over(self, reason: str) -> None:
+        """Nothing that the turn says is taken any more."""
+        self.is_over = True
+        self._batch.close(LeaseLost(reason))
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    async def finish(self, result: TurnResult | None) -> None:
+        """Says what was put and not sent, and how the turn ended; None: it stopped, as it was asked to.
+
+        What cannot be said makes the turn FAILED. Says nothing in a turn that is over.
+        """
+        try:
+            changes, notes = await self._batch.take_pending()
+            if changes:
+                self._send_events(changes, notes)
+            if result is not None:
+                self._send_frame(turn_end=frames.encode_turn_end(self.turn_id, result, self._frame_bytes))
+                return
+        except LeaseLost:
+            return
+        except Exception as error:
+            if not self.is_over:
+                text = f"{type(error).__name__}: {error}"
+                log.error("agent %s: the turn fails: %s", self.agent, text, extra={"task": self.task_id})
+                self._send_frame(turn_end=frames.failed_turn_end(self.turn_id, text))
+            return
+        if self.cancel_reason == "drain":
+            self._give_back()
+        else:
+            self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, canceled=wk.Canceled()))
+
+    async def give_back(self) -> None:
+        """Says that whoever ran the turn is gone. What was put before stands, as far as it can be said."""
+        try:
+            changes, notes = await self._batch.take_pending()
+            if changes:
+                self._send_events(changes, notes)
+        except LeaseLost:
+            return
+        except Exception as error:
+            log.warning("the last of a lost turn cannot be said: %s", error, extra={"task": self.task_id})
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, given_back=wk.GivenBack()))
+
+    def _send_batch(
+        self, changes: list[StatusChange | ArtifactChange], state_update: StateUpdate
+    ) -> asyncio.Future[Any]:
+        done: asyncio.Future[Any] = self._loop.create_future()
+        try:
+            self._send_events(changes, state_update)
+        except ValueError as error:
+            done.set_exception(error)
+        else:
+            self._unconfirmed.append((self._number, done))
+        return done
+
+    def _send_events(self, changes: list[StatusChange | ArtifactChange], state_update: StateUpdate) -> None:
+        made = frames.encode_events(self.turn_id, self._number + 1, changes, state_update, self._frame_bytes)
+        for frame in made:
+            self._send_frame(events=frame)
+        self._number += len(made)

@@ -1,0 +1,224 @@
+"""`--executor` as its operator meets it: a process beside the server, which dies, hangs, prints, and ends with it.
+
+The executor is a worker of a stand-in for fasta2a; those of the real SDKs are run by `make foreign`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.agents.workers.fake_worker import connected_worker, registration
+from tests.agents.workers.tasks import NOW, status_text, texts, wait_for_state, wait_for_text
+from tests.agents.workers.worker_process import worker_process
+from tests.cli.server import PROCESS_TIMEOUT, Server, clean_environment, serving
+from typer.testing import CliRunner
+
+from dragoman.app import open_app
+from dragoman.cli import cli
+from dragoman.client import Client, message
+from dragoman.core.task import states
+from dragoman.loading import LoadError
+from dragoman.settings import Settings, SettingsError, load
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+
+DESK: Final = Path(__file__).parent / "stand_in" / "desk.py"
+EXECUTOR: Final = ("--executor", f"{DESK}:DeskWorker", "--executor-retries", "1")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(*EXECUTOR, cwd=tmp_path_factory.mktemp("executors")) as server:
+        yield server
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process lives; one whose parent does not look at it any more does not."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + PROCESS_TIMEOUT
+    while is_there(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.02)
+
+
+async def test_it_is_the_only_agent_where_nobody_named_an_app(server: Server) -> None:
+    assert server.told["agents"] == ["desk"]
+    assert server.told["root"] == "desk"
+
+
+async def test_it_answers_and_keeps_what_it_notes_of_a_conversation(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        first = (await client.send(message("count"))).task
+        again = message("count")
+        again.context_id = first.context_id
+        second = (await client.send(again)).task
+    assert [texts(task)["output"] for task in (first, second)] == ["0", "1"]
+
+
+async def test_what_it_prints_is_in_the_servers_log(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        assert (await client.send(message("print"))).task.status.state == states.COMPLETED
+        assert (await client.send(message("read x"))).task.status.state == states.COMPLETED  # of nothing
+    assert '"agent": "desk"' in server.err.until("printed by the executor")
+    server.err.until("written by the executor")
+
+
+async def test_a_cancel_stops_it(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message("hang"), configuration=NOW)).task.id
+        await wait_for_text(client, task)
+        assert (await client.cancel(task)).status.state == states.CANCELED
+
+
+async def test_one_that_blocks_looks_alive_and_is_overtaken_by_a_cancel(
+    tmp_path: Path,
+) -> None:
+    with serving("--executor", f"{DESK}:DeskWorker", cwd=tmp_path) as server:
+        async with Client(server.grpc) as client:
+            task = (await client.send(message("block"), configuration=NOW)).task.id
+            pid = int(await wait_for_text(client, task))
+            await client.cancel(task)
+            await wait_for_state(client, task, states.CANCELED)
+            assert is_there(pid)
+        server.signal(signal.SIGTERM)
+        assert server.ends() == 0
+        until_gone(pid)
+
+
+async def test_a_turn_whose_process_dies_begins_again_and_then_fails(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message("die"))).task
+        assert status_text(task) == "INTERRUPTED: The worker that ran this task is gone."
+        server.err.until("starting it again in 0.5 s")
+        assert texts((await client.send(message("echo again"))).task) == {"output": "again"}
+
+
+async def test_a_turn_that_ends_in_its_second_attempt_is_completed(server: Server, tmp_path: Path) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message(f"once {tmp_path / 'died'}"))).task
+        assert task.status.state == states.COMPLETED
+
+
+async def test_one_that_is_killed_is_replaced_and_its_turn_begins_again_there(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message("hang"), configuration=NOW)).task.id
+        pids: list[str] = []
+        async with asyncio.timeout(PROCESS_TIMEOUT):
+            async for event in client.subscribe(task, after="0"):
+                if (text := "".join(part.text for part in event.status_update.status.message.parts)).isdecimal():
+                    pids.append(text)
+                    if len(pids) == 2:
+                        break
+                    os.kill(int(text), signal.SIGKILL)
+        assert pids[0] != pids[1]
+        await client.cancel(task)
+
+
+async def test_its_id_is_no_workers_to_have(server: Server) -> None:
+    async with connected_worker(server.grpc) as line:
+        await line.send(hello=wk.Hello(name="thief", agents=[registration("desk", turns=1)]))
+        code, text = await line.status()
+    assert code == "ALREADY_EXISTS"
+    assert "is an agent of the server itself" in text
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_it_ends_with_its_server(tmp_path: Path, how: signal.Signals) -> None:
+    with serving("--executor", f"{DESK}:DeskWorker", cwd=tmp_path) as server:
+        async with Client(server.grpc) as client:
+            task = (await client.send(message("count"))).task
+            pid = int(task.history[-1].parts[0].text)
+        assert is_there(pid)
+        server.signal(how)
+        server.ends()
+        until_gone(pid)
+
+
+async def test_it_is_served_beside_an_app(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(
+        "from dragoman import agent, Turn\n\n@agent\nasync def echo(turn: Turn) -> str:\n    return turn.text\n"
+    )
+    with serving(str(app), "--executor", f"second={DESK}:DeskWorker", cwd=tmp_path) as server:
+        assert server.told["agents"] == ["echo", "second"]
+        assert server.told["root"] == "echo"
+
+
+async def test_it_is_not_told_what_the_server_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_TOKEN", "a secret of the server")
+    monkeypatch.setenv("DESK_KEY", "a secret of the executor")
+    monkeypatch.chdir(tmp_path)
+    async with (
+        open_app(settings(tmp_path, executor=f"{DESK}:DeskWorker")) as app,
+        Client(str(app.grpc), token="a secret of the server") as client,
+    ):
+        assert texts((await client.send(message("env"))).task) == {"output": "DESK_KEY"}
+
+
+async def test_a_worker_may_host_it(tmp_path: Path) -> None:
+    with serving("--workers-only", cwd=tmp_path) as server:
+        executor = Path(f"--executor={DESK}:DeskWorker")
+        with worker_process("--executor-retries", "1", server=server.grpc, cwd=tmp_path, app=executor) as worker:
+            async with Client(server.grpc) as client:
+                assert texts((await client.send(message("echo far"))).task) == {"output": "far"}
+                died = (await client.send(message("die"))).task
+                assert status_text(died).startswith("INTERRUPTED")
+                again = (await client.send(message(f"once {tmp_path / 'died'}"))).task
+                assert again.status.state == states.COMPLETED
+                task = (await client.send(message("hang"), configuration=NOW)).task.id
+                pid = int(await wait_for_text(client, task))
+                assert (await client.cancel(task)).status.state == states.CANCELED
+            worker.signal(signal.SIGTERM)
+            assert worker.ends() == 0
+            until_gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"executor": "no_such_module:X"}, '--executor no_such_module:X: there is no module "no_such_module"'),
+        ({"executor": f"{DESK}:Another"}, "the class Another needs arguments that nobody gives it: model"),
+        ({"executor": f"{DESK}:said"}, "the function said needs arguments that nobody gives it: text"),
+        ({"executor": f"{DESK}:DeskWorker", "executor_python": "/no/python"}, "/no/python cannot be started"),
+    ],
+)
+async def test_what_gives_no_executor_is_told_at_the_start(tmp_path: Path, said: dict[str, str], text: str) -> None:
+    with pytest.raises(LoadError, match=re.escape(text)):
+        async with open_app(settings(tmp_path, **said)):
+            pass
+
+
+async def test_an_id_that_the_app_has_is_refused(tmp_path: Path) -> None:
+    said = {"app": "dragoman.playground", "executor": f"playground={DESK}:DeskWorker"}
+    with pytest.raises(SettingsError, match="has the id of an agent of APP"):
+        async with open_app(settings(tmp_path, **said)):
+            pass
+
+
+def settings(folder: Path, **said: str) -> Settings:
+    return load({"store": f"sqlite:///{folder}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **said})
+
+
+def test_a_server_that_has_no_executor_ends_with_the_reason(tmp_path: Path) -> None:
+    with serving("--executor", "no_such_module:X", cwd=tmp_path, ready=False, text=True) as server:
+        assert 'error: --executor no_such_module:X: there is no module "no_such_module"' in server.err.rest()
+        assert server.ends() == 2
+
+
+def test_a_worker_without_anything_to_run_is_told_so() -> None:
+    done = CliRunner().invoke(cli, ["worker"], env=clean_environment())
+    assert done.exit_code == 2
+    assert "name an APP, or an --executor" in done.stderr

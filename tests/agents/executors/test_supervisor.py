@@ -1,0 +1,277 @@
+"""The process of an executor, as its keeper sees it: started, started again, and never harmed by one turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.agents.turn_context import RecordingTurnContext, state_of, status_text
+
+from dragoman.agents.executors import ExecutorStartFailed, ExecutorSupervisor
+from dragoman.agents.workers.connection import HeartbeatTimings
+from dragoman.core.agent_sources import ExecutorSpec
+from dragoman.core.errors import InvalidParams
+from dragoman.ports import WorkerLost
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+DESK = ExecutorSpec("desk", "app:Desk")
+
+
+class FakeProcess:
+    """A process by hand. Implements `FrameChannel`."""
+
+    name = "pid 1"
+
+    def __init__(self, *first: wk.ConnectRequest, last: str = "ended with code 1") -> None:
+        self.received: asyncio.Queue[wk.ConnectResponse] = asyncio.Queue()
+        self.ended = False
+        self.cannot_be_told: type[Exception] | None = None
+        self._emitted: asyncio.Queue[wk.ConnectRequest | Exception | None] = asyncio.Queue()
+        self._last = last
+        for frame in first:
+            self._emitted.put_nowait(frame)
+
+    def emit(self, **frame: Any) -> None:
+        self._emitted.put_nowait(wk.ConnectRequest(**frame))
+
+    def break_off(self, error: Exception | None = None) -> None:
+        self._emitted.put_nowait(error)
+
+    async def receive(self, kind: str) -> Any:
+        async with asyncio.timeout(60):
+            frame = await self.received.get()
+        assert frame.WhichOneof("frame") == kind
+        return getattr(frame, kind)
+
+    async def frames(self) -> AsyncIterator[wk.ConnectRequest]:
+        while (frame := await self._emitted.get()) is not None:
+            if isinstance(frame, Exception):
+                raise frame
+            yield frame
+
+    async def send(self, frame: wk.ConnectResponse) -> None:
+        if self.cannot_be_told is not None:
+            error, self.cannot_be_told = self.cannot_be_told, None
+            raise error("no JSON for that")
+        self.received.put_nowait(frame)
+
+    async def stop(self) -> str:
+        self.ended = True
+        return self._last
+
+
+def hello(**registration: Any) -> wk.ConnectRequest:
+    card = pb.AgentCard(name="Desk", description="A desk")
+    one = wk.AgentRegistration(**{"id": "executor", "card": card, "direct": True, **registration})
+    return wk.ConnectRequest(hello=wk.Hello(name="by hand", agents=[one]))
+
+
+def finished(turn: str, text: str) -> dict[str, Any]:
+    status = wk.StatusChange(state="TASK_STATE_COMPLETED", message=pb.Message(parts=[pb.Part(text=text)]))
+    return {"turn_end": wk.TurnEnd(turn_id=turn, status=status)}
+
+
+class Supervised:
+    """A host whose processes and whose time are the test's. Each test says which lives its process has."""
+
+    def __init__(self, *lives: FakeProcess | OSError, **options: Any) -> None:
+        self.waits: list[float] = []
+        self.restarted = asyncio.Event()
+        self.now = 0.0
+        self._lives = iter(lives)
+        given = {"clock": lambda: 1_000_000, "pace": HeartbeatTimings(60, 120), "frame_bytes": 100_000, **options}
+        self.supervisor = ExecutorSupervisor(
+            DESK,
+            "python",
+            start_process=self._start,
+            sleep=self._sleep,
+            now=lambda: self.now,
+            new_id=lambda: "id",
+            **given,
+        )
+
+    async def _start(self) -> FakeProcess:
+        life = next(self._lives, None)
+        if life is None:
+            await asyncio.Event().wait()
+        if isinstance(life, OSError):
+            raise life
+        assert life is not None
+        return life
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.restarted.set()
+
+
+async def test_its_agent_is_what_it_says_of_itself_under_the_id_that_it_was_given() -> None:
+    keeping = Supervised(FakeProcess(hello(retries=9, turns=1)), turns=3, retries=2)
+    agent = await keeping.supervisor.open()
+    assert (agent.spec.id, agent.spec.name, agent.spec.direct) == ("desk", "Desk", True)
+    assert (agent.capacity, agent.spec.retries, agent.seconds_absent) == (3, 2, 0)
+    await keeping.supervisor.close()
+    assert agent.seconds_absent > 0
+
+
+async def test_a_turn_runs_in_the_process() -> None:
+    guest = FakeProcess(hello())
+    keeping = Supervised(guest)
+    agent = await keeping.supervisor.open()
+    assert (await guest.receive("welcome")).max_frame_bytes == 100_000
+    desk = RecordingTurnContext("hello")
+    turn = asyncio.create_task(agent.take_turn(desk))
+    start = await guest.receive("turn_start")
+    assert (start.agent_id, start.message.parts[0].text) == ("desk", "hello")
+    guest.emit(**finished(start.turn_id, "hi"))
+    task = desk.task(await turn)
+    assert (state_of(task), status_text(task)) == ("COMPLETED", "hi")
+    await keeping.supervisor.close()
+
+
+async def test_whoever_waits_for_room_is_told_of_more() -> None:
+    guest = FakeProcess(hello())
+    keeping = Supervised(guest, turns=1)
+    told = asyncio.Event()
+    keeping.supervisor.on_capacity_change = told.set
+    agent = await keeping.supervisor.open()
+    told.clear()
+    guest.emit(credit=wk.Credit(agent_id="desk", turns=1))
+    async with asyncio.timeout(60):
+        await told.wait()
+    assert agent.capacity == 2
+    await keeping.supervisor.close()
+
+
+@pytest.mark.parametrize(
+    ("life", "why"),
+    [
+        (OSError(2, "No such file"), "python cannot be started: No such file; --executor-python names another"),
+        (FakeProcess(wk.ConnectRequest(heartbeat=wk.Heartbeat())), "hello.agents: has 0 agents"),
+        (FakeProcess(hello(card=pb.AgentCard(default_input_modes=["?"]))), "default_input_modes"),
+    ],
+    ids=["no program", "no hello", "a card that is none"],
+)
+async def test_one_that_cannot_begin_is_refused(life: Any, why: str) -> None:
+    keeping = Supervised(life)
+    with pytest.raises(ExecutorStartFailed, match=why):
+        await keeping.supervisor.open()
+    await keeping.supervisor.close()
+    assert isinstance(life, OSError) or life.ended
+
+
+async def test_one_that_ends_before_it_says_what_it_is_is_refused_with_its_last_words() -> None:
+    guest = FakeProcess(last="there is no module app")
+    guest.break_off()
+    keeping = Supervised(guest)
+    with pytest.raises(ExecutorStartFailed, match=r"^there is no module app$"):
+        await keeping.supervisor.open()
+
+
+async def test_a_process_that_dies_loses_its_turns_and_is_started_again() -> None:
+    first, second = FakeProcess(hello()), FakeProcess(hello())
+    keeping = Supervised(first, second)
+    agent = await keeping.supervisor.open()
+    await first.receive("welcome")
+    turn = asyncio.create_task(agent.take_turn(RecordingTurnContext("hello")))
+    await first.receive("turn_start")
+    first.break_off()
+    with pytest.raises(WorkerLost):
+        await turn
+    await second.receive("welcome")
+    assert first.ended
+    assert keeping.waits == [0.5]
+    assert agent.capacity == 100
+    await keeping.supervisor.close()
+
+
+async def test_the_longer_it_keeps_dying_the_longer_it_is_waited_for() -> None:
+    lives = [FakeProcess(hello()) for _ in range(8)]
+    for life in lives[:7]:
+        life.break_off()
+    keeping = Supervised(*lives)
+    await keeping.supervisor.open()
+    await lives[7].receive("welcome")
+    assert keeping.waits == [0.5, 1, 2, 4, 8, 15, 15]
+    keeping.now = 10.0
+    lives[7].break_off()
+    keeping.restarted.clear()
+    async with asyncio.timeout(60):
+        await keeping.restarted.wait()
+    assert keeping.waits[-1] == 0.5
+    await keeping.supervisor.close()
+
+
+async def test_one_that_cannot_be_started_again_is_tried_again() -> None:
+    first, third = FakeProcess(hello()), FakeProcess(hello())
+    first.break_off()
+    keeping = Supervised(first, OSError(12, "Cannot allocate memory"), third)
+    agent = await keeping.supervisor.open()
+    await third.receive("welcome")
+    assert keeping.waits == [0.5, 1]
+    assert agent.seconds_absent == 0
+    await keeping.supervisor.close()
+
+
+async def test_a_process_that_breaks_a_rule_is_ended() -> None:
+    first, second = FakeProcess(hello()), FakeProcess(hello())
+    keeping = Supervised(first, second)
+    await keeping.supervisor.open()
+    first.break_off(InvalidParams("a line of the process is no frame"))
+    await second.receive("welcome")
+    assert first.ended
+    await keeping.supervisor.close()
+
+
+async def test_a_process_that_is_silent_is_ended() -> None:
+    first, second = FakeProcess(hello()), FakeProcess(hello())
+    keeping = Supervised(first, second, pace=HeartbeatTimings(0.01, 0.05))
+    await keeping.supervisor.open()
+    await second.receive("welcome")
+    assert first.ended
+    await keeping.supervisor.close()
+
+
+async def test_an_event_that_is_too_large_fails_its_turn_alone() -> None:
+    guest = FakeProcess(hello())
+    keeping = Supervised(guest)
+    agent = await keeping.supervisor.open()
+    await guest.receive("welcome")
+    desk, other = RecordingTurnContext("big"), RecordingTurnContext("small")
+    turns = [asyncio.create_task(agent.take_turn(one)) for one in (desk, other)]
+    starts = [await guest.receive("turn_start") for _ in turns]
+    guest.emit(**finished(starts[0].turn_id, "x" * 100_000))
+    task = desk.task(await turns[0])
+    assert state_of(task) == "FAILED"
+    assert "is more than this server takes at once, 100000" in status_text(task)
+    assert (await guest.receive("turn_over")).turn_id == starts[0].turn_id
+    guest.emit(**finished(starts[1].turn_id, "fine"))
+    assert state_of(other.task(await turns[1])) == "COMPLETED"
+    await keeping.supervisor.close()
+
+
+async def test_a_message_that_json_cannot_say_fails_its_turn_alone() -> None:
+    guest = FakeProcess(hello())
+    keeping = Supervised(guest, turns=1)
+    agent = await keeping.supervisor.open()
+    await guest.receive("welcome")
+    guest.cannot_be_told = ValueError
+    desk = RecordingTurnContext("not a number")
+    task = desk.task(await agent.take_turn(desk))
+    assert (state_of(task), status_text(task)) == ("FAILED", "the message cannot be said in JSON: no JSON for that")
+    turn = asyncio.create_task(agent.take_turn(RecordingTurnContext("next")))
+    start = await guest.receive("turn_start")  # the credit was given back
+    guest.emit(**finished(start.turn_id, "fine"))
+    await turn
+    await keeping.supervisor.close()
+
+
+async def test_closing_ends_the_process_and_starts_no_other() -> None:
+    guest = FakeProcess(hello())
+    keeping = Supervised(guest, FakeProcess(hello()))
+    await keeping.supervisor.open()
+    await keeping.supervisor.close()
+    assert guest.ended
+    assert keeping.waits == []

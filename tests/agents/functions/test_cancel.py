@@ -1,0 +1,179 @@
+"""What a cancel does to each kind of function."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
+
+from dragoman import Turn, agent
+from dragoman.agents.functions.declaration import DeclaredAgent
+from dragoman.agents.functions.runner import DaemonThreadPool, LeakedThreads, take_turn
+
+
+async def canceled(it: DeclaredAgent[Any, Any]) -> RecordingTurnContext:
+    """Cancels the run of `it` after it has put something, and expects it to obey."""
+    desk = RecordingTurnContext("go")
+    run = asyncio.create_task(it.take_turn(desk))
+    await desk.event_put.wait()
+    desk.cancelled = True
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    return desk
+
+
+async def test_a_cancel_reaches_an_async_function_at_its_await() -> None:
+    @agent
+    async def it(turn: Turn) -> None:
+        turn.status("waiting")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            turn.status("cleaning up")
+
+    assert len((await canceled(it)).changes) == 2
+
+
+async def test_a_cancel_reaches_an_async_generator_even_at_its_yield() -> None:
+    seen: list[str] = []
+
+    @agent
+    async def it(turn: Turn) -> AsyncIterator[str]:
+        try:
+            while True:
+                yield "x"
+        except asyncio.CancelledError:
+            seen.append("canceled")
+            raise
+
+    await canceled(it)
+    assert seen == ["canceled"]
+
+
+async def test_a_canceled_sync_function_is_waited_for_and_sees_it() -> None:
+    stopped = threading.Event()
+
+    @agent
+    def it(turn: Turn) -> None:
+        turn.status("waiting")
+        while True:
+            try:
+                turn.check()
+            except asyncio.CancelledError:
+                stopped.set()
+                raise
+
+    await canceled(it)
+    assert stopped.is_set()
+
+
+async def test_a_canceled_sync_generator_stops_at_its_yield() -> None:
+    closed = threading.Event()
+
+    @agent
+    def it(turn: Turn) -> Iterator[str]:
+        try:
+            while True:
+                yield "x"
+        finally:
+            closed.set()
+
+    await canceled(it)
+    assert closed.is_set()
+
+
+async def test_a_result_that_comes_before_the_stop_wins() -> None:
+    @agent
+    async def loop(turn: Turn) -> str:
+        turn.status("waiting")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "done all the same"
+        return "never"
+
+    @agent
+    def sync(turn: Turn) -> str:
+        turn.status("waiting")
+        while not turn.cancelled:
+            pass
+        return "done all the same"
+
+    for it in (loop, sync):
+        desk = RecordingTurnContext("go")
+        run = asyncio.create_task(it.take_turn(desk))
+        await desk.event_put.wait()
+        desk.cancelled = True
+        run.cancel()
+        task = desk.task(await run)
+        assert state_of(task) == "COMPLETED"
+        assert task.artifacts[0].parts[0].text == "done all the same"
+
+
+@pytest.mark.parametrize("patience", [0.0, 3600.0])
+async def test_a_thread_that_does_not_stop_is_left_behind_when_patience_ends_or_at_a_second_cancel(
+    patience: float,
+) -> None:
+    release = threading.Event()
+
+    def it(turn: Turn) -> None:
+        turn.status("deaf")
+        assert release.wait(60)
+        raise ValueError("nobody hears this")
+
+    desk, left = RecordingTurnContext("go"), LeakedThreads()
+    with ThreadPoolExecutor(1) as threads:
+        run = asyncio.create_task(
+            take_turn(it, desk, agent="a", new_id=lambda: "id", thread_pool=threads, leaked=left, stop_timeout=patience)
+        )
+        await desk.event_put.wait()
+        run.cancel()
+        await asyncio.sleep(0)
+        if patience:
+            assert not run.done()
+            run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert left.count == 1
+        release.set()
+    assert left.count == 0
+
+
+async def test_a_turn_that_is_canceled_before_it_got_a_thread_never_runs() -> None:
+    release = threading.Event()
+    threads = DaemonThreadPool(1)
+    threads.submit(release.wait, 30)
+    ran: list[bool] = []
+    run = asyncio.create_task(
+        take_turn(
+            lambda turn: ran.append(True),
+            RecordingTurnContext("go"),
+            agent="a",
+            new_id=lambda: "id",
+            thread_pool=threads,
+        )
+    )
+    await asyncio.sleep(0)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    release.set()
+    await asyncio.wrap_future(threads.submit(str))
+    assert not ran
+
+
+async def test_a_cancel_that_nobody_asked_for_is_a_failure_of_the_agent() -> None:
+    @agent
+    async def it(turn: Turn) -> None:
+        inner = asyncio.create_task(asyncio.Event().wait())
+        inner.cancel()
+        await inner
+
+    task, _ = await run_turn(it, "go")
+    assert (state_of(task), status_text(task)) == ("FAILED", "CancelledError")

@@ -1,0 +1,269 @@
+"""`@agent`: what it reads off a function, and what it refuses at import."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import dragoman
+from dragoman import Provider, Skill, Turn, agent
+from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
+from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
+from dragoman.ports import Agent
+
+
+async def csv_profile(turn: Turn) -> str:
+    """Profiles a file.
+
+    And more.
+    """
+    return turn.text
+
+
+def test_a_bare_decorator_takes_everything_from_the_function() -> None:
+    assert agent(csv_profile).spec == AgentSpec(id="csv-profile", name="Csv profile", description="Profiles a file.")
+
+
+def test_a_function_without_a_docstring_is_described_by_its_name() -> None:
+    @agent
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    assert (echo.spec.name, echo.spec.description) == ("Echo", "Echo")
+    assert echo.spec.input_modes == DEFAULT_MODES
+
+
+def test_every_field_of_the_card_can_be_set() -> None:
+    provider = Provider(organization="Acme", url="https://acme.example")
+    skill = Skill(id="s", name="S", description="d", tags=("t",))
+    spec = agent(
+        id="x",
+        name="X",
+        description="Does x",
+        version="2.0",
+        skills=[skill, {"name": "Two words", "examples": ["e"], "input_modes": ["image/*"]}, "just a name"],
+        input_modes=["text/plain;charset=utf-8", "*/*"],
+        output_modes=["image/svg+xml"],
+        provider=provider,
+        icon_url="https://acme.example/i.png",
+        documentation_url="https://acme.example",
+        default=True,
+        streaming=False,
+        direct=True,
+        cancelable=False,
+        while_working="refuse",
+    )(csv_profile).spec
+    assert spec == AgentSpec(
+        id="x",
+        name="X",
+        description="Does x",
+        version="2.0",
+        skills=(
+            skill,
+            Skill(id="two-words", name="Two words", description="Two words", examples=("e",), input_modes=("image/*",)),
+            Skill(id="just-a-name", name="just a name", description="just a name"),
+        ),
+        input_modes=("text/plain;charset=utf-8", "*/*"),
+        output_modes=("image/svg+xml",),
+        provider=provider,
+        icon_url="https://acme.example/i.png",
+        documentation_url="https://acme.example",
+        default=True,
+        streaming=False,
+        direct=True,
+        cancelable=False,
+        while_working="refuse",
+    )
+    assert (
+        agent(provider={"organization": "Acme", "url": "https://acme.example"})(csv_profile).spec.provider == provider
+    )
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"id": "Bad_Id"}, 'agent id "Bad_Id"'),
+    ({"id": "tasks"}, "is taken by a route"),
+    ({"id": ""}, "id is empty"),
+    ({"name": 3}, "name=3 must be text"),
+    ({"description": ""}, "description is empty"),
+    ({"version": ""}, "version is empty"),
+    ({"icon_url": None}, "icon_url=None must be text"),
+    ({"default": "yes"}, "default='yes' must be True or False"),
+    ({"direct": 1}, "direct=1 must be True or False"),
+    ({"streaming": "no"}, "streaming='no' must be True or False"),
+    ({"while_working": "wait"}, 'must be "queue" or "refuse"'),
+    ({"input_modes": "text/plain"}, "input_modes='text/plain' must be a list of texts"),
+    ({"input_modes": ["text"]}, '"text" is no media type'),
+    ({"input_modes": []}, "input_modes is empty"),
+    ({"output_modes": [1]}, "output_modes=1 must be text"),
+    ({"skills": "echo"}, "skills='echo' must be a list"),
+    ({"skills": ["echo", "Echo"]}, r'skills[1] has the id "echo" of an earlier skill'),
+    ({"skills": [{"nmae": "x"}]}, "skills[0] has no field nmae; it may have id, name"),
+    ({"skills": [{}]}, "skills[0] needs a name or an id"),
+    ({"skills": [7]}, "skills[0]=7 must be a Skill or a dict"),
+    ({"skills": [{"name": "x", "tags": "t"}]}, "skills[0].tags='t' must be a list of texts"),
+    ({"provider": "Acme"}, "provider='Acme' must be a Provider or a dict"),
+    ({"provider": {"organization": "Acme"}}, "provider.url=None must be text"),
+    ({"nmae": "X"}, "unexpected keyword argument 'nmae'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "why"), WRONG, ids=[why for _, why in WRONG])
+def test_a_wrong_argument_fails_where_the_agent_is_declared(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        agent(**arguments)(csv_profile)
+    assert why in str(caught.value)
+
+
+class Thing:
+    def __call__(self, turn: Turn) -> str:
+        return ""
+
+
+NO_AGENT: list[tuple[Any, str]] = [
+    ("Echo", "'Echo' is no function"),
+    (Thing, "is no function"),
+    (Thing(), "is no function"),
+    (lambda: "x", "cannot be called with one argument, the turn"),
+    (lambda turn, other: "x", "cannot be called with one argument, the turn"),
+    (agent(csv_profile), "is declared already"),
+    (lambda turn: "x", 'agent id "<lambda>"'),
+]
+
+
+@pytest.mark.parametrize(("thing", "why"), NO_AGENT, ids=[why for _, why in NO_AGENT])
+def test_only_functions_of_one_argument_can_be_agents(thing: Any, why: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        agent(thing)
+    assert why in str(caught.value)
+
+
+async def test_a_declared_function_is_still_that_function() -> None:
+    declared = agent(csv_profile)
+    assert (declared.__name__, declared.__doc__, declared.__module__) == (
+        csv_profile.__name__, csv_profile.__doc__, __name__,
+    )  # fmt: skip
+    assert inspect.unwrap(declared) is csv_profile
+    assert inspect.signature(declared) == inspect.signature(csv_profile)
+    assert 'agent "csv-profile"' in repr(declared)
+
+    class Told:
+        text = "hi"
+
+    assert await declared(Told()) == "hi"  # type: ignore[arg-type]
+
+
+def test_a_declared_function_is_an_agent_to_the_server() -> None:
+    declared: Agent = agent(csv_profile)
+    assert declared.spec.id == "csv-profile"
+
+
+def test_a_generator_and_a_method_can_be_declared() -> None:
+    class Shop:
+        def sell(self, turn: Turn) -> str:
+            return "sold"
+
+    @agent
+    async def count(turn: Turn) -> AsyncIterator[str]:
+        yield "1"
+
+    assert agent(Shop().sell).spec.id == "sell"
+    assert count.spec.id == "count"
+
+
+# Modules -----------------------------------------------------------------------------------------------------------
+
+
+def module(**values: object) -> ModuleType:
+    made = ModuleType("shop")
+    vars(made).update(values)
+    return made
+
+
+def named(name: str, **arguments: Any) -> DeclaredAgent[Any, Any]:
+    @functools.wraps(csv_profile)
+    async def one(turn: Turn) -> str:
+        return name
+
+    return agent(id=name, **arguments)(one)
+
+
+def test_agents_are_found_in_the_order_of_the_text_and_once() -> None:
+    zebra, ant = named("zebra"), named("ant")
+    assert agents_in(module(z=zebra, number=3, a=ant, again=zebra, function=csv_profile)) == [zebra, ant]
+
+
+PROBLEMS: list[tuple[Callable[[], ModuleType], str]] = [
+    (lambda: module(x=1), "shop declares no agent"),
+    (lambda: module(a=named("a"), b=named("a")), 'two agents have the id "a": '),
+    (lambda: module(a=named("a", default=True), b=named("b", default=True)), "two agents have default=True"),
+]
+
+
+@pytest.mark.parametrize(("make", "why"), PROBLEMS, ids=[why for _, why in PROBLEMS])
+def test_a_module_whose_agents_cannot_be_served_says_why(make: Callable[[], ModuleType], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        agents_in(make())
+
+
+# The package -------------------------------------------------------------------------------------------------------
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_dragoman_brings_no_server_with_it() -> None:
+    heavy = run(
+        "import sys, dragoman; print(*(m for m in ('grpc', 'aiohttp', 'pydantic', 'sqlite3') if m in sys.modules))"
+    )
+    assert heavy.split() == []
+
+
+def test_nothing_of_ours_is_in_the_default_descriptor_pool_in_either_order() -> None:
+    run(
+        """
+        import dragoman
+        from google.protobuf import descriptor_pb2, descriptor_pool
+        pool = descriptor_pool.Default()
+        ours = dragoman.types.Part.DESCRIPTOR.file
+        for find, name in ((pool.FindMessageTypeByName, "lf.a2a.v1.Part"), (pool.FindFileByName, ours.name)):
+            try:
+                find(name)
+            except KeyError:
+                continue
+            raise SystemExit(f"{name} is in the default pool")
+        """
+    )
+
+
+@pytest.mark.parametrize("first", ["dragoman", "theirs"])
+def test_another_library_may_register_the_same_names_before_or_after(first: str) -> None:
+    theirs = """
+        from google.protobuf import descriptor_pb2, descriptor_pool
+        file = descriptor_pb2.FileDescriptorProto(name="a2a.proto", package="lf.a2a.v1", syntax="proto3")
+        file.message_type.add(name="Part").field.add(name="text", number=1, type=9, label=1)
+        descriptor_pool.Default().Add(file)
+    """
+    ours = """
+        import dragoman
+        assert dragoman.types.text("x").text == "x"
+    """
+    run("\n".join(map(textwrap.dedent, (theirs, ours) if first == "theirs" else (ours, theirs))))
+
+
+def test_the_package_knows_its_version() -> None:
+    assert dragoman.__version__.count(".") == 2
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        dragoman.nonsense  # noqa: B018

@@ -1,0 +1,304 @@
+"""How a function is driven: kinds and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
+
+from dragoman import Turn, agent, types
+from dragoman.agents.functions.declaration import DeclaredAgent
+from dragoman.agents.functions.runner import DaemonThreadPool, take_turn
+from dragoman.core.task import states
+from dragoman.core.task.log import FENCED, AppendRejected
+from dragoman.ports import BufferFull, LeaseLost, TurnResult
+
+who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+
+
+# Kinds -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_sync_function_runs_in_a_thread_with_the_callers_context() -> None:
+    @agent
+    def it(turn: Turn) -> str:
+        return f"{who.get()} {threading.current_thread() is threading.main_thread()}"
+
+    who.set("me")
+    task, _ = await run_turn(it, "go")
+    assert task.artifacts[0].parts[0].text == "me False"
+
+
+async def test_a_sync_generator_streams_and_may_also_return() -> None:
+    @agent
+    def it(turn: Turn) -> Generator[object, None, object]:
+        yield "a "
+        yield types.message("working")
+        yield "b"
+        return types.message("done")
+
+    task, _ = await run_turn(it, "go")
+    assert [part.text for part in task.artifacts[0].parts] == ["a ", "b"]
+    assert (state_of(task), status_text(task)) == ("COMPLETED", "done")
+
+
+async def test_a_text_returned_after_chunks_is_an_artifact_of_its_own() -> None:
+    @agent
+    def it(turn: Turn) -> Generator[str, None, str]:
+        yield "streamed"
+        return "result"
+
+    task, _ = await run_turn(it, "go")
+    assert [artifact.parts[0].text for artifact in task.artifacts] == ["streamed", "result"]
+
+
+async def test_an_async_generator_waits_for_room_and_gives_the_loop_a_turn() -> None:
+    seen: list[int] = []
+
+    @agent
+    async def it(turn: Turn) -> AsyncIterator[str]:
+        for n in range(5):
+            yield str(n)
+
+    async def watch(desk: RecordingTurnContext) -> None:
+        while True:
+            seen.append(len(desk.changes))
+            await asyncio.sleep(0)
+
+    desk = RecordingTurnContext("go")
+    watching = asyncio.create_task(watch(desk))
+    await it.take_turn(desk)
+    watching.cancel()
+    assert desk.room.waits == 5
+    assert {1, 2, 3, 4, 5} <= set(seen)
+
+
+async def test_more_sync_turns_than_threads_wait_for_their_turn() -> None:
+    begun = threading.Semaphore(0)
+    go = threading.Event()
+
+    def it(turn: Turn) -> str:
+        begun.release()
+        assert go.wait(60)
+        return "done"
+
+    threads = DaemonThreadPool(2)
+    desks = [RecordingTurnContext("go") for _ in range(5)]
+    turns = [
+        asyncio.create_task(take_turn(it, d, agent="a", new_id=iter("abcde").__next__, thread_pool=threads))
+        for d in desks
+    ]
+    await asyncio.to_thread(lambda: (begun.acquire(), begun.acquire()))
+    assert not begun.acquire(blocking=False)
+    go.set()
+    endings = await asyncio.gather(*turns)
+    assert [ending.status.state for ending in endings] == [states.COMPLETED] * 5
+    threads.shutdown()
+
+
+# Wrong kinds -------------------------------------------------------------------------------------------------------
+
+
+async def _inner() -> str:
+    return "never awaited"
+
+
+def _numbers() -> Iterator[int]:
+    yield 1
+
+
+WRONG: list[tuple[Callable[[Turn], object], str]] = [
+    (lambda turn: _inner(), "an await is missing"),
+    (lambda turn: _numbers(), "loop over it and yield its values"),
+]
+
+
+@pytest.mark.parametrize(("call", "why"), WRONG)
+async def test_a_function_that_returns_what_it_should_have_run_fails_clearly(
+    call: Callable[[Turn], object], why: str
+) -> None:
+    @agent
+    def sync(turn: Turn) -> object:
+        return call(turn)
+
+    @agent
+    async def loop(turn: Turn) -> object:
+        return call(turn)
+
+    for one in (sync, loop):
+        task, _ = await run_turn(one, "go")
+        assert state_of(task) == "FAILED"
+        assert "the value it returned" in status_text(task)
+        assert why in status_text(task)
+
+
+async def test_an_async_function_hidden_in_a_sync_wrapper_fails_clearly() -> None:
+    async def real(turn: Turn) -> str:
+        return "x"
+
+    @agent
+    @functools.wraps(real)
+    def wrapper(turn: Turn) -> object:
+        return real(turn)
+
+    task, _ = await run_turn(wrapper, "go")
+    assert "an await is missing" in status_text(task)
+
+
+# Failures ----------------------------------------------------------------------------------------------------------
+
+
+def explode() -> None:
+    raise LookupError("no such thing")
+
+
+def kinds_of(body: Callable[[], None]) -> list[DeclaredAgent[Any, Any]]:
+    @agent(id="async-function")
+    async def one(turn: Turn) -> None:
+        body()
+
+    @agent(id="async-generator")
+    async def two(turn: Turn) -> AsyncIterator[str]:
+        yield "x"
+        body()
+
+    @agent(id="function")
+    def three(turn: Turn) -> None:
+        body()
+
+    @agent(id="generator")
+    def four(turn: Turn) -> Iterator[str]:
+        yield "x"
+        body()
+
+    return [one, two, three, four]
+
+
+@pytest.mark.parametrize("index", range(4))
+async def test_an_exception_is_failed_with_its_name_and_the_traceback_goes_to_the_log(
+    index: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    it = kinds_of(explode)[index]
+    task, _ = await run_turn(it, "go")
+    assert (state_of(task), status_text(task)) == ("FAILED", "LookupError: no such thing")
+    [record] = [one for one in caplog.records if one.name == "dragoman.agents"]
+    assert record.levelno == logging.ERROR
+    assert (record.__dict__["task"], record.__dict__["agent"]) == ("task-1", it.spec.id)
+    assert f"{Path(__file__).name}, line {line_of_explode()}: agent {it.spec.id} failed" in record.getMessage()
+    assert record.exc_info is not None
+    assert "Traceback" not in status_text(task)
+
+
+def line_of_explode() -> int:
+    return explode.__code__.co_firstlineno + 1
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError(), "ValueError"),
+        (SystemExit(3), "SystemExit: 3"),
+        (StopIteration("x"), "RuntimeError: "),
+        (BufferFull("257 events wait"), "BufferFull: 257 events wait"),
+        (ValueError("\ud800"), "ValueError: \\ud800"),
+        (ExceptionGroup("many", [ValueError("a"), KeyError("b")]), "ValueError: a (and 1 more)"),
+    ],
+    ids=repr,
+)
+async def test_every_kind_of_error_has_a_text(error: BaseException, text: str) -> None:
+    def fail() -> None:
+        raise error
+
+    for it in kinds_of(fail):
+        task, _ = await run_turn(it, "go")
+        assert state_of(task) == "FAILED"
+        assert status_text(task).startswith(text)
+
+
+async def test_an_endless_error_text_is_cut() -> None:
+    @agent
+    async def it(turn: Turn) -> None:
+        raise ValueError("x" * 1_000_000)
+
+    task, _ = await run_turn(it, "go")
+    assert len(status_text(task)) < 5_000
+
+
+async def test_a_bad_value_is_raised_at_the_yield_so_that_the_author_can_catch_it() -> None:
+    @agent
+    async def loop(turn: Turn) -> AsyncIterator[object]:
+        try:
+            yield object()
+        except types.InvalidAgentResponse:
+            yield "caught"
+
+    @agent
+    def sync(turn: Turn) -> Iterator[object]:
+        try:
+            yield object()
+        except types.InvalidAgentResponse:
+            yield "caught"
+
+    for it in (loop, sync):
+        task, _ = await run_turn(it, "go")
+        assert state_of(task) == "COMPLETED"
+        assert task.artifacts[0].parts[0].text == "caught"
+
+
+@pytest.mark.parametrize("over", [LeaseLost("canceled"), AppendRejected(FENCED, None)])
+async def test_a_run_that_lost_its_task_ends_quietly_and_closes_its_generator(
+    over: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[str] = []
+
+    @agent
+    async def loop(turn: Turn) -> AsyncIterator[str]:
+        try:
+            while True:
+                try:
+                    yield "x"
+                except Exception:
+                    closed.append("an author's except saw it")
+        finally:
+            closed.append("loop")
+
+    @agent
+    def sync(turn: Turn) -> Iterator[str]:
+        try:
+            yield "x"
+        finally:
+            closed.append("sync")
+
+    @agent
+    async def verb(turn: Turn) -> None:
+        turn.chunk("x")
+
+    for it in (loop, sync, verb):
+        desk = RecordingTurnContext("go")
+        desk.put_error = over
+        ending = await it.take_turn(desk)
+        assert isinstance(ending, TurnResult)
+    assert closed == ["loop", "sync"]
+    assert not caplog.records
+
+
+# Threads -----------------------------------------------------------------------------------------------------------
+
+
+def test_idle_threads_are_used_again_and_never_outnumber_the_limit() -> None:
+    threads = DaemonThreadPool(3)
+    names = [threads.submit(lambda: threading.current_thread().name).result() for _ in range(20)]
+    assert len(set(names)) <= 3
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name in names)
+    assert threads.submit(int, "7").result() == 7
+    with pytest.raises(ValueError, match="invalid literal"):
+        threads.submit(int, "x").result()
+    threads.shutdown()

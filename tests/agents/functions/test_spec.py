@@ -1,0 +1,212 @@
+"""The arguments of `@agent` on how an agent may be called: extensions, security, and what only some get to see."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dragoman import Extension, Skill, Turn, agent
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.wire.cards import agent_card
+
+CITE = "https://ext.example/cite/v1"
+BEARER = {"type": "http", "scheme": "bearer"}
+TOKEN_URL = {"tokenUrl": "https://id.example/token"}
+
+
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+def spec(**arguments: Any) -> AgentSpec:
+    return agent(**arguments)(echo).spec
+
+
+# What is taken ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        (CITE, Extension(uri=CITE)),
+        ({"uri": CITE}, Extension(uri=CITE)),
+        ({"uri": CITE, "required": True}, Extension(uri=CITE, required=True)),
+        (
+            {"uri": CITE, "description": "Cites", "params": {"depth": 3, "of": [None, "a"]}},
+            Extension(uri=CITE, description="Cites", params={"depth": 3, "of": [None, "a"]}),
+        ),
+        (Extension(uri=CITE, required=True, params={"a": 1}), Extension(uri=CITE, required=True, params={"a": 1})),
+        ("urn:example:cite", Extension(uri="urn:example:cite")),
+    ],
+)
+def test_an_extension_is_a_uri_a_dict_or_one_itself(given: Any, made: Extension) -> None:
+    assert spec(extensions=[given]).extensions == (made,)
+    assert spec(extensions=iter([given])).extensions == (made,)
+
+
+def test_params_are_kept_as_json_and_not_as_the_dict_that_was_given() -> None:
+    params: dict[str, Any] = {"pair": (1, 2), "inner": {"a": 1}}
+    made = spec(extensions=[{"uri": CITE, "params": params}])
+    params["inner"]["a"] = 2
+    assert made.extensions[0].params == {"pair": [1, 2], "inner": {"a": 1}}
+
+
+SCHEMES: list[dict[str, Any]] = [
+    BEARER,
+    {"type": "http", "scheme": "basic", "description": "Name and password"},
+    {**BEARER, "bearerFormat": "JWT"},
+    *({"type": "apiKey", "in": place, "name": "X-Key"} for place in ("header", "query", "cookie")),
+    {"type": "openIdConnect", "openIdConnectUrl": "https://id.example/.well-known/openid-configuration"},
+    {"type": "mutualTLS"},
+    {
+        "type": "oauth2",
+        "oauth2MetadataUrl": "https://id.example/.well-known/oauth-authorization-server",
+        "flows": {
+            "authorizationCode": {
+                **TOKEN_URL,
+                "authorizationUrl": "https://id.example/authorize",
+                "refreshUrl": "https://id.example/refresh",
+                "scopes": {"read": "May read", "write": ""},
+                "pkceRequired": True,
+            },
+            "clientCredentials": {**TOKEN_URL, "scopes": {}},
+            "implicit": {"authorizationUrl": "https://id.example/authorize", "scopes": {}},
+            "password": {**TOKEN_URL, "scopes": {}},
+            "deviceCode": {**TOKEN_URL, "deviceAuthorizationUrl": "https://id.example/device", "scopes": {}},
+        },
+    },
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: "-".join(map(str, scheme.values()))[:40])
+def test_a_scheme_that_is_taken_can_be_shown_on_every_card(scheme: dict[str, Any]) -> None:
+    made = spec(security_schemes={"it": scheme}, security=[{"it": []}])
+    assert made.security_schemes == {"it": scheme}
+    assert made.security == ({"it": ()},)
+    at = agent_card.CardAddresses(http="http://x", is_root=True)
+    for document in (
+        agent_card.v1_document,
+        agent_card.v03_document,
+        agent_card.v01_document,
+        agent_card.combined_document,
+        agent_card.legacy_document,
+    ):
+        assert json.loads(document(made, at))["name"] == "Echo"
+    assert json.loads(agent_card.v03_document(made, at))["securitySchemes"] == {"it": scheme}
+
+
+@pytest.mark.parametrize("flow", list(SCHEMES[-1]["flows"]))
+def test_each_flow_is_shown_by_itself(flow: str) -> None:
+    flows = {flow: SCHEMES[-1]["flows"][flow]}
+    made = spec(security_schemes={"it": {"type": "oauth2", "flows": flows}})
+    at = agent_card.CardAddresses(http="http://x", is_root=True)
+    shown = json.loads(agent_card.v1_document(made, at))["securitySchemes"]["it"]["oauth2SecurityScheme"]
+    assert shown == {"flows": flows}
+
+
+def test_requirements_are_any_one_of_several() -> None:
+    schemes = {"bearer": BEARER, "tls": {"type": "mutualTLS"}}
+    made = spec(security_schemes=schemes, security=[{"bearer": ["read", "write"], "tls": []}, {"tls": ()}, {}])
+    assert made.security == ({"bearer": ("read", "write"), "tls": ()}, {"tls": ()}, {})
+
+
+def test_extended_skills_are_given_as_skills_are() -> None:
+    whisper = Skill(id="whisper", name="Whisper", description="Quietly")
+    made = spec(skills=["Talk"], extended_skills=[whisper, {"name": "Shout", "tags": ["loud"]}, "Hum"])
+    assert [skill.id for skill in made.skills] == ["talk"]
+    assert made.extended_skills == (
+        whisper,
+        Skill(id="shout", name="Shout", description="Shout", tags=("loud",)),
+        Skill(id="hum", name="Hum", description="Hum"),
+    )
+
+
+def test_without_them_there_is_nothing() -> None:
+    made = spec()
+    assert (made.extensions, made.security, made.extended_skills) == ((), (), ())
+    assert made.security_schemes == {}
+    assert made.state_transition_history is False
+    assert spec(state_transition_history=True).state_transition_history is True
+
+
+# What is not -----------------------------------------------------------------------------------------------
+
+
+def oauth(flows: Any) -> dict[str, Any]:
+    return {"security_schemes": {"o": {"type": "oauth2", "flows": flows}}}
+
+
+def secured(*needed: Any) -> dict[str, Any]:
+    return {"security_schemes": {"bearer": BEARER}, "security": needed}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"extensions": CITE}, f"extensions='{CITE}' must be a list of Extension, dict or str"),
+    ({"extensions": {"uri": CITE}}, "must be a list of Extension, dict or str"),
+    ({"extensions": None}, "extensions=None must be a list"),
+    ({"extensions": [7]}, "extensions[0]=7 must be an Extension or a dict"),
+    ({"extensions": [{}]}, "extensions[0].uri=None must be text"),
+    ({"extensions": [""]}, "extensions[0].uri is empty"),
+    ({"extensions": [CITE, {"url": CITE}]}, "extensions[1] has no field url; it may have uri, description, required"),
+    ({"extensions": [CITE, {"uri": CITE}]}, f'extensions[1] has the uri "{CITE}" of an earlier extension'),
+    ({"extensions": ["a,b"]}, 'extensions[0].uri: "a,b" could not be named in a header'),
+    ({"extensions": ["a b"]}, "could not be named in a header"),
+    ({"extensions": ["https://ext.example/ü"]}, "could not be named in a header"),
+    ({"extensions": [{"uri": CITE, "required": "yes"}]}, "extensions[0].required='yes' must be True or False"),
+    ({"extensions": [{"uri": CITE, "params": [1]}]}, "extensions[0].params=[1] must be a dict"),
+    ({"extensions": [{"uri": CITE, "params": {"a": {1}}}]}, "extensions[0].params is no JSON"),
+    ({"extensions": [{"uri": CITE, "params": {"a": float("nan")}}]}, "extensions[0].params is no JSON"),
+    ({"extensions": [{"uri": CITE, "description": None}]}, "extensions[0].description=None must be text"),
+    ({"security_schemes": [BEARER]}, "must be a dict of schemes by name"),
+    ({"security_schemes": {1: BEARER}}, "security_schemes: a name=1 must be text"),
+    ({"security_schemes": {"": BEARER}}, "security_schemes: a name is empty"),
+    ({"security_schemes": {"b": "bearer"}}, "security_schemes['b']='bearer' must be a dict"),
+    ({"security_schemes": {"b": {}}}, "security_schemes['b'].type is None; it may be apiKey, http, oauth2"),
+    ({"security_schemes": {"b": {"type": "bearer"}}}, "security_schemes['b'].type is 'bearer'; it may be"),
+    ({"security_schemes": {"b": {"type": ["http"]}}}, "security_schemes['b'].type is ['http']; it may be"),
+    ({"security_schemes": {"b": {"type": "http"}}}, "security_schemes['b'] needs scheme"),
+    ({"security_schemes": {"b": {"type": "apiKey", "in": "header"}}}, "security_schemes['b'] needs name"),
+    ({"security_schemes": {"b": {"type": "apiKey"}}}, "security_schemes['b'] needs in, name"),
+    ({"security_schemes": {"b": {"type": "apiKey", "in": "body", "name": "k"}}}, ".in is 'body'; it may be header,"),
+    ({"security_schemes": {"b": {"type": "openIdConnect"}}}, "security_schemes['b'] needs openIdConnectUrl"),
+    ({"security_schemes": {"b": {"type": "http", "scheme": 5}}}, "security_schemes['b'].scheme=5 must be text"),
+    ({"security_schemes": {"b": {**BEARER, "bearer_format": "JWT"}}}, "has no field bearer_format; it may have scheme"),
+    ({"security_schemes": {"b": {**BEARER, "description": 1}}}, "security_schemes['b'].description=1 must be text"),
+    ({"security_schemes": {"o": {"type": "oauth2"}}}, "security_schemes['o'] needs flows"),
+    (oauth("code"), "security_schemes['o'].flows='code' must be a dict of flows by name"),
+    (oauth({"code": {}}), "security_schemes['o'].flows has no flow code; it may have authorizationCode"),
+    (oauth({"password": "x"}), "security_schemes['o'].flows.password='x' must be a dict"),
+    (oauth({"password": {}}), "security_schemes['o'].flows.password needs tokenUrl"),
+    (oauth({"password": {"tokenUrl": 5}}), "security_schemes['o'].flows.password.tokenUrl=5 must be text"),
+    (oauth({"password": {**TOKEN_URL, "url": "x"}}), "flows.password has no field url; it may have tokenUrl"),
+    (oauth({"password": {**TOKEN_URL, "scopes": ["read"]}}), "scopes=['read'] must be a dict of descriptions by scope"),
+    (oauth({"password": {**TOKEN_URL, "scopes": {"read": 1}}}), "scopes['read']=1 must be text"),
+    (oauth({"password": {**TOKEN_URL, "scopes": {1: "x"}}}), "scopes: a scope=1 must be text"),
+    (oauth({"authorizationCode": {**TOKEN_URL, "authorizationUrl": "https://a", "pkceRequired": "yes"}}),
+     "pkceRequired='yes' must be True or False"),
+    ({"security": [{"bearer": []}]}, "security[0] names bearer; security_schemes has no such scheme"),
+    (secured({"bearer": []}, {"basic": []}), "security[1] names basic; security_schemes has no such scheme"),
+    (secured("bearer"), "security[0]='bearer' must be a dict of scopes by scheme"),
+    (secured({"bearer": "read"}), "security[0]['bearer']='read' must be a list of texts"),
+    (secured({"bearer": None}), "security[0]['bearer']=None must be a list of texts"),
+    (secured({"bearer": [1]}), "security[0]['bearer']=1 must be text"),
+    ({"security_schemes": {"bearer": BEARER}, "security": {"bearer": []}}, "must be a list of dicts"),
+    ({"security": None}, "security=None must be a list of dicts"),
+    ({"security": "bearer"}, "security='bearer' must be a list of dicts"),
+    ({"extended_skills": "Talk"}, "extended_skills='Talk' must be a list of Skill, dict or str"),
+    ({"extended_skills": [7]}, "extended_skills[0]=7 must be a Skill or a dict"),
+    ({"extended_skills": ["Hum", "hum"]}, 'extended_skills[1] has the id "hum" of an earlier skill'),
+    ({"skills": ["Talk"], "extended_skills": ["talk"]}, 'extended_skills[0] has the id "talk" of an earlier skill'),
+    ({"extended_skills": [{"name": "x", "tags": 1}]}, "extended_skills[0].tags=1 must be a list of texts"),
+    ({"state_transition_history": 1}, "state_transition_history=1 must be True or False"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "why"), WRONG, ids=[why for _, why in WRONG])
+def test_a_wrong_argument_is_told_where_it_stands(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        spec(**arguments)
+    assert str(caught.value).startswith("@agent: ")
+    assert why in str(caught.value)

@@ -1,0 +1,379 @@
+"""The verbs, and what a turn knows of its message."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+
+import orjson
+import pytest
+from tests.agents.turn_context import RecordingTurnContext, state_of, status_text
+
+from dragoman import Turn, TurnEnded, agent, types
+from dragoman.agents.functions.output import TurnOutput
+from dragoman.agents.values import fill_struct
+from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.task import states
+from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.ports import NO_CHANGE, StateUpdate, TurnResult
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def make_turn(turn_context: RecordingTurnContext) -> Turn:
+    ids = iter(range(1, 1000))
+    return Turn(TurnOutput(turn_context, lambda: f"id-{next(ids)}"))
+
+
+# The message -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_reads_text_files_and_data_of_its_message() -> None:
+    turn = make_turn(
+        RecordingTurnContext(
+            "one",
+            types.file(b"a,b\n", name="t.csv"),
+            types.data({"n": 3, "half": 0.5, "big": 1e300}),
+            "two",
+            types.link("https://example.org/x.png", name="x.png", media_type="image/png"),
+            pb.Part(raw=b"?"),
+        )
+    )
+    assert turn.text == "one\ntwo"
+    assert turn.data == [{"n": 3, "half": 0.5, "big": 1e300}]
+    assert type(turn.data[0]["n"]) is int
+    assert type(turn.data[0]["big"]) is float
+    assert turn.files == [
+        types.File("t.csv", "text/csv", b"a,b\n"),
+        types.File("x.png", "image/png", url="https://example.org/x.png"),
+        types.File("", "application/octet-stream", b"?"),
+    ]
+
+
+async def test_a_turn_knows_its_task_and_its_request() -> None:
+    envelope = pb.SendMessageRequest()
+    envelope.configuration.accepted_output_modes.append("text/plain")
+    fill_struct(envelope.metadata, {"trace": [1, "a"]})
+    asked = types.message("which?")
+    desk = RecordingTurnContext("x", history=[asked], question=asked, envelope=envelope)
+    turn = make_turn(desk)
+    assert (turn.task_id, turn.context_id, turn.principal) == ("task-1", "context-1", "anonymous")
+    assert turn.accepts == ["text/plain"]
+    assert turn.metadata == {"trace": [1, "a"]}
+    assert turn.history == [asked]
+    assert turn.question == asked
+    assert turn.message is desk.message
+
+
+async def test_a_turn_that_was_asked_nothing_special_has_empty_answers() -> None:
+    turn = make_turn(RecordingTurnContext())
+    assert (turn.text, turn.files, turn.data, turn.accepts, turn.metadata, turn.state) == ("", [], [], [], {}, {})
+    assert turn.question is None
+
+
+# Verbs -------------------------------------------------------------------------------------------------------------
+
+
+async def test_status_says_working_with_a_message_or_without() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    turn.status()
+    turn.status("halfway")
+    turn.status({"percent": 50})
+    quiet, text, data = desk.changes
+    assert quiet == StatusChange(states.WORKING)
+    assert isinstance(text, StatusChange)
+    assert isinstance(data, StatusChange)
+    message = pb.Message.FromString(text.message)
+    assert (message.message_id, message.parts[0].text) == ("id-1", "halfway")
+    assert pb.Message.FromString(data.message).parts[0].data.struct_value.fields["percent"].number_value == 50
+
+
+async def test_status_may_say_that_authentication_is_needed_elsewhere() -> None:
+    desk = RecordingTurnContext()
+    make_turn(desk).status("log in at ...", state=types.AUTH_REQUIRED)
+    assert state_of(desk.task()) == "AUTH_REQUIRED"
+
+
+@pytest.mark.parametrize("state", sorted({*states.TERMINAL, states.INPUT_REQUIRED, states.SUBMITTED, 0}))
+async def test_status_refuses_states_that_end_a_turn(state: int) -> None:
+    desk = RecordingTurnContext()
+    with pytest.raises(ValueError, match="ends a turn"):
+        make_turn(desk).status("x", state=state)
+    assert not desk.changes
+
+
+async def test_artifact_takes_any_value_and_its_fields() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    turn.artifact("hi", name="Greeting", description="Says hi", id="greeting", last=True, metadata={"k": [1]})
+    turn.artifact({"n": 1})
+    task = desk.task()
+    first, second = task.artifacts
+    assert (first.artifact_id, first.name, first.description) == ("greeting", "Greeting", "Says hi")
+    assert first.metadata.fields["k"].list_value.values[0].number_value == 1
+    assert second.artifact_id == "id-1"
+    change = desk.changes[0]
+    assert isinstance(change, ArtifactChange)
+    assert (change.append, change.last_chunk) == (False, True)
+
+
+async def test_artifact_replaces_and_appends_by_id() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    turn.artifact("one", id="a")
+    turn.artifact("two", id="a", append=True)
+    turn.artifact("other", id="b")
+    turn.artifact("three", id="b")
+    texts = {artifact.artifact_id: [part.text for part in artifact.parts] for artifact in desk.task().artifacts}
+    assert texts == {"a": ["one", "two"], "b": ["three"]}
+
+
+async def test_artifact_cannot_append_to_nothing() -> None:
+    with pytest.raises(ValueError, match="append=True needs id="):
+        make_turn(RecordingTurnContext()).artifact("x", append=True)
+
+
+async def test_artifact_leaves_the_authors_object_as_it_is() -> None:
+    made = types.artifact("hi")
+    make_turn(RecordingTurnContext()).artifact(made, name="other")
+    assert made == types.artifact("hi")
+
+
+async def test_chunk_begins_an_artifact_and_then_appends_to_it() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    turn.chunk("a")
+    turn.chunk("b", last=True)
+    turn.chunk("log line", artifact="log")
+    turn.chunk([types.text("x"), types.text("y")], artifact="log")
+    made = [change for change in desk.changes if isinstance(change, ArtifactChange)]
+    assert [(c.artifact_id, c.append, c.last_chunk, c.text) for c in made] == [
+        ("output", False, False, "a"),
+        ("output", True, True, "b"),
+        ("log", False, False, "log line"),
+        ("log", True, False, None),
+    ]
+
+
+async def test_the_answer_to_a_follow_up_leaves_earlier_answers_in_place() -> None:
+    history = [pb.Message(role=pb.ROLE_USER), pb.Message(role=pb.ROLE_AGENT)]
+    desk = RecordingTurnContext(history=history)
+    make_turn(desk).chunk("second answer")
+    [change] = desk.changes
+    assert isinstance(change, ArtifactChange)
+    assert (change.artifact_id, change.append) == ("output-2", False)
+
+
+@pytest.mark.parametrize("value", [pb.Artifact(parts=[pb.Part(text="x")]), types.message("x"), None])
+async def test_chunk_takes_only_what_can_be_parts(value: object) -> None:
+    with pytest.raises(InvalidAgentResponse):
+        make_turn(RecordingTurnContext()).chunk(value)
+
+
+async def test_chunk_refuses_an_artifact_without_a_name() -> None:
+    with pytest.raises(ValueError, match="artifact= is empty"):
+        make_turn(RecordingTurnContext()).chunk("x", artifact="")
+
+
+async def test_verbs_give_what_to_wait_for_and_do_not_insist() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    turn.chunk("a")
+    assert desk.room.waits == 0
+    await turn.chunk("b")
+    await turn.status("c")
+    await turn.artifact("d")
+    assert desk.room.waits == 3
+
+
+async def test_flush_waits_for_the_disk_on_the_loop_and_in_a_thread() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    await turn.flush()
+    await asyncio.to_thread(turn.flush)
+    assert desk.flushes == 2
+
+
+async def test_messages_gives_what_arrives_while_the_agent_runs() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    desk.queued_messages.put_nowait(pb.Message(parts=[pb.Part(text="more"), types.data(7)]))
+    async for message in turn.messages():
+        assert (message.text, message.data) == ("more", [7])
+        break
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        (lambda turn: turn.ask("which?"), "INPUT_REQUIRED"),
+        (lambda turn: turn.need_auth("which?"), "AUTH_REQUIRED"),
+        (lambda turn: turn.reject("which?"), "REJECTED"),
+        (lambda turn: turn.reply("which?"), "COMPLETED"),
+    ],
+)
+async def test_turn_ending_verbs_end_the_turn_wherever_they_are_called(end: Callable[[Turn], None], state: str) -> None:
+    def deep(turn: Turn) -> None:
+        try:
+            end(turn)
+        except Exception:
+            pytest.fail("no Exception may swallow the end of a turn")
+
+    @agent
+    async def plain(turn: Turn) -> None:
+        deep(turn)
+
+    @agent
+    async def streaming(turn: Turn) -> AsyncIterator[str]:
+        yield "first "
+        deep(turn)
+
+    @agent
+    def sync(turn: Turn) -> None:
+        deep(turn)
+
+    @agent
+    async def in_thread(turn: Turn) -> None:
+        await asyncio.to_thread(deep, turn)
+
+    @agent
+    async def in_group(turn: Turn) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.to_thread(deep, turn))
+
+    for one in (plain, streaming, sync, in_thread, in_group):
+        desk = RecordingTurnContext("go")
+        task = desk.task(await one.take_turn(desk))
+        assert (state_of(task), status_text(task)) == (state, "which?")
+
+
+async def test_a_reply_is_a_message_of_no_task() -> None:
+    @agent(direct=True)
+    async def it(turn: Turn) -> None:
+        turn.reply({"answer": 42})
+
+    ending = await it.take_turn(RecordingTurnContext("go"))
+    assert ending.reply is not None
+    assert (ending.reply.task_id, ending.reply.context_id) == ("", "context-1")
+    shown = pb.Message.FromString(ending.status.message)
+    assert shown.message_id == ending.reply.message_id
+    assert shown.task_id == "task-1"
+
+
+@pytest.mark.parametrize("verb", ["ask", "need_auth", "reject", "reply"])
+async def test_turn_ending_verbs_have_to_say_something(verb: str) -> None:
+    with pytest.raises(ValueError, match=f"turn.{verb}: says nothing"):
+        getattr(make_turn(RecordingTurnContext()), verb)(None)
+
+
+async def test_check_raises_only_for_a_cancelled_run() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    turn.check()
+    desk.cancelled = True
+    assert turn.cancelled
+    with pytest.raises(asyncio.CancelledError):
+        turn.check()
+
+
+def test_the_end_of_a_turn_is_no_exception() -> None:
+    assert not issubclass(TurnEnded, Exception)
+
+
+# State -------------------------------------------------------------------------------------------------------------
+
+
+async def test_state_is_stored_with_the_next_event_when_it_changed() -> None:
+    desk = RecordingTurnContext(task_state=b'{"count":1}')
+    turn = make_turn(desk)
+    turn.chunk("a")
+    turn.state["count"] += 1
+    turn.state["names"] = ["x"]
+    turn.chunk("b")
+    turn.chunk("c")
+    assert desk.task_states == [b'{"count":1}', b'{"count":2,"names":["x"]}']
+
+
+async def ended(change: Callable[[Turn], None], memory: bytes = b"") -> TurnResult:
+    @agent
+    async def it(turn: Turn) -> None:
+        change(turn)
+        turn.ask("more?")
+
+    return await it.take_turn(RecordingTurnContext("go", task_state=memory))
+
+
+async def test_state_is_stored_with_the_end_of_the_turn() -> None:
+    ending = await ended(lambda turn: turn.state.update(step=2))
+    assert ending.state_update.task_state is not None
+    assert orjson.loads(ending.state_update.task_state) == {"step": 2}
+
+
+async def test_state_that_was_not_touched_or_not_changed_is_not_stored() -> None:
+    assert (await ended(lambda turn: None, b'{"a":1}')).state_update.task_state is None
+    assert (await ended(lambda turn: turn.state.get("a"), b'{"a":1}')).state_update.task_state is None
+    assert (await ended(lambda turn: turn.state.update(a=1), b'{"a":1}')).state_update.task_state is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), (1, 2), date(2026, 1, 1), {1: 2}, object(), b"x", 2**70],
+    ids=lambda value: type(value).__name__,
+)
+async def test_state_that_json_cannot_hold_fails_the_task(value: object) -> None:
+    def keep(turn: Turn) -> None:
+        turn.state["x"] = value
+
+    ending = await ended(keep)
+    assert ending.status.state == states.FAILED
+    assert "TypeError: turn.state: " in pb.Message.FromString(ending.status.message).parts[0].text
+
+
+# Threads -----------------------------------------------------------------------------------------------------------
+
+
+async def test_chunks_from_many_threads_all_arrive_and_only_the_first_replaces() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    begin = threading.Barrier(8)
+
+    def speak(name: int) -> None:
+        begin.wait()
+        for n in range(50):
+            turn.chunk(f"{name}.{n} ")
+
+    with ThreadPoolExecutor(8) as pool:
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(pool, speak, name) for name in range(8)))
+
+    made = [change for change in desk.changes if isinstance(change, ArtifactChange)]
+    assert [change.append for change in made] == [False] + [True] * 399
+    words = "".join(part.text for part in desk.task().artifacts[0].parts).split()
+    assert len(words) == 400
+    for name in range(8):
+        assert [w for w in words if w.startswith(f"{name}.")] == [f"{name}.{n}" for n in range(50)]
+
+
+async def test_the_loop_does_not_wait_for_a_thread_that_waits_for_room() -> None:
+    desk = RecordingTurnContext()
+    turn = make_turn(desk)
+    full, room = threading.Event(), threading.Event()
+    plain_put = desk.put
+
+    def put(change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> object:
+        made = plain_put(change, state_update=state_update)
+        if not full.is_set():
+            full.set()
+            assert room.wait(60)
+        return made
+
+    desk.put = put  # type: ignore[method-assign,assignment]
+    thread = asyncio.create_task(asyncio.to_thread(turn.chunk, "from the thread "))
+    await asyncio.to_thread(full.wait)
+    turn.chunk("from the loop")
+    room.set()
+    await thread
+    assert [part.text for part in desk.task().artifacts[0].parts] == ["from the thread ", "from the loop"]

@@ -1,0 +1,136 @@
+"""A desk that remembers: everything an agent puts, as bytes, as events and as the task a client would see."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
+from typing import Any
+
+from dragoman.core.limits.quotas import UsageReport
+from dragoman.core.names import Owner
+from dragoman.core.task import projection, states
+from dragoman.core.task.log import Append, ArtifactChange, IncomingMessage, New, NewTask, StatusChange, TaskRef
+from dragoman.core.task.plan import plan
+from dragoman.ports import NO_CHANGE, Agent, StateUpdate, TurnResult
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class CountingAwaitable:
+    """Counts how often somebody waited for room."""
+
+    def __init__(self) -> None:
+        self.waits = 0
+
+    def __await__(self) -> Generator[Any, None, None]:
+        self.waits += 1
+        yield from ()
+
+
+class RecordingTurnContext:
+    """Implements `dragoman.ports.Desk` in memory."""
+
+    def __init__(
+        self,
+        *parts: pb.Part | str,
+        history: Sequence[pb.Message] = (),
+        question: pb.Message | None = None,
+        references: Sequence[pb.Task] = (),
+        task_state: bytes = b"",
+        envelope: pb.SendMessageRequest | None = None,
+    ) -> None:
+        self.task_id = "task-1"
+        self.context_id = "context-1"
+        self.owner = Owner("default", "anonymous")
+        self.principal = "anonymous"
+        self.message = pb.Message(message_id="question-1", role=pb.ROLE_USER)
+        self.message.parts.extend([pb.Part(text=part) if isinstance(part, str) else part for part in parts])
+        self.envelope = envelope or pb.SendMessageRequest()
+        self.history: Sequence[pb.Message] = history
+        self.question = question
+        self.references = references
+        self.task_state = task_state
+        self.context_state = b""
+        self.attempt = 1
+        self.waiting_messages = 0
+        self.previous_artifacts: Sequence[pb.Artifact] = ()
+        self.stopping = False
+        self.cancel_reason = ""
+        self.refusal = ""
+        self.cancelled = False
+        self.changes: list[StatusChange | ArtifactChange] = []
+        self.task_states: list[bytes] = [task_state]
+        self.room = CountingAwaitable()
+        self.event_put = asyncio.Event()
+        self.flushes = 0
+        self.used: list[UsageReport] = []
+        self.put_error: Exception | None = None
+        self.queued_messages: asyncio.Queue[pb.Message] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+
+    def refuse_cancel(self, why: str) -> None:
+        self.refusal = why
+
+    def put(self, change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
+        with self._lock:
+            if self.put_error is not None:
+                raise self.put_error
+            self.changes.append(change)
+            if state_update.task_state is not None:
+                self.task_states.append(state_update.task_state)
+        self._loop.call_soon_threadsafe(self.event_put.set)
+        return self.room
+
+    async def flush(self) -> None:
+        self.flushes += 1
+
+    def report_usage(self, used: UsageReport) -> None:
+        self.used.append(used)
+
+    async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
+        while True:
+            yield await self.queued_messages.get(), pb.SendMessageRequest()
+
+    # What a client would see ------------------------------------------------------------------------------------
+
+    def events(self, result: TurnResult | None = None) -> list[pb.StreamResponse]:
+        """Every event as the store would write it, after the task itself."""
+        ref = TaskRef(Owner("default", "anonymous"), bytes(16))
+        inbound = IncomingMessage(self.message.SerializeToString())
+        created = plan(
+            None, Append(task=ref, guard=New(), create=NewTask("a", "task-1", "context-1"), message=inbound), 0
+        )
+        changes = list(self.changes)
+        if result is not None:
+            changes += [*result.artifacts, result.status]
+        written = plan(created.record, Append(task=ref, guard=NoGuard(), events=changes), 0)
+        return [pb.StreamResponse.FromString(event.data) for event in (*created.events, *written.events)]
+
+    def task(self, result: TurnResult | None = None) -> pb.Task:
+        """The fold of them."""
+        task = pb.Task()
+        for event in self.events(result):
+            projection.fold(task, event)
+        return task
+
+
+class NoGuard:
+    def rejection(self, record: object) -> None:
+        return None
+
+
+async def run_turn(agent: Agent, *parts: pb.Part | str) -> tuple[pb.Task, TurnResult]:
+    """One turn of `agent` on a message of these parts: the task as its caller sees it, and the ending."""
+    desk = RecordingTurnContext(*parts)
+    ending = await agent.take_turn(desk)
+    return desk.task(ending), ending
+
+
+def state_of(task: pb.Task) -> str:
+    return states.name(task.status.state).removeprefix("TASK_STATE_")
+
+
+def status_text(task: pb.Task) -> str:
+    """The text of the task's status message."""
+    return "".join(part.text for part in task.status.message.parts)

@@ -1,0 +1,206 @@
+"""A Dragoman in front of another one, in every dialect and over every binding that this has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from tests.agents.upstream.agent_server import CARD, OLD_CARD, agent_server, card
+from tests.agents.upstream.conftest import Open
+
+from dragoman.app import App
+from dragoman.client import Client, message
+from dragoman.core.task import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+NOW = pb.SendMessageConfiguration(return_immediately=True)
+
+pytestmark = pytest.mark.usefixtures("time_to_think", "time_to_stop")
+
+WAYS = ("jsonrpc-1", "rest-1", "grpc-1", "jsonrpc-03", "rest-03", "grpc-03", "jsonrpc-01", "polled")
+
+
+class Pair:
+    """Two servers: the one that has the agent, and the one in front."""
+
+    def __init__(self, behind: App, front: App) -> None:
+        self.behind = behind
+        self.front = front
+
+
+@pytest.fixture
+async def pair(opened: Open) -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        behind = await stack.enter_async_context(opened("behind"))
+        there = await stack.enter_async_context(agent_server())
+        url, at = behind.http.url, str(behind.grpc)
+        cards = {
+            "jsonrpc-1": card(("JSONRPC", "1.0", url)),
+            "rest-1": card(("HTTP+JSON", "1.0", url)),
+            "grpc-1": card(("GRPC", "1.0", at)),
+            "jsonrpc-03": {**card(), "url": url, "protocolVersion": "0.3.0"},
+            "rest-03": {**card(), "url": url, "preferredTransport": "HTTP+JSON", "protocolVersion": "0.3.0"},
+            "grpc-03": {**card(), "url": f"dns:///{at}", "preferredTransport": "GRPC", "protocolVersion": "0.3.0"},
+            "polled": card(("JSONRPC", "1.0", url), capabilities={}),
+        }
+        old = {"name": "Words", "url": url, "version": "1", "capabilities": {"streaming": True}, "skills": []}
+        urls = [f"{name}={there.card(name, one)}" for name, one in cards.items()]
+        urls.append(f"jsonrpc-01={there.card('old', {**old, 'authentication': {'schemes': []}}, path=OLD_CARD)}")
+        yield Pair(behind, await stack.enter_async_context(opened("front", *urls)))
+
+
+async def each(pair: Pair, way: str, text: str) -> pb.SendMessageResponse:
+    async with Client(str(pair.front.grpc), agent=way) as client:
+        return await client.send(message(text))
+
+
+def said(task: pb.Task) -> str:
+    return "".join(part.text for part in task.status.message.parts)
+
+
+def texts(task: pb.Task) -> str:
+    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
+
+
+async def test_it_does_all_that_the_playground_does(pair: Pair) -> None:
+    await asyncio.gather(*(all_of_it(pair, way) for way in WAYS))
+
+
+async def all_of_it(pair: Pair, way: str) -> None:
+    async with Client(str(pair.front.grpc), agent=way) as client:
+        task = (await client.send(message("echo hello"))).task
+        assert (task.status.state, texts(task)) == (states.COMPLETED, "hello"), way
+        task = (await client.send(message("data"))).task
+        wanted = {"hello": "world", "numbers": [1.0, 2.0, 3.0], "nested": {"true": True, "nothing": None}}
+        assert MessageToDict(task.artifacts[0].parts[0].data) == wanted, way
+        task = (await client.send(message("file"))).task
+        part = task.artifacts[0].parts[0]
+        assert (part.filename, part.raw) == ("hello.txt", b"hello from the playground\n"), way
+        events = [event async for event in client.stream(message("stream 4 1"))]
+        task = await client.get(events[0].task.id)
+        assert texts(task) == "chunk-1 chunk-2 chunk-3 chunk-4 ", way
+        task = (await client.send(message("fail"))).task
+        assert (task.status.state, said(task)) == (states.FAILED, "RuntimeError: failing, as asked"), way
+        task = (await client.send(message("reject"))).task
+        # 0.1 has no word for it
+        assert task.status.state == (states.FAILED if way == "jsonrpc-01" else states.REJECTED), way
+        answer = await client.send(message("reply hello"))
+        if way == "jsonrpc-01":  # nor for an answer without a task
+            assert (answer.task.status.state, said(answer.task)) == (states.COMPLETED, "hello")
+        else:
+            assert answer.message.parts[0].text == "hello", way
+        asked = (await client.send(message("ask"))).task
+        assert (asked.status.state, said(asked)) == (states.INPUT_REQUIRED, "what would you like to say?"), way
+        done = (await client.send(message("blue", task=asked.id))).task
+        assert (done.id, done.status.state, texts(done)) == (asked.id, states.COMPLETED, "you said: blue"), way
+        asked = (await client.send(message("auth"))).task
+        wanted_state = states.INPUT_REQUIRED if way == "jsonrpc-01" else states.AUTH_REQUIRED
+        assert asked.status.state == wanted_state, way
+        assert texts((await client.send(message("done", task=asked.id))).task) == "you said: done", way
+        await canceled(client, way)
+
+
+async def canceled(client: Client, way: str) -> None:
+    running = (await client.send(message("sleep 600"), configuration=NOW)).task.id
+    async for event in client.subscribe(running):
+        if "sleeping" in said(event.task) or "sleeping" in said(pb.Task(status=event.status_update.status)):
+            await client.cancel(running)
+    assert (await client.get(running)).status.state == states.CANCELED, way
+
+
+async def test_a_cancel_ends_the_task_there(pair: Pair) -> None:
+    async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as there:
+        await canceled(client, "grpc-1")
+        assert [task.status.state async for task in there.list()] == [states.CANCELED]
+
+
+async def test_a_waiting_task_that_is_canceled_is_canceled_there(pair: Pair) -> None:
+    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
+        asked = (await client.send(message("ask"))).task
+        (waiting,) = [task async for task in there.list()]
+        async with asyncio.TaskGroup() as group:
+            told = group.create_task(until_over(there, waiting.id))
+            await client.cancel(asked.id)
+        assert told.result() == states.CANCELED
+
+
+async def until_over(client: Client, task: str) -> int:
+    async with asyncio.timeout(60):
+        last = 0
+        async for event in client.subscribe(task):
+            last = event.status_update.status.state or last
+    return last
+
+
+async def test_what_upstream_is_sent_is_what_the_caller_said(pair: Pair) -> None:
+    parts = [pb.Part(text="echo  as it is "), pb.Part(url="https://x.example/y", filename="y", media_type="text/plain")]
+    parts[0].metadata.update({"nested": {"list": [1.0, None, "x"]}})
+    sent = message(parts=parts)
+    sent.metadata.update({"key": "value"})
+    sent.reference_task_ids.append("one-of-ours")
+    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
+        task = (await client.send(sent, metadata={"of": "the request"})).task
+        (other,) = [task async for task in there.list(history=10)]
+        (heard, *_) = (await there.get(other.id)).history
+        assert (list(heard.parts), heard.metadata, heard.message_id) == (parts, sent.metadata, sent.message_id)
+        assert not heard.reference_task_ids
+        assert {other.id, other.context_id}.isdisjoint({task.id, task.context_id})
+
+
+async def test_tasks_of_one_conversation_share_one_there_and_others_do_not(pair: Pair) -> None:
+    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
+        first = (await client.send(message("echo 1"))).task
+        await client.send(message("echo 2", context=first.context_id))
+        await client.send(message("echo 3"))
+        contexts = [task.context_id async for task in there.list()]
+        assert len(set(contexts)) == 2
+        assert contexts[1] == contexts[2]
+
+
+async def test_a_message_to_a_running_task_goes_to_the_one_there(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = asyncio.Event()
+
+    async def until_told(_: float) -> None:
+        await go.wait()
+
+    monkeypatch.setattr("dragoman.playground.asyncio", SimpleNamespace(sleep=until_told))
+    async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as there:
+        running = (await client.send(message("sleep 1"), configuration=NOW)).task.id
+        await client.send(message("echo meanwhile", task=running), configuration=NOW)
+        async with asyncio.timeout(60):
+            while "meanwhile" not in str([task async for task in there.list(history=10)]):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.005)
+        go.set()
+        events = [event async for event in client.subscribe(running)]
+        assert events[-1].status_update.status.state == states.COMPLETED
+        assert texts(await client.get(running)) == "meanwhile"
+        assert len([task async for task in there.list()]) == 1
+
+
+async def test_the_card_in_front_has_its_skills_and_our_urls(pair: Pair, opened: Open) -> None:
+    async with opened("second", f"copy={pair.behind.http.url}") as front:
+        spec = front.agents["copy"]
+        assert (spec.name, front.root) == ("Playground", "copy")
+        assert [skill.id for skill in spec.skills] == [skill.id for skill in pair.behind.agents["playground"].skills]
+        import aiohttp
+
+        async with aiohttp.ClientSession() as web, web.get(front.http.url + CARD) as response:
+            told = await response.json()
+        assert {one["url"] for one in told["supportedInterfaces"]} & {pair.behind.http.url} == set()
+        assert front.http.url in {one["url"] for one in told["supportedInterfaces"]}
+
+
+async def test_what_holds_a_task_is_explained(pair: Pair, tmp_path: Path) -> None:
+    async with Client(str(pair.front.grpc), agent="rest-1") as client:
+        running = (await client.send(message("sleep 600"), configuration=NOW)).task.id
+        async for event in client.subscribe(running):
+            if "sleeping" in said(event.task) or "sleeping" in said(pb.Task(status=event.status_update.status)):
+                break
+        (told,) = await pair.front.runtime.explainer.explain(running)
+        assert told.worker.startswith(f"upstream HTTP+JSON 1.0 at {pair.behind.http.url} as its task ")
+        await client.cancel(running)

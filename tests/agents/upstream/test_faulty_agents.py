@@ -1,0 +1,226 @@
+"""Agents upstream that are not what their cards say, or not there: what is said of that, and where."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.agents.upstream.agent_server import CARD, agent_server, card, json, rpc, stream
+from tests.agents.upstream.conftest import Open
+from tests.postgres import free_port
+
+from dragoman.app import App
+from dragoman.client import Client, ClientError, message
+from dragoman.client.operations import Operator
+from dragoman.core.task import states
+from dragoman.foundation import StartError
+from dragoman.settings import SettingsError
+from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+WORKING = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}
+DONE = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
+
+
+async def standing(app: App, agent: str) -> ops.Upstream:
+    async with Operator(str(app.grpc)) as operator:
+        found = (await operator.list_upstreams(ops.ListUpstreamsRequest())).upstreams
+    (one,) = (one for one in found if one.agent == agent)
+    return one
+
+
+async def ask(app: App, agent: str = "") -> pb.Task:
+    async with asyncio.timeout(60):
+        async with Client(str(app.grpc), agent=agent) as client:
+            return (await client.send(message("hello"))).task
+
+
+def said(task: pb.Task) -> str:
+    return "".join(part.text for part in task.status.message.parts)
+
+
+# At the start -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (json(b"<html>"), "is no JSON"),
+        (json([]), "is no JSON object"),
+        (json({"url": "https://x.example"}), "name: is required"),
+        (json({"name": "x"}), "names no interface that is spoken here: it has neither supportedInterfaces nor url"),
+        (json(card(("SMOKE", "1.0", "http://x"))), 'supportedInterfaces[0]: the binding "SMOKE" is none of'),
+        (json(card(("JSONRPC", "2.0", "http://x"))), "supportedInterfaces[0]: its version is none of 1.x, 0.3"),
+        (json(card(("JSONRPC", "1.0", "file:///etc/passwd"))), "is no URL"),
+        (json(card(("JSONRPC", "1.0", "http://10.0.0.1/"))), "names no interface that may be called: JSONRPC 1.0 at"),
+        (json(card(("GRPC", "1.0", "169.254.169.254:80"))), "names no interface that may be called: GRPC 1.0 at"),
+        (json(card(("JSONRPC", "1.0", "https://x.example"), name="\u4e16")), "makes no agent id; give it one"),
+        (json({}, 302, Location="http://10.0.0.1/"), "answered with a redirect (302), which is not followed"),
+        (json({}, 401), "refused our credentials, or wants some (401)"),
+        (json({}, 404), "there is no card"),
+        (json(b" " * 1024 * 1024 + b"x"), "the card is longer than 1048576 bytes"),
+    ],
+)
+async def test_a_card_that_cannot_be_used_is_no_start(opened: Open, answer: Any, why: str) -> None:
+    async with agent_server() as there:
+        there.answers[f"/a{CARD}"] = answer
+        with pytest.raises(StartError) as error:
+            async with opened("front", f"{there.url}/a"):
+                pass
+    assert str(error.value).startswith(f"--upstream: {there.url}/a: ")
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://10.0.0.1:8080", "private"),
+        ("http://169.254.169.254", "169.254.169.254"),
+        ("http://127.0.0.1:PORT", "refused the connection; with an id (ID=URL) it is served once it is there"),
+    ],
+)
+async def test_one_that_may_not_or_cannot_be_called_is_no_start(opened: Open, url: str, why: str) -> None:
+    with pytest.raises(StartError) as error:
+        async with opened("front", url.replace("PORT", str(free_port()))):
+            pass
+    assert why in str(error.value)
+
+
+async def test_one_that_leads_to_this_machine_is_refused_to_a_server_that_others_reach(opened: Open) -> None:
+    async with agent_server() as there:
+        there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+        with pytest.raises(StartError, match="loopback"):
+            async with opened("front", f"{there.url}/a", http="0.0.0.0:0", insecure=True):
+                pass
+
+
+async def test_two_agents_of_one_name_need_ids(opened: Open) -> None:
+    async with agent_server() as there:
+        one = card(("JSONRPC", "1.0", f"{there.url}/rpc"))
+        with pytest.raises(StartError, match='"words" is another agent here; give it an id of its own'):
+            async with opened("front", there.card("a", one), there.card("b", one)):
+                pass
+
+
+async def test_a_token_file_that_is_not_there_is_told(opened: Open) -> None:
+    with pytest.raises(SettingsError, match="token_file: nowhere cannot be read"):
+        async with opened("front", {"url": "http://127.0.0.1:1", "id": "a", "token_file": "nowhere"}):
+            pass
+
+
+async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.agents.upstream.registry.FIRST_PROBE", 0.01)
+    async with agent_server() as there, opened("front", f"words={there.url}/a", worker_wait=300) as app:
+        one = await standing(app, "words")
+        assert "there is no card" in one.trouble
+        assert one.away
+        async with Client(str(app.grpc)) as client:
+            now = pb.SendMessageConfiguration(return_immediately=True)
+            waits = (await client.send(message("hello"), configuration=now)).task
+            (told,) = await app.runtime.explainer.explain(waits.id)
+            assert told.next.startswith('It waits for agent "words", which has been away for')
+            assert "there is no card" in told.next
+            there.answers["/rpc"] = rpc({"task": DONE})
+            there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}))
+            async with asyncio.timeout(60):
+                events = [event async for event in client.subscribe(waits.id)]
+            assert events[-1].status_update.status.state == states.COMPLETED
+        assert app.agents["words"].name == "Words"
+        assert not (await standing(app, "words")).away
+
+
+async def test_one_that_stays_away_ends_what_waits_and_refuses_more(opened: Open) -> None:
+    async with opened("front", f"words=http://127.0.0.1:{free_port()}", worker_wait=0) as app:
+        with pytest.raises(ClientError, match=r'agent "words" has been away for \d+ s; try again'):
+            await ask(app)
+
+
+# Later ------------------------------------------------------------------------------------------------------
+
+
+ANSWERS = (
+    (json({}, 302, Location="http://10.0.0.1/"), states.FAILED, "answered with a redirect (302)"),
+    (json({}, 401), states.FAILED, "UNAUTHENTICATED"),
+    (json(b"<html>"), states.FAILED, "is no JSON"),
+    (json({"jsonrpc": "2.0"}), states.FAILED, "is no JSON-RPC"),
+    (rpc({"task": {**WORKING, "status": {"state": "ON_FIRE"}}}), states.FAILED, "is not 1.0"),
+    (rpc({}), states.FAILED, "an event says nothing"),
+    (rpc({"code": -32603, "message": "oh"}, error=True), states.FAILED, "INTERNAL_ERROR: oh"),
+    (rpc({"code": -32602, "message": "no"}, error=True), states.REJECTED, "INVALID_PARAMS: no"),
+    (stream({"task": WORKING}, b"{nonsense"), states.FAILED, "an event of the stream is no JSON"),
+    (stream({"task": WORKING}, {"task": {**DONE, "id": "u"}}), states.FAILED, "it speaks of task u"),
+    (stream({"task": {**DONE, "artifacts": [{"artifactId": "a", "parts": [{}]}]}}), states.FAILED, "no content"),
+    (stream(b'{"x": "' + b"x" * 3000 + b'"}'), states.FAILED, "larger than 2048 bytes"),
+    (json(b'{"x": "' + b"x" * 3000 + b'"}'), states.FAILED, "longer than 2048 bytes"),
+)
+"""What a call is answered, what becomes of the task, and what is said of it."""
+
+
+async def test_an_answer_that_is_none_fails_the_task(opened: Open) -> None:
+    async with agent_server() as there:
+        urls = []
+        for index, (answer, _, _) in enumerate(ANSWERS):
+            there.answers[f"/rpc{index}"] = answer
+            url = there.card(f"a{index}", card(("JSONRPC", "1.0", f"{there.url}/rpc{index}")))
+            urls.append(f"a{index}={url}")
+        async with opened("front", *urls, upstream_bytes=2048) as app:
+            for index, (_, state, why) in enumerate(ANSWERS):
+                task = await ask(app, f"a{index}")
+                assert (task.status.state, why in said(task)) == (state, True), said(task)
+                assert "127.0.0.1" not in said(task)  # callers need not know where it is
+
+
+async def test_a_stream_that_breaks_and_a_server_that_forgot_are_a_truthful_failure(opened: Open) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        if asked["method"] == "SendStreamingMessage":
+            return await stream({"task": WORKING}, cut=True)(request)
+        return await rpc({"code": -32001, "message": "Task not found"}, error=True)(request)
+
+    async with agent_server() as there:
+        there.answers["/rpc"] = answer
+        async with opened("front", there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))) as app:
+            task = await ask(app)
+    assert task.status.state == states.FAILED
+    assert said(task).startswith("UPSTREAM_LOST: the agent no longer knows its task t")
+
+
+async def test_credentials_go_to_the_host_of_the_card_and_nowhere_else(opened: Open) -> None:
+    async with agent_server() as there, agent_server() as other:
+        there.answers["/rpc"] = rpc({"task": DONE})
+        other_host = other.url.replace("127.0.0.1", "localhost")
+        both = card(("JSONRPC", "1.0", f"{other_host}/rpc"), ("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={})
+        url = there.card("a", both)
+        async with opened("front", {"url": url, "token": "ours", "headers": {"X-Key": "k"}}) as app:
+            async with Client(str(app.grpc), token="theirs") as client:
+                assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
+            one = await standing(app, "words")
+        assert one.credentials
+        assert "another host" in one.left_out[0]
+        assert not other.requests
+        sent = [request.headers for request in there.requests]
+        assert {(head["Authorization"], head["X-Key"]) for head in sent} == {("Bearer ours", "k")}
+        assert "ours" not in str(one)
+
+
+async def test_extensions_that_are_required_there_are_named_and_required_here(opened: Open) -> None:
+    async with agent_server() as there:
+        there.answers["/rpc"] = rpc({"task": DONE})
+        needs = {"extensions": [{"uri": "urn:needed", "required": True}]}
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities=needs))
+        async with opened("front", url) as app:
+            with pytest.raises(ClientError, match="urn:needed"):
+                await ask(app)
+            assert app.agents["words"].extensions[0].required
+
+
+async def test_what_it_takes_is_for_the_agent_to_judge(opened: Open) -> None:
+    async with agent_server() as there:
+        there.answers["/rpc"] = rpc({"task": DONE})
+        modes = {"capabilities": {}, "defaultInputModes": ["application/json"]}
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), **modes))
+        async with opened("front", url) as app:
+            assert (await ask(app)).status.state == states.COMPLETED
+            assert app.agents["words"].input_modes == ("application/json",)

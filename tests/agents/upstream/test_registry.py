@@ -1,0 +1,223 @@
+"""Agents upstream that operators add and remove while servers run."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.agents.upstream.agent_server import agent_server, card, rpc
+from tests.agents.upstream.conftest import Open
+
+from dragoman.agents.upstream.agent import CircuitBreaker
+from dragoman.app import App
+from dragoman.client import Client, ClientError, message
+from dragoman.client.operations import Operator
+from dragoman.core.task import states
+from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+DONE = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
+NOW = pb.SendMessageConfiguration(return_immediately=True)
+
+
+async def add(app: App, url: str, **said: object) -> ops.Upstream:
+    async with Operator(str(app.grpc)) as operator:
+        return (await operator.add_upstream(ops.AddUpstreamRequest(url=url, **said))).upstream  # type: ignore[arg-type]
+
+
+async def remove(app: App, agent: str) -> int:
+    async with Operator(str(app.grpc)) as operator:
+        return (await operator.remove_upstream(ops.RemoveUpstreamRequest(agent=agent))).ended_tasks
+
+
+async def names(app: App) -> list[str]:
+    async with Operator(str(app.grpc)) as operator:
+        return [one.agent for one in (await operator.list_upstreams(ops.ListUpstreamsRequest())).upstreams]
+
+
+async def ask(app: App, agent: str) -> pb.Task:
+    async with asyncio.timeout(60):
+        async with Client(str(app.grpc), agent=agent) as client:
+            return (await client.send(message("hello"))).task
+
+
+async def test_one_that_is_added_is_there_after_a_restart_and_gone_once_it_is_removed(opened: Open) -> None:
+    async with agent_server() as there:
+        there.answers["/rpc"] = rpc({"task": DONE})
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}))
+        async with opened("front") as app:
+            added = await add(app, url, prefix="far-", headers={"Authorization": "Bearer secret-1"}, turns=7)
+            assert (added.agent, added.url, added.turns, added.settings) == ("far-words", url, 7, False)
+            assert list(added.interfaces) == [f"JSONRPC 1.0 at {there.url}/rpc"]
+            assert added.credentials
+            assert "secret-1" not in str(added)
+            assert (await ask(app, "far-words")).status.state == states.COMPLETED
+            assert there.requests[-1].headers["Authorization"] == "Bearer secret-1"
+            assert app.root == "playground"
+        async with opened("front") as app:
+            assert await names(app) == ["far-words"]
+            assert (await ask(app, "far-words")).status.state == states.COMPLETED
+            assert there.requests[-1].headers["Authorization"] == "Bearer secret-1"
+            assert await remove(app, "far-words") == 0
+            with pytest.raises(ClientError, match="far-words"):
+                await ask(app, "far-words")
+        async with opened("front") as app:
+            assert await names(app) == []
+
+
+async def test_its_tasks_are_there_after_a_restart_although_it_is_not(opened: Open) -> None:
+    async with agent_server() as there, opened("front") as app:
+        there.answers["/rpc"] = rpc({"task": DONE})
+        await add(app, there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={})))
+        done = await ask(app, "words")
+    async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
+        assert (await client.get(done.id)).status.state == states.COMPLETED
+        async with Operator(str(app.grpc)) as operator:
+            (one,) = (await operator.list_upstreams(ops.ListUpstreamsRequest())).upstreams
+        assert "refused the connection" in one.trouble
+
+
+async def test_what_waits_for_one_that_is_removed_ends_as_failed(opened: Open) -> None:
+    async with agent_server() as there:
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+        async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
+            await add(app, url)
+            (member,) = app.directory.agents
+            member.breaker.open("for a test")
+            waits = (await client.send(message("hello"), configuration=NOW)).task
+            assert await remove(app, "words") == 1
+            with pytest.raises(ClientError):
+                await client.get(waits.id)
+            await add(app, url)
+            ended = await client.get(waits.id)
+            assert ended.status.message.parts[0].text.startswith("UPSTREAM_AWAY: ")
+
+
+BAD: Final[tuple[tuple[dict[str, object], str], ...]] = (
+    ({"url": ""}, "url: must be http"),
+    ({"url": "ftp://x"}, "url: must be http"),
+    ({"url": "http://u:p@x"}, "without user name and password"),
+    ({"url": "http://10.0.0.1:8080"}, "private"),
+    ({"url": "CARD", "id": "A b"}, 'id: agent id "A b": must be a lower-case letter'),
+    ({"url": "CARD", "prefix": "-"}, "prefix: must be"),
+    ({"url": "CARD", "headers": {"bad name": "x"}}, 'headers: "bad name" is no name'),
+    ({"url": "CARD", "headers": {"X": "a\nb"}}, "headers.X: must be printable"),
+    ({"url": "CARD", "turns": 10_001}, "turns: must be 1 to 10000"),
+    ({"url": "CARD", "id": "playground"}, "is an agent of this server"),
+    ({"url": "NOWHERE"}, "there is no card"),
+)
+
+
+async def test_one_that_cannot_be_added_changes_nothing(opened: Open) -> None:
+    async with agent_server() as there, opened("front") as app:
+        there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+        places = {"CARD": f"{there.url}/a", "NOWHERE": f"{there.url}/b"}
+        for said, why in BAD:
+            asked = dict(said)
+            url = str(asked.pop("url"))
+            with pytest.raises(ClientError) as error:
+                await add(app, places.get(url, url), **asked)
+            assert why in error.value.message
+            assert (error.value.code, error.value.reason) in (("INVALID_ARGUMENT", "INVALID_PARAMS"), TAKEN)
+        assert await names(app) == []
+
+
+TAKEN: Final = ("ALREADY_EXISTS", "AGENT_TAKEN")
+
+
+async def test_those_of_the_settings_are_not_for_removing_and_others_are_not_known(opened: Open) -> None:
+    async with agent_server() as there:
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+        async with opened("front", url) as app:
+            with pytest.raises(ClientError, match="in the settings of the server; take it out there"):
+                await remove(app, "words")
+            with pytest.raises(ClientError, match="is no agent upstream"):
+                await remove(app, "desk")
+            with pytest.raises(ClientError, match="is required"):
+                await remove(app, "")
+
+
+async def test_credentials_are_sealed_in_the_store_where_there_are_keys(opened: Open, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_bytes(base64.b64encode(os.urandom(32)))
+    keys.chmod(0o600)
+    async with agent_server() as there:
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+        async with opened("front", secrets_keys=keys) as app:
+            await add(app, url, headers={"X-Key": "secret-2"})
+        assert all(b"secret-2" not in file.read_bytes() for file in tmp_path.glob("front.db*"))
+        async with opened("front", secrets_keys=keys) as app:
+            assert await names(app) == ["words"]
+            assert there.requests[-1].headers["X-Key"] == "secret-2"
+        async with opened("front") as app:  # without the keys it cannot be read, and the others are served
+            assert await names(app) == []
+
+
+async def test_a_worker_cannot_take_the_id_of_one(opened: Open) -> None:
+    from tests.agents.workers.fake_worker import connected_worker, registration
+
+    async with agent_server() as there:
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+        async with opened("front", url) as app, connected_worker(str(app.grpc)) as line:
+            from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+
+            await line.send(hello=wk.Hello(name="w", agents=[registration("words")]))
+            assert (await line.status())[0] == "ALREADY_EXISTS"
+
+
+async def test_what_another_server_on_the_store_adds_and_removes_is_learnt(opened: Open) -> None:
+    async with agent_server() as there, opened("front") as app:
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+        added = await add(app, url)
+        (entry,) = await app.directory._store.list()
+        await app.directory._store.remove(added.agent)
+        await app.directory.sync_once()
+        assert (await names(app), "words" in app.agents) == ([], False)
+        await app.directory._store.add(entry)
+        await app.directory.sync_once()
+        assert (await names(app), "words" in app.agents) == (["words"], True)
+
+
+async def test_a_card_that_changes_is_shown_anew(opened: Open) -> None:
+    async with agent_server() as there, opened("front") as app:
+        there.answers["/rpc"] = rpc({"task": DONE})
+        await add(app, there.card("a", card(("JSONRPC", "1.0", f"{there.url}/old"), capabilities={})))
+        there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}, description="New"))
+        (member,) = app.directory._entries.values()
+        await app.directory.refresh(member)
+        assert app.agents["words"].description == "New"
+        assert (await ask(app, "words")).status.state == states.COMPLETED
+
+
+def test_one_is_left_alone_after_failures_that_are_some_time_apart() -> None:
+    now = 0.0
+    breaker = CircuitBreaker(lambda: now, max_failures=3, min_interval=1.0)
+    assert [breaker.record_failure("x") for _ in range(5)] == [False] * 5  # of one moment
+    now = 1.0
+    assert not breaker.record_failure("x")
+    now = 2.0
+    assert breaker.record_failure("y")
+    assert (breaker.is_open, breaker.last_error) == (True, "y")
+    now = 5.0
+    assert breaker.seconds_open == 3.0
+    breaker.half_open()
+    assert (breaker.is_open, breaker.is_half_open, breaker.seconds_open) == (False, True, 0.0)
+    now = 6.0
+    assert breaker.record_failure("z")
+    assert breaker.seconds_open == 4.0  # since it was left alone first
+    breaker.half_open()
+    assert breaker.record_success()
+    assert not breaker.record_success()
+    assert (breaker.is_half_open, breaker.seconds_open, breaker.last_error) == (False, 0.0, "")
+
+
+def test_an_answer_in_between_begins_the_count_anew() -> None:
+    now = 0.0
+    breaker = CircuitBreaker(lambda: now, max_failures=2, min_interval=0.0)
+    breaker.record_failure("x")
+    breaker.record_success()
+    assert not breaker.record_failure("x")

@@ -1,0 +1,158 @@
+"""What an agent upstream says in any order and more than once is put once, and as it is there."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tests.agents.turn_context import RecordingTurnContext
+
+from dragoman.agents.upstream import task_view as mirrors
+from dragoman.agents.upstream.task_view import ArtifactSync
+from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.task import projection
+from dragoman.core.task.log import ArtifactChange
+from dragoman.core.task.projection import is_plain_text
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+PARTS = st.one_of(
+    st.text("ab", max_size=3).map(lambda text: pb.Part(text=text)),
+    st.binary(min_size=1, max_size=2).map(lambda raw: pb.Part(raw=raw)),
+    st.just(pb.Part(text="a", media_type="text/markdown")),
+)
+UPDATES = st.builds(
+    lambda id, name, parts, append: pb.TaskArtifactUpdateEvent(
+        artifact=pb.Artifact(artifact_id=id, name=name, parts=parts), append=append
+    ),
+    st.sampled_from("xy"),
+    st.sampled_from(["", "n"]),
+    st.lists(PARTS, min_size=1, max_size=3),
+    st.booleans(),
+)
+STEPS = st.lists(st.tuples(UPDATES, st.sampled_from(["heard", "missed", "seen", "seen joined"])), max_size=12)
+
+
+def ids() -> ArtifactSync:
+    numbers = count(1)
+    return ArtifactSync(lambda: f"id-{next(numbers)}")
+
+
+def joined(task: pb.Task) -> dict[str, tuple[str, list[pb.Part]]]:
+    """Artifacts by id, each run of plain texts as one."""
+    return {one.artifact_id: (one.name, projection.join_texts(one.parts)) for one in task.artifacts}
+
+
+def shown(task: pb.Task) -> pb.Task:
+    """The task as a server shows it that joins the chunks of its streams."""
+    out = pb.Task()
+    for id, (name, parts) in joined(task).items():
+        out.artifacts.add(artifact_id=id, name=name, parts=parts)
+    return out
+
+
+EMPTY_THEN_BYTES = [
+    (pb.TaskArtifactUpdateEvent(artifact=pb.Artifact(artifact_id="x", parts=[part])), way)
+    for part, way in ((pb.Part(text=""), "heard"), (pb.Part(raw=b"x"), "missed"))
+]
+
+
+@example(EMPTY_THEN_BYTES)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS)
+def test_whatever_is_heard_and_missed_the_end_is_the_same(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
+    asyncio.run(follow(steps))
+
+
+async def follow(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
+    desk, there, mirror, complete = RecordingTurnContext("x"), pb.Task(), ids(), True
+    for update, way in steps:
+        changes: list[ArtifactChange] = []
+        if way == "heard" and not complete:  # what was missed is read before a stream is believed again
+            changes, complete = mirror.snapshot(there), True
+        projection.fold(there, pb.StreamResponse(artifact_update=update))
+        if way == "heard":
+            changes += filter(None, [mirror.update(update)])
+        elif way == "missed":
+            complete = False
+        else:
+            changes, complete = mirror.snapshot(shown(there) if way == "seen joined" else there), True
+        for change in changes:
+            desk.put(change)
+    for change in mirror.snapshot(there):
+        desk.put(change)
+    assert joined(desk.task()) == joined(there)
+    assert mirror.snapshot(there) == []
+    assert mirror.snapshot(shown(there)) == []
+
+
+def task(*texts: str, id: str = "a") -> pb.Task:
+    made = pb.Task()
+    made.artifacts.add(artifact_id=id, parts=[pb.Part(text=text) for text in texts])
+    return made
+
+
+def test_a_text_that_grows_between_two_looks_is_added_to_and_stays_one_text() -> None:
+    mirror = ids()
+    first = mirror.snapshot(task("one "))
+    second = mirror.snapshot(task("one two"))
+    assert [(change.text, change.append) for change in (*first, *second)] == [("one ", False), ("two", True)]
+
+
+def test_a_text_that_became_another_replaces_what_was_put() -> None:
+    mirror = ids()
+    mirror.snapshot(task("one "))
+    (change,) = mirror.snapshot(task("two "))
+    assert (change.text, change.append) == ("two ", False)
+
+
+def test_the_event_that_says_no_more_than_that_it_was_the_last_is_passed_on() -> None:
+    mirror = ids()
+    update = pb.TaskArtifactUpdateEvent(artifact=pb.Artifact(artifact_id="a"), append=True, last_chunk=True)
+    assert mirror.update(update) is None  # of nothing
+    mirror.snapshot(task("one"))
+    change = mirror.update(update)
+    assert change is not None
+    assert (change.append, change.last_chunk, change.parts) == (True, True, b"")
+
+
+def test_an_artifact_without_an_id_gets_one() -> None:
+    (change,) = ids().snapshot(task("one", id=""))
+    assert change.artifact_id == "id-1"
+
+
+def test_the_event_s_own_metadata_stay_with_it() -> None:
+    update = pb.TaskArtifactUpdateEvent(artifact=task("one").artifacts[0])
+    update.metadata.update({"k": "v"})
+    change = ids().update(update)
+    assert change is not None
+    assert change.metadata == update.metadata.SerializeToString()
+
+
+def test_a_part_without_content_breaks_a_rule() -> None:
+    made = pb.Task()
+    made.artifacts.add(artifact_id="a", parts=[pb.Part(media_type="text/plain")])
+    with pytest.raises(InvalidAgentResponse, match="no content"):
+        ids().snapshot(made)
+
+
+def test_more_artifacts_than_can_be_remembered_break_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrors, "MAX_TASK_ARTIFACTS", 2)
+    mirror = ids()
+    for id in "ab":
+        mirror.snapshot(task("x", id=id))
+    mirror.snapshot(task("x more", id="a"))
+    with pytest.raises(InvalidAgentResponse, match="more than 2 artifacts"):
+        mirror.snapshot(task("x", id="c"))
+
+
+def test_a_text_with_anything_beside_it_is_not_plain() -> None:
+    beside = pb.Part(text="x")
+    beside.metadata.update({"k": 1})
+    assert [is_plain_text(part) for part in (pb.Part(text="x"), beside, pb.Part(text="x", filename="f"))] == [
+        True,
+        False,
+        False,
+    ]

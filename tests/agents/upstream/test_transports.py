@@ -1,0 +1,317 @@
+"""The roads to agents upstream where they are bad: nobody at an address, answers that are none, or have no end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from aiohttp import web
+from tests.agents.turn_context import RecordingTurnContext
+from tests.agents.upstream.agent_server import FakeAgentServer, agent_server, json, rpc, stream
+from tests.agents.upstream.scripted_transport import CONNECT_FAILURE, ScriptedTransport, agent, run_turn, task
+from tests.certificates import Authority
+from tests.postgres import free_port
+from tests.security.test_outbound import HERE
+
+from dragoman.agents.upstream.transport import (
+    TransportLimits,
+    UpstreamForbidden,
+    UpstreamProtocolError,
+    UpstreamRefused,
+    UpstreamTransport,
+    UpstreamUnavailable,
+)
+from dragoman.agents.upstream.transport_grpc import UpstreamGrpcTransport
+from dragoman.agents.upstream.transport_http import UpstreamHttpTransport
+from dragoman.core.net.addresses import AddressPolicy
+from dragoman.core.net.targets import OutboundPolicy
+from dragoman.security.outbound import OutboundClient
+from dragoman.wire.cards.remote_card import Interface, grpc_url
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+BOUNDS = TransportLimits(max_response_bytes=2048, max_stream_bytes=4096, response_timeout=20.0, idle_timeout=20.0)
+GET = pb.GetTaskRequest(id="t")
+SUBSCRIBE = pb.SubscribeToTaskRequest(id="t")
+
+
+@asynccontextmanager
+async def over(
+    binding: str,
+    url: str,
+    dialect: str = "1.0",
+    *,
+    rules: OutboundPolicy = HERE,
+    bounds: TransportLimits = BOUNDS,
+    **options: Any,
+) -> AsyncIterator[UpstreamTransport]:
+    """A road, for as long as the block runs."""
+    guard = OutboundClient(rules, ca=options.get("ca"), per_host=0)
+    interface = Interface(url, binding, dialect, options.pop("tenant", ""))
+    road: UpstreamTransport
+    if binding == "GRPC":
+        road = UpstreamGrpcTransport(
+            interface, guard, {"X-Key": "k"}, bounds, secure=options.pop("safe", False), **options
+        )
+    else:
+        road = UpstreamHttpTransport(interface, guard, {"X-Key": "k"}, bounds)
+    try:
+        yield road
+    finally:
+        await road.close()
+        await guard.close()
+
+
+async def read(
+    road: UpstreamTransport, rpc: str = "SubscribeToTask", request: Any = SUBSCRIBE
+) -> list[pb.StreamResponse]:
+    async with asyncio.timeout(60), aclosing(road.stream(rpc, request)) as events:
+        return [event async for event in events]
+
+
+# gRPC -------------------------------------------------------------------------------------------------------
+
+Handler = Callable[[Any, Any], Any]
+
+
+@asynccontextmanager
+async def served(
+    port: int = 0, credentials: grpc.ServerCredentials | None = None, *, service: str = "lf.a2a.v1", **methods: Handler
+) -> AsyncIterator[int]:
+    """A gRPC server whose methods answer bytes; those that yield are streams."""
+    server = grpc.aio.server()
+    unary, streams = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+    handlers: dict[str, Any] = {
+        name: (streams if inspect.isasyncgenfunction(method) else unary)(method) for name, method in methods.items()
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"{service}.A2AService", handlers),))
+    at = f"127.0.0.1:{port}"
+    bound = server.add_secure_port(at, credentials) if credentials else server.add_insecure_port(at)
+    await server.start()
+    try:
+        yield bound
+    finally:
+        await server.stop(None)
+
+
+async def working(_: bytes, context: Any) -> bytes:
+    return task("WORKING").SerializeToString()
+
+
+async def test_nobody_at_an_address_is_told_apart_and_somebody_later_is_found() -> None:
+    port = free_port()
+    async with over("GRPC", f"127.0.0.1:{port}") as road:
+        with pytest.raises(UpstreamUnavailable) as away:
+            await road.call("GetTask", GET)
+        assert not away.value.may_have_arrived
+        async with served(port, GetTask=working):
+            assert await road.call("GetTask", GET) == task("WORKING")
+        with pytest.raises(UpstreamUnavailable):
+            await road.call("GetTask", GET)
+
+
+async def test_who_we_are_and_what_we_want_is_in_the_metadata() -> None:
+    heard: dict[str, Any] = {}
+
+    async def get(data: bytes, context: Any) -> bytes:
+        heard.update(dict(context.invocation_metadata()), request=pb.GetTaskRequest.FromString(data))
+        return await working(data, context)
+
+    async with served(GetTask=get) as port, over("GRPC", f"localhost:{port}", tenant="desk") as road:
+        await road.call("GetTask", GET, key="k-1", extensions="urn:x")
+    assert (heard["x-key"], heard["a2a-version"], heard["idempotency-key"]) == ("k", "1.0", "k-1")
+    assert (heard["a2a-extensions"], heard["request"].tenant) == ("urn:x", "desk")
+
+
+async def test_a_refusal_in_0_3_s_words_is_understood() -> None:
+    async def get(_: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "TaskNotFoundError: no such task")
+        return b""
+
+    async with served(service="a2a.v1", GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}", "0.3") as road:
+        with pytest.raises(UpstreamRefused) as refused:
+            await road.call("GetTask", GET)
+        assert refused.value.is_no_such_task
+        with pytest.raises(UpstreamRefused) as refused:
+            await road.call("CancelTask", pb.CancelTaskRequest(id="t"))
+        assert refused.value.is_unknown_call
+
+
+async def test_a_stream_of_0_3_is_read_as_one_of_1_0() -> None:
+    async def follow(_: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield v03.StreamResponse(task=v03.Task(id="t", context_id="c")).SerializeToString()
+
+    async with (
+        served(service="a2a.v1", TaskSubscription=follow) as port,
+        over("GRPC", f"127.0.0.1:{port}", "0.3") as road,
+    ):
+        assert [event.task.id for event in await read(road)] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(task("WORKING", "x" * 4096).SerializeToString(), "longer than 2048"), (b"\xff", "is not 1.0")]
+)
+async def test_answers_over_grpc_that_are_none(answer: bytes, why: str) -> None:
+    async def get(_: bytes, context: Any) -> bytes:
+        return answer
+
+    async with served(GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}") as road:
+        with pytest.raises(UpstreamProtocolError, match=why):
+            await road.call("GetTask", GET)
+
+
+async def test_a_stream_over_grpc_has_an_end() -> None:
+    async def endless(_: bytes, context: Any) -> AsyncIterator[bytes]:
+        while True:
+            yield pb.StreamResponse(task=task("WORKING", "x" * 1000)).SerializeToString()
+
+    async with served(SubscribeToTask=endless) as port, over("GRPC", f"127.0.0.1:{port}") as road:
+        with pytest.raises(UpstreamProtocolError, match="longer than 4096 bytes"):
+            await read(road)
+
+
+@pytest.mark.parametrize("url", ["10.0.0.1:50051", "169.254.169.254:80", "grpcs://10.0.0.1:443"])
+async def test_grpc_goes_to_no_address_that_may_not_be_called(url: str) -> None:
+    async with over("GRPC", url, rules=OutboundPolicy(AddressPolicy())) as road:
+        with pytest.raises(UpstreamForbidden):
+            await road.call("GetTask", GET)
+
+
+async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    chain, key = authority.issue()
+    credentials = grpc.ssl_server_credentials([(key, chain)])
+    async with served(credentials=credentials, GetTask=working) as port:
+        for url, safe in ((f"grpcs://localhost:{port}", False), (f"localhost:{port}", True)):
+            async with over("GRPC", url, ca=authority.ca, safe=safe) as road:
+                assert await road.call("GetTask", GET) == task("WORKING")
+        async with over("GRPC", f"localhost:{port}", safe=True) as road:
+            with pytest.raises(UpstreamUnavailable):  # signed by nobody who is known here
+                await road.call("GetTask", GET)
+
+
+@pytest.mark.parametrize(
+    ("url", "safe", "meant"),
+    [
+        ("h:1", False, "http://h:1"),
+        ("h:1", True, "https://h:1"),
+        ("grpc://h:1/x", True, "http://h:1"),
+        ("https://h:1", False, "https://h:1"),
+    ],
+)
+def test_an_address_of_grpc_is_judged_as_a_url(url: str, safe: bool, meant: str) -> None:
+    assert grpc_url(url, encrypted=safe) == meant
+
+
+# HTTP -------------------------------------------------------------------------------------------------------
+
+
+def behind(there: FakeAgentServer, path: str, answer: Any) -> str:
+    there.answers[path] = answer
+    return there.url
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_read_as"),
+    [
+        (json({}, 502), UpstreamUnavailable),
+        (json({}, 503), UpstreamUnavailable),
+        (json({}, 504), UpstreamUnavailable),
+        (json({"error": {"status": "NOT_FOUND", "message": "m"}}, 404), UpstreamRefused),
+        (json(b"<html>", 500), UpstreamRefused),
+        (json(b"<html>"), UpstreamProtocolError),
+        (json({}, 307, Location="/x"), UpstreamProtocolError),
+        (json({"status": 3}), UpstreamProtocolError),
+    ],
+)
+async def test_answers_over_rest_that_are_none(answer: Any, is_read_as: type[Exception]) -> None:
+    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t", answer)) as road:
+        with pytest.raises(is_read_as):
+            await road.call("GetTask", GET)
+
+
+async def test_a_subscription_is_asked_for_with_the_method_that_the_server_knows() -> None:
+    async def post_only(request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":
+            return web.json_response({"message": "no"}, status=405)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b'data: {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}}\n\n')
+        return response
+
+    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t:subscribe", post_only)) as road:
+        for _ in range(2):
+            assert [event.task.id for event in await read(road)] == ["t"]
+        assert [request.method for request in there.requests] == ["GET", "POST", "POST"]
+
+
+async def test_an_error_inside_a_stream_is_a_refusal() -> None:
+    async def failing(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        await response.write(b'event: error\ndata: {"code": -32001, "message": "Task not found"}\n\n')
+        return response
+
+    async with (
+        agent_server() as there,
+        over("HTTP+JSON", behind(there, "/v1/tasks/t:subscribe", failing), "0.3") as road,
+    ):
+        with pytest.raises(UpstreamRefused) as refused:
+            await read(road)
+        assert refused.value.is_no_such_task
+
+
+async def test_a_stream_that_is_answered_in_one_piece_is_one_event() -> None:
+    done = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
+    async with agent_server() as there, over("JSONRPC", behind(there, "/", rpc({"task": done})) + "/") as road:
+        assert [event.task.id for event in await read(road)] == ["t"]
+
+
+async def test_a_stream_over_http_has_an_end() -> None:
+    event = {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}, "metadata": {"x": "x" * 1000}}}
+    async with agent_server() as there, over("JSONRPC", behind(there, "/", stream(*[event] * 9)) + "/") as road:
+        with pytest.raises(UpstreamProtocolError, match="longer than 4096 bytes"):
+            await read(road)
+
+
+async def test_a_call_that_a_dialect_has_no_words_for_is_unknown() -> None:
+    async with over("JSONRPC", "http://127.0.0.1/", "0.1") as road:
+        with pytest.raises(UpstreamRefused) as refused:
+            await road.call("ListTasks", pb.ListTasksRequest())
+        assert refused.value.is_unknown_call
+
+
+# Several ----------------------------------------------------------------------------------------------------
+
+
+async def test_another_road_is_taken_when_one_does_not_answer() -> None:
+    silent, other = (
+        ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}),
+        ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}),
+    )
+    there = agent(silent, other)
+    ending = await there.take_turn(RecordingTurnContext("hi"))
+    assert ending.status.state == pb.TASK_STATE_COMPLETED
+    assert there.transport is other
+    assert (there.is_unavailable, there.breaker.is_half_open, there.capacity) == (False, False, 10)
+
+
+async def test_it_is_left_alone_only_when_none_of_them_answers() -> None:
+    roads = [ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}) for _ in range(3)]
+    there = agent(*roads)
+    with pytest.raises(Exception, match="away"):
+        await there.take_turn(RecordingTurnContext("hi"))
+    assert there.is_unavailable
+    assert [len(road.calls("SendStreamingMessage")) > 0 for road in roads] == [True] * 3
+
+
+async def test_nothing_is_sent_over_a_road_that_is_not_asked() -> None:
+    first, second = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED")]]}), ScriptedTransport({})
+    await run_turn(RecordingTurnContext("hi"), first, second)
+    assert not second.requests

@@ -1,0 +1,604 @@
+"""One turn upstream, with an agent that answers as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.agents.turn_context import RecordingTurnContext, state_of, status_text
+from tests.agents.upstream.scripted_transport import (
+    BROKEN_RESPONSE,
+    CONNECT_FAILURE,
+    ScriptedTransport,
+    agent,
+    chunk,
+    refused,
+    run_turn,
+    status,
+    task,
+)
+
+from dragoman.agents.upstream.transport import UpstreamForbidden, UpstreamProtocolError, UpstreamRefused
+from dragoman.core.task import states
+from dragoman.ports import TurnResult, WorkerLost
+from dragoman.wire.remote_errors import RemoteError
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+QUESTION = "question-1"
+"""The id of the desk's message."""
+
+
+def memory(**fields: Any) -> bytes:
+    return json.dumps({"upstream": fields}).encode()
+
+
+def kept(desk: RecordingTurnContext) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(desk.task_states[-1])["upstream"]
+    return found
+
+
+def texts(task: pb.Task) -> str:
+    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
+
+
+# Streams -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_is_put_as_it_comes_and_the_task_there_is_kept_first() -> None:
+    desk = RecordingTurnContext("hi")
+    events = [task("SUBMITTED"), status("WORKING"), chunk("a", append=False), chunk("b"), status("COMPLETED", "done")]
+    found, _ = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [events]}))
+    assert (state_of(found), status_text(found), texts(found)) == ("COMPLETED", "done", "ab")
+    assert kept(desk) == {"at": "http://there", "task": "t-1", "context": "c-1", "heard": QUESTION}
+    assert len(desk.task_states) == 2  # with the first event
+
+
+async def test_a_stream_that_breaks_is_taken_up_again_and_nothing_comes_twice() -> None:
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN_RESPONSE]],
+            "SubscribeToTask": [
+                [task("WORKING", "a", "b"), chunk("c"), BROKEN_RESPONSE],
+                [task("WORKING", "abc"), chunk("d")],
+            ],
+            "GetTask": [[task("WORKING", "a", "b", "c")], [task("COMPLETED", "abcd")]],
+        }
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "abcd")
+    assert len(script.calls("SendStreamingMessage")) == 1
+
+
+async def test_events_before_the_task_is_shown_again_only_say_that_there_is_something_new() -> None:
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN_RESPONSE]],
+            "SubscribeToTask": [[chunk("c"), status("COMPLETED")]],
+            "GetTask": [[task("WORKING", "a", "b", "c")], [task("COMPLETED", "a", "b", "c")]],
+        }
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "abc")
+
+
+async def test_a_task_that_no_stream_shows_is_asked_after() -> None:
+    script = ScriptedTransport(
+        {
+            "SendMessage": [[task("SUBMITTED")]],
+            "GetTask": [[task("WORKING", "a")], [task("WORKING", "ab")], [task("COMPLETED", "abc")]],
+        }
+    )
+    desk = RecordingTurnContext("hi")
+    found, _ = await run_turn(desk, script, streams=False)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "abc")
+    assert len(script.calls("GetTask")) == 3
+    assert script.calls("SendMessage")[0].configuration.return_immediately
+
+
+async def test_a_card_that_lies_about_streams_is_found_out() -> None:
+    script = ScriptedTransport({"SendMessage": [[task("COMPLETED", "a")]]})
+    there = agent(script)
+    found = await there.take_turn(RecordingTurnContext("hi"))
+    assert found.status.state == states.COMPLETED
+    assert not there.supports_streaming
+
+
+async def test_streams_that_cannot_be_taken_up_again_are_not_asked_for_forever() -> None:
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]],
+            "GetTask": [[task("WORKING")], [task("WORKING")], [task("COMPLETED", "a")]],
+        }
+    )
+    await run_turn(RecordingTurnContext("hi"), script)
+    assert len(script.calls("SubscribeToTask")) == 1
+
+
+async def test_a_stream_that_does_not_show_what_came_of_the_task_is_completed_by_a_look() -> None:
+    script = ScriptedTransport(
+        {"SendStreamingMessage": [[task("WORKING"), status("COMPLETED")]], "GetTask": [[task("COMPLETED", "a")]]}
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "a")
+    gone = ScriptedTransport(
+        {"SendStreamingMessage": [[task("WORKING"), status("COMPLETED")]], "GetTask": [[CONNECT_FAILURE]]}
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), gone)
+    assert state_of(found) == "COMPLETED"
+
+
+async def test_a_message_is_a_whole_answer() -> None:
+    answer = pb.Message(message_id="m", role=pb.ROLE_AGENT, task_id="x", parts=[pb.Part(text="hello")])
+    _, ending = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[answer]]}))
+    assert ending.reply is not None
+    assert (ending.reply.parts[0].text, ending.reply.task_id, ending.reply.context_id) == ("hello", "", "context-1")
+
+
+# Turns that end and go on --------------------------------------------------------------------------------------------
+
+
+async def test_a_question_ends_the_turn_and_the_answer_goes_to_the_same_task() -> None:
+    first, second = RecordingTurnContext("hi"), RecordingTurnContext("blue")
+    asked = task("INPUT_REQUIRED", said="colour?")
+    _, ending = await run_turn(first, ScriptedTransport({"SendStreamingMessage": [[task("SUBMITTED"), asked]]}))
+    assert ending.status.state == states.INPUT_REQUIRED
+    second.task_state = ending.state_update.task_state or b""
+    second.question = pb.Message.FromString(ending.status.message)
+    # Some servers show the task first as it was.
+    script = ScriptedTransport({"SendStreamingMessage": [[asked, status("WORKING"), task("COMPLETED", "blue it is")]]})
+    found, _ = await run_turn(second, script)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "blue it is")
+    (request,) = script.calls("SendStreamingMessage")
+    assert (request.message.task_id, request.message.context_id) == ("t-1", "c-1")
+
+
+async def test_one_that_begins_another_task_for_each_message_is_followed_there() -> None:
+    desk = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("WORKING", id="t-2"), BROKEN_RESPONSE]],
+            "GetTask": [[task("COMPLETED", "a", id="t-2")]],
+        }
+    )
+    found, _ = await run_turn(desk, script)
+    assert texts(found) == "a"
+    assert kept(desk)["task"] == "t-2"
+
+
+async def test_the_same_question_asked_again_is_a_question() -> None:
+    desk = RecordingTurnContext("red")
+    asked = task("INPUT_REQUIRED", said="colour?", said_id="q-1")
+    _, ending = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[asked]]}))
+    desk.task_state = ending.state_update.task_state or b""
+    again = task("INPUT_REQUIRED", said="colour?", said_id="q-2")
+    _, ending = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [[asked, again]]}))
+    assert ending.status.state == states.INPUT_REQUIRED
+
+
+async def test_a_stream_that_ends_with_auth_required_ends_the_turn_and_says_so_once() -> None:
+    desk = RecordingTurnContext("hi")
+    script = ScriptedTransport({"SendStreamingMessage": [[task("WORKING"), status("AUTH_REQUIRED", "log in")]]})
+    found, ending = await run_turn(desk, script)
+    assert (ending.status.state, status_text(found)) == (states.AUTH_REQUIRED, "log in")
+    assert [change for change in desk.changes if getattr(change, "state", 0) == states.AUTH_REQUIRED] == []
+
+
+async def test_a_stream_that_goes_on_after_auth_required_does_not_end_the_turn() -> None:
+    desk = RecordingTurnContext("hi")
+    events = [task("WORKING"), status("AUTH_REQUIRED", "log in"), status("WORKING"), status("COMPLETED")]
+    found, _ = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [events]}))
+    assert state_of(found) == "COMPLETED"
+    seen = [getattr(change, "state", 0) for change in desk.changes]
+    assert seen == [states.WORKING, states.AUTH_REQUIRED, states.WORKING]
+
+
+async def test_a_message_for_a_task_that_has_ended_there_begins_another_in_the_same_conversation() -> None:
+    desk = RecordingTurnContext("more", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [
+                [refused("UNSUPPORTED_OPERATION")],
+                [task("COMPLETED", "more", id="t-2")],
+            ],
+            "SendMessage": [[refused("UNSUPPORTED_OPERATION", "it has ended")]],
+            "GetTask": [[task("COMPLETED")]],
+        }
+    )
+    found, _ = await run_turn(desk, script)
+    assert texts(found) == "more"
+    sent = script.calls("SendStreamingMessage")
+    assert [(one.message.task_id, one.message.context_id) for one in sent] == [("t-1", "c-1"), ("", "c-1")]
+
+
+async def test_messages_that_come_meanwhile_go_to_the_task_there() -> None:
+    go, desk = asyncio.Event(), RecordingTurnContext("hi")
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("WORKING"), go, status("COMPLETED")]],
+            "SendMessage": [[task("WORKING")]],
+        }
+    )
+    turn = asyncio.create_task(agent(script).take_turn(desk))
+    desk.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
+    async with asyncio.timeout(60):
+        await script.called("SendMessage").wait()
+    go.set()
+    assert (await turn).status.state == states.COMPLETED
+    (passed_on,) = script.calls("SendMessage")
+    assert (passed_on.message.task_id, passed_on.message.parts[0].text) == ("t-1", "and this")
+
+
+async def test_a_message_that_came_too_late_for_the_task_there_begins_another() -> None:
+    go, desk = asyncio.Event(), RecordingTurnContext("hi")
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [
+                [task("WORKING"), go, status("COMPLETED", "first")],
+                [task("COMPLETED", "second", id="t-2")],
+            ],
+            "SendMessage": [[refused("UNSUPPORTED_OPERATION", "it has ended")]],
+        }
+    )
+    turn = asyncio.create_task(agent(script).take_turn(desk))
+    desk.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="late")]))
+    async with asyncio.timeout(60):
+        await script.called("SendMessage").wait()
+    go.set()
+    ending = await turn
+    assert texts(desk.task(ending)) == "second"
+    late = script.calls("SendStreamingMessage")[1].message
+    assert (late.parts[0].text, late.task_id, late.context_id) == ("late", "", "c-1")
+
+
+async def passed_on(
+    script: ScriptedTransport, *, waiting: int = 0, attempt: int = 1, idempotent: bool = False
+) -> TurnResult:
+    """A turn to which a message comes while it runs, as the script's task there does."""
+    desk = RecordingTurnContext(
+        "hi", task_state=memory(task="t-1", context="c-1", heard=QUESTION) if attempt > 1 else b""
+    )
+    desk.attempt, desk.waiting_messages = attempt, waiting
+    desk.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
+    async with asyncio.timeout(20):
+        return await agent(script, idempotent=idempotent).take_turn(desk)
+
+
+def running(go: asyncio.Event, shown: list[str], answers: list[Any]) -> ScriptedTransport:
+    """A task there that shows these messages when it is asked for, and works until it may end. `answers`: to messages
+    that are passed on."""
+    there = task("WORKING")
+    there.history.extend(pb.Message(message_id=id, role=pb.ROLE_USER) for id in shown)
+    stream = [task("WORKING"), go, status("COMPLETED", "done")]
+    return ScriptedTransport(
+        {
+            "SendStreamingMessage": [stream],
+            "SubscribeToTask": [stream],
+            "GetTask": [[there]],
+            "SendMessage": [[one] for one in answers],
+        }
+    )
+
+
+async def once(script: ScriptedTransport, rpc: str, then: asyncio.Event, times: int = 1) -> None:
+    """Lets something happen after so many calls."""
+    async with asyncio.timeout(20):
+        while len(script.calls(rpc)) < times:
+            script.called(rpc).clear()
+            await script.called(rpc).wait()
+    then.set()
+
+
+@pytest.mark.parametrize(
+    ("shown", "sends", "state"),
+    [([QUESTION, "m-2"], 1, "COMPLETED"), ([QUESTION], 2, "COMPLETED"), ([], 1, "FAILED")],
+)
+async def test_a_message_whose_answer_broke_off_is_looked_for_and_not_sent_twice(
+    shown: list[str], sends: int, state: str
+) -> None:
+    go = asyncio.Event()
+    script = running(go, shown, [BROKEN_RESPONSE, task("WORKING")])
+    going = asyncio.create_task(once(script, "GetTask", go))
+    ending = await passed_on(script)
+    await going
+    assert states.name(ending.status.state) == f"TASK_STATE_{state}"
+    assert len(script.calls("SendMessage")) == sends
+    if state == "FAILED":
+        assert b"UPSTREAM_UNKNOWN" in ending.status.message
+
+
+async def test_a_message_is_sent_again_to_one_that_knows_repeats() -> None:
+    go = asyncio.Event()
+    script = running(go, [], [BROKEN_RESPONSE, task("WORKING")])
+    going = asyncio.create_task(once(script, "SendMessage", go))
+    ending = await passed_on(script, idempotent=True)
+    await going
+    assert ending.status.state == states.COMPLETED
+    assert len(script.calls("SendMessage")) == 2
+    keys = {key for (rpc, _), key in zip(script.requests, script.keys, strict=True) if rpc == "SendMessage"}
+    assert len(keys) == 1
+
+
+async def test_a_message_that_cannot_have_arrived_is_sent_again_while_the_task_there_works() -> None:
+    go = asyncio.Event()
+    script = running(go, [], [CONNECT_FAILURE, task("WORKING")])
+    going = asyncio.create_task(once(script, "SendMessage", go))
+    ending = await passed_on(script)
+    await going
+    assert ending.status.state == states.COMPLETED
+    assert len(script.calls("SendMessage")) == 2
+
+
+@pytest.mark.parametrize(
+    ("shown", "sends", "state"),
+    [([QUESTION, "m-2"], 0, "COMPLETED"), ([QUESTION], 1, "COMPLETED"), ([], 0, "FAILED")],
+)
+async def test_what_another_process_may_have_passed_on_is_looked_for(shown: list[str], sends: int, state: str) -> None:
+    go = asyncio.Event()
+    script = running(go, shown, [task("WORKING")])
+    # Two looks: for the task of the turn, and for the message that came meanwhile.
+    going = asyncio.create_task(once(script, "GetTask", go, 2))
+    ending = await passed_on(script, waiting=1, attempt=2)
+    await going
+    assert states.name(ending.status.state) == f"TASK_STATE_{state}"
+    assert (len(script.calls("SendMessage")), script.calls("SendStreamingMessage")) == (sends, [])
+
+
+async def test_a_message_that_came_since_then_is_just_sent() -> None:
+    go = asyncio.Event()
+    script = running(go, [], [task("WORKING")])
+    going = asyncio.create_task(once(script, "SendMessage", go))
+    ending = await passed_on(script, waiting=0, attempt=2)
+    await going
+    assert ending.status.state == states.COMPLETED
+    assert len(script.calls("SendMessage")) == 1
+
+
+async def test_a_turn_is_given_back_whose_message_may_have_arrived_at_one_that_is_away_since_then() -> None:
+    script = running(asyncio.Event(), [], [BROKEN_RESPONSE])
+    script.results["GetTask"] = [[CONNECT_FAILURE]]
+    with pytest.raises(WorkerLost) as lost:
+        await passed_on(script)
+    assert lost.value.may_have_started
+    assert len(script.calls("SendMessage")) == 1
+
+
+# Nobody there --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_that_cannot_have_arrived_is_sent_again() -> None:
+    script = ScriptedTransport(
+        {"SendStreamingMessage": [[CONNECT_FAILURE], [CONNECT_FAILURE], [task("COMPLETED", "a")]]}
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert texts(found) == "a"
+    assert len(set(script.keys)) == 1
+
+
+async def test_an_agent_that_stays_away_gives_the_turn_back_unsent() -> None:
+    desk, there = RecordingTurnContext("hi"), agent(ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
+    with pytest.raises(WorkerLost) as lost:
+        await there.take_turn(desk)
+    assert not lost.value.may_have_started
+    assert (there.is_unavailable, there.capacity, there.problem) == (True, 0, str(CONNECT_FAILURE))
+    assert kept(desk) == {"unsent": True}
+    desk.task_state, desk.attempt = desk.task_states[-1], 2
+    script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]})
+    found, _ = await run_turn(desk, script)
+    assert texts(found) == "a"
+
+
+async def test_one_that_goes_away_in_the_middle_gives_the_turn_back_and_it_is_gone_on_with() -> None:
+    desk = RecordingTurnContext("hi")
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN_RESPONSE]],
+            "SubscribeToTask": [[CONNECT_FAILURE]],
+            "GetTask": [[CONNECT_FAILURE]],
+        }
+    )
+    with pytest.raises(WorkerLost) as lost:
+        await agent(script).take_turn(desk)
+    assert lost.value.may_have_started
+    desk.task_state, desk.attempt = desk.task_states[-1], 2
+    back = ScriptedTransport({"SubscribeToTask": [[task("COMPLETED", "ab")]], "GetTask": [[task("WORKING", "a")]]})
+    found, _ = await run_turn(desk, back)
+    assert (state_of(found), texts(found)) == ("COMPLETED", "ab")
+    assert not back.calls("SendStreamingMessage")
+
+
+async def test_a_task_that_is_no_longer_known_there_fails_and_says_so() -> None:
+    script = ScriptedTransport(
+        {"SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]], "GetTask": [[refused("TASK_NOT_FOUND")]]}
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert state_of(found) == "FAILED"
+    assert status_text(found).startswith("UPSTREAM_LOST: the agent no longer knows its task t-1")
+
+
+async def test_one_that_is_busy_is_asked_again_later() -> None:
+    busy = UpstreamRefused(RemoteError("RESOURCE_EXHAUSTED", "busy"))
+    script = ScriptedTransport({"SendStreamingMessage": [[busy], [task("COMPLETED", "a")]]})
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert texts(found) == "a"
+
+
+# Sent already? -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_may_have_been_sent_is_looked_for_in_its_conversation() -> None:
+    desk = RecordingTurnContext("hi")
+    desk.attempt = 2
+    listed = pb.ListTasksResponse(tasks=[task("WORKING", heard="other", id="t-0"), task("WORKING", heard=QUESTION)])
+    script = ScriptedTransport({"ListTasks": [[listed]], "SubscribeToTask": [[task("COMPLETED", "a")]]})
+    found, _ = await run_turn(desk, script)
+    assert texts(found) == "a"
+    assert not script.calls("SendStreamingMessage")
+    (asked,) = script.calls("ListTasks")
+    assert asked.context_id not in ("", "context-1")
+
+
+async def test_what_is_not_there_was_never_sent() -> None:
+    desk = RecordingTurnContext("hi")
+    desk.attempt = 2
+    script = ScriptedTransport(
+        {"ListTasks": [[pb.ListTasksResponse()]], "SendStreamingMessage": [[task("COMPLETED", "a")]]}
+    )
+    found, _ = await run_turn(desk, script)
+    assert texts(found) == "a"
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "1.0"])
+async def test_what_nobody_can_say_ends_the_turn_and_is_not_sent_twice(dialect: str) -> None:
+    desk = RecordingTurnContext("hi")
+    desk.attempt = 2
+    script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, dialect)
+    found, _ = await run_turn(desk, script)
+    assert state_of(found) == "FAILED"
+    assert status_text(found).startswith("UPSTREAM_UNKNOWN: the message may have been sent to the agent")
+    assert not script.calls("SendStreamingMessage")
+
+
+async def test_one_that_knows_repeats_is_sent_it_again_with_the_same_key() -> None:
+    desk = RecordingTurnContext("hi")
+    script = ScriptedTransport({"SendStreamingMessage": [[BROKEN_RESPONSE], [task("COMPLETED", "a")]]}, "0.3")
+    found, _ = await run_turn(desk, script, idempotent=True)
+    assert texts(found) == "a"
+    assert len(set(script.keys)) == 1
+
+
+async def test_a_task_that_its_client_names_is_simply_asked_after() -> None:
+    desk = RecordingTurnContext("hi")
+    desk.attempt = 2
+    script = ScriptedTransport(
+        {"GetTask": [[refused("TASK_NOT_FOUND")]], "SendStreamingMessage": [[task("COMPLETED", "a")]]}, "0.1"
+    )
+    found, _ = await run_turn(desk, script)
+    assert texts(found) == "a"
+    (asked,), (sent,) = script.calls("GetTask"), script.calls("SendStreamingMessage")
+    assert asked.id == sent.message.task_id != ""
+
+
+async def test_an_answer_that_did_not_arrive_is_sent_and_one_that_did_is_not() -> None:
+    before = memory(task="t-1", context="c-1", heard="m-0")
+    waits, works = task("INPUT_REQUIRED", said="colour?"), task("WORKING", heard=QUESTION)
+    for there, sends in ((waits, 1), (works, 0)):
+        desk = RecordingTurnContext("blue", task_state=before)
+        desk.attempt = 2
+        done = task("COMPLETED", "blue")
+        script = ScriptedTransport(
+            {"GetTask": [[there], [done]], "SendStreamingMessage": [[done]], "SubscribeToTask": [[done]]}
+        )
+        found, _ = await run_turn(desk, script)
+        assert texts(found) == "blue"
+        assert len(script.calls("SendStreamingMessage")) == sends
+
+
+# Refusals and nonsense -----------------------------------------------------------------------------------------------
+
+
+async def test_output_modes_are_said_where_servers_want_them() -> None:
+    for dialect, said_are in (("0.3", ["text/plain", "application/json"]), ("1.0", [])):
+        script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, dialect)
+        await run_turn(RecordingTurnContext("hi"), script)
+        (sent,) = script.calls("SendStreamingMessage")
+        assert list(sent.configuration.accepted_output_modes) == said_are
+
+
+async def test_another_interface_is_used_when_one_does_not_know_the_call() -> None:
+    first = ScriptedTransport(
+        {"SendStreamingMessage": [[refused("METHOD_NOT_FOUND")]], "SendMessage": [[refused("METHOD_NOT_FOUND")]]}
+    )
+    second = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, "0.3")
+    found, _ = await run_turn(RecordingTurnContext("hi"), first, second)
+    assert texts(found) == "a"
+
+
+async def test_a_conversation_of_our_choice_that_is_refused_is_left_to_the_agent() -> None:
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [
+                [refused("INVALID_PARAMS", "message.contextId: is not yours to choose")],
+                [task("COMPLETED", "a")],
+            ]
+        }
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert texts(found) == "a"
+    first, second = script.calls("SendStreamingMessage")
+    assert first.message.context_id
+    assert not second.message.context_id
+
+
+@pytest.mark.parametrize(
+    ("failure", "state", "text"),
+    [
+        (
+            refused("CONTENT_TYPE_NOT_SUPPORTED", "no csv"),
+            "REJECTED",
+            "UPSTREAM_REFUSED: CONTENT_TYPE_NOT_SUPPORTED: no csv",
+        ),
+        (refused("INTERNAL_ERROR", "oh"), "FAILED", "UPSTREAM_REFUSED: INTERNAL_ERROR: oh"),
+        (UpstreamProtocolError("there: is no JSON"), "FAILED", "InvalidAgentResponse: is no JSON"),
+        (UpstreamForbidden("10.0.0.1: private"), "FAILED", "UPSTREAM_FORBIDDEN: 10.0.0.1: private"),
+    ],
+)
+async def test_a_failure_is_told_as_it_is(failure: Exception, state: str, text: str) -> None:
+    found, _ = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[failure]]}))
+    assert (state_of(found), status_text(found)) == (state, text)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [task("WORKING"), task("COMPLETED", id="another")],
+        [task("WORKING", id="")],
+        [task("WORKING", id="x" * 1001)],
+    ],
+)
+async def test_a_stream_about_another_task_is_nonsense(events: list[pb.Task]) -> None:
+    found, _ = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [events]}))
+    assert state_of(found) == "FAILED"
+    assert status_text(found).startswith("InvalidAgentResponse: ")
+
+
+async def test_a_follow_up_to_a_task_that_is_gone_says_so() -> None:
+    desk = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    found, _ = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [[refused("TASK_NOT_FOUND")]]}))
+    assert status_text(found).startswith("UPSTREAM_LOST: ")
+
+
+async def test_a_task_that_may_not_be_read_is_told_as_it_is() -> None:
+    script = ScriptedTransport(
+        {"SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]], "GetTask": [[refused("INTERNAL_ERROR")]]}
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert status_text(found).startswith("UPSTREAM_REFUSED: INTERNAL_ERROR")
+
+
+async def test_one_that_is_busy_while_it_is_asked_after_is_asked_later() -> None:
+    busy = UpstreamRefused(RemoteError("RESOURCE_EXHAUSTED", "busy"))
+    script = ScriptedTransport(
+        {"SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]], "GetTask": [[busy], [task("COMPLETED", "a")]]}
+    )
+    found, _ = await run_turn(RecordingTurnContext("hi"), script)
+    assert texts(found) == "a"
+
+
+async def test_an_answer_without_anything_in_it_is_nonsense() -> None:
+    found, _ = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendMessage": [[None]]}), streams=False)
+    assert "holds neither a task nor a message" in status_text(found)
+
+
+async def test_auth_required_is_shown_while_its_stream_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.agents.upstream.turn.HELD", 0.01)
+    go, desk = asyncio.Event(), RecordingTurnContext("hi")
+    events = [task("WORKING"), status("AUTH_REQUIRED", "log in"), go, status("COMPLETED")]
+    turn = asyncio.create_task(agent(ScriptedTransport({"SendStreamingMessage": [events]})).take_turn(desk))
+    async with asyncio.timeout(60):
+        while states.AUTH_REQUIRED not in [getattr(change, "state", 0) for change in desk.changes]:
+            desk.event_put.clear()
+            await desk.event_put.wait()
+    go.set()
+    assert (await turn).status.state == states.COMPLETED

@@ -1,0 +1,79 @@
+"""What a task upstream uses, counted here as well."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from tests.agents.turn_context import RecordingTurnContext, state_of
+from tests.agents.upstream.conftest import Open
+from tests.agents.upstream.scripted_transport import ScriptedTransport, run_turn, status, task
+
+from dragoman import Turn, agent
+from dragoman.app import open_app
+from dragoman.client import Client, message
+from dragoman.core.limits.quotas import BILLION
+from dragoman.settings import Settings
+
+
+def using(event: Any, usage: Any) -> Any:
+    """The same, which says what was used."""
+    event.metadata.update({"usage": usage})
+    return event
+
+
+async def test_of_a_sum_that_grows_each_part_is_counted_once() -> None:
+    desk = RecordingTurnContext("hi")
+    events = [
+        task("SUBMITTED"),
+        using(status("WORKING", "one"), {"tokens": 10}),
+        using(status("WORKING", "two"), {"tokens": 10}),
+        using(status("INPUT_REQUIRED", "more?"), {"tokens": 15, "cost": 0.25}),
+    ]
+    found, ending = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [events]}))
+    assert state_of(found) == "INPUT_REQUIRED"
+    assert [(one.tokens, one.cost) for one in desk.used] == [(10, 0), (5, BILLION // 4)]
+    assert len({one.key for one in desk.used}) == 2
+
+    again = RecordingTurnContext("hi")  # an attempt that hears it anew says it under the same keys
+    await run_turn(again, ScriptedTransport({"SendStreamingMessage": [events]}))
+    assert again.used == desk.used
+
+    assert ending.state_update.task_state is not None
+    later = RecordingTurnContext(
+        "more", task_state=ending.state_update.task_state
+    )  # the next turn of a task that was counted so far
+    last = [using(task("COMPLETED"), {"tokens": 18, "cost": 0.25})]
+    await run_turn(later, ScriptedTransport({"SendStreamingMessage": [last]}))
+    assert [(one.tokens, one.cost) for one in later.used] == [(3, 0)]
+
+
+@pytest.mark.parametrize(
+    "usage", ["much", {"tokens": -1}, {"tokens": "5"}, {"tokens": 1e30}, {"cost": -0.5}, {"prompt": 5}, [1], None]
+)
+async def test_what_is_said_in_other_words_is_not_counted(usage: Any) -> None:
+    desk, events = RecordingTurnContext("hi"), [task("WORKING"), using(status("COMPLETED"), usage)]
+    found, _ = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [events]}))
+    assert state_of(found) == "COMPLETED"
+    assert desk.used == []
+
+
+async def test_a_dragoman_in_front_of_another_counts_what_that_one_says(opened: Open, tmp_path: Any) -> None:
+    @agent
+    async def spends(turn: Turn) -> str:
+        turn.usage(tokens=7, cost=0.5)
+        return "done"
+
+    said = {"store": f"sqlite:///{tmp_path}/behind.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+    async with (
+        open_app(Settings.model_validate(said), [spends]) as behind,
+        opened("front", behind.public_url) as front,
+        Client(str(front.grpc)) as client,
+    ):
+        async with asyncio.timeout(60):
+            while not front.agents:  # noqa: ASYNC110 - nothing tells of it here
+                await asyncio.sleep(0.01)
+        answered = (await client.send(message("go"))).task
+        assert MessageToDict(answered.metadata) == {"usage": {"tokens": 7.0, "cost": 0.5}}

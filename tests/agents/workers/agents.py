@@ -1,0 +1,191 @@
+"""Agents that do one thing each, to be run in the server and at a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from dragoman import Turn, agent, retry, types
+
+
+@agent
+async def returns(turn: Turn) -> str:
+    """Gives the text back."""
+    return turn.text
+
+
+@agent
+async def chunks(turn: Turn) -> AsyncIterator[str]:
+    """As many chunks as the text says."""
+    for number in range(int(turn.text)):
+        yield f"{number} "
+
+
+@agent
+def plain(turn: Turn) -> Iterator[str]:
+    """The same without async."""
+    for number in range(int(turn.text)):
+        turn.check()
+        yield f"{number} "
+
+
+@agent(output_modes=["text/plain", "application/json", "application/octet-stream"])
+async def kinds(turn: Turn) -> dict[str, object]:
+    """Values of every kind."""
+    turn.status("working on it")
+    turn.artifact(b"\x00\x01\x02", name="bytes", id="bytes")
+    turn.artifact(types.artifact("one ", "two", name="two parts"), id="parts", metadata={"deep": {"er": [1, None]}})
+    turn.chunk("added", artifact="parts")
+    await turn.flush()
+    return {"answer": 42, "list": [1.5, "x", None], "kept": turn.metadata}
+
+
+@agent
+async def asks(turn: Turn) -> str:
+    """Asks for a name, once, and remembers."""
+    turn.state["turns"] = turn.state.get("turns", 0) + 1
+    turn.context.state["seen"] = turn.context.state.get("seen", 0) + 1
+    if turn.question is None:
+        turn.ask("what is your name?")
+    said = [message.parts[0].text for message in turn.history]
+    return f"{turn.text}, turn {turn.state['turns']}, seen {turn.context.state['seen']}, after {said}"
+
+
+@agent(direct=True)
+async def replies(turn: Turn) -> None:
+    """Answers without a task."""
+    turn.reply(f"hello {turn.text}")
+
+
+@agent
+async def rejects(turn: Turn) -> None:
+    """Will not."""
+    turn.reject("no")
+
+
+@agent
+async def needs(turn: Turn) -> None:
+    """Wants credentials."""
+    turn.need_auth("log in first")
+
+
+@agent
+async def fails(turn: Turn) -> None:
+    """Has a mistake in it."""
+    turn.chunk("before ")
+    raise RuntimeError("the pump is broken")
+
+
+@agent
+async def wrong(turn: Turn) -> object:
+    """Gives what the protocol has no place for."""
+    return object()
+
+
+@agent
+async def listens(turn: Turn) -> str:
+    """Waits for two messages while it runs."""
+    turn.status("listening")
+    heard = []
+    async for message in turn.messages():
+        heard.append(message.text)
+        turn.status(f"heard {message.text}")
+        if len(heard) == 2:
+            break
+    return " and ".join(heard)
+
+
+@agent
+async def waits(turn: Turn) -> None:
+    """Until it is canceled; the file shows that it was."""
+    turn.status("waiting")
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        Path(turn.text).write_text(turn.cancel_reason, encoding="utf-8")
+        raise
+
+
+@agent
+def waits_in_a_thread(turn: Turn) -> None:
+    """Likewise, and looks now and then."""
+    turn.status("waiting")
+    while not turn.cancelled:
+        time.sleep(0.01)
+    Path(turn.text).write_text(turn.cancel_reason, encoding="utf-8")
+    turn.check()
+
+
+@agent
+async def refuses_cancel(turn: Turn) -> str:
+    """Does not let itself be canceled, and ends when it is told so."""
+    turn.refuse_cancel("the rocket has left")
+    await turn.status("gone")
+    async for message in turn.messages():
+        return message.text
+    raise AssertionError
+
+
+@agent(time_limit=0.3)
+async def dawdles(turn: Turn) -> None:
+    """Takes too long."""
+    await asyncio.Event().wait()
+
+
+@agent(on_crash=retry(1))
+async def tries_again(turn: Turn) -> str:
+    """Hangs the first time; ends the second."""
+    await turn.chunk(f"attempt {turn.attempt}")
+    if turn.attempt == 1:
+        await turn.status(str(os.getpid()))
+        await asyncio.Event().wait()
+    return "done"
+
+
+@agent(on_crash=retry(100))
+async def steady(turn: Turn) -> AsyncIterator[str]:
+    """Twenty chunks, with a moment between them, in however many attempts."""
+    for number in range(20):
+        yield f"{number} "
+        await asyncio.sleep(0.01)
+
+
+@agent
+async def hangs(turn: Turn) -> None:
+    """Says its process id, and hangs."""
+    await turn.status(str(os.getpid()))
+    await asyncio.Event().wait()
+
+
+@agent
+async def blocks(turn: Turn) -> str:
+    """Blocks the event loop of its process for as many seconds as the text says, which no agent should."""
+    threading.Event().wait(float(turn.text))
+    return "blocked"
+
+
+@agent
+async def big(turn: Turn) -> bytes:
+    """As many bytes as the text says."""
+    return b"x" * int(turn.text)
+
+
+@agent
+async def big_chunks(turn: Turn) -> AsyncIterator[str]:
+    """A small chunk, one as large as the text says, and a small one."""
+    yield "before "
+    yield "x" * int(turn.text)
+    yield " after"
+
+
+@agent
+async def together(turn: Turn) -> str:
+    """Ends when it is told to; shows its process id until then."""
+    await turn.status(str(os.getpid()))
+    async for message in turn.messages():
+        return message.text
+    raise AssertionError

@@ -1,0 +1,49 @@
+"""What tests read of tasks, over a client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from dragoman.client import Client
+from dragoman.core.task import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+NOW: Final = pb.SendMessageConfiguration(return_immediately=True)
+"""Does not wait for the turn."""
+
+STATE_TIMEOUT: Final = 60.0
+
+
+def text_of(artifact: pb.Artifact) -> str:
+    """The text of its parts."""
+    return "".join(part.text for part in artifact.parts)
+
+
+def texts(task: pb.Task) -> dict[str, str]:
+    """The text of each artifact, by id."""
+    return {artifact.artifact_id: text_of(artifact) for artifact in task.artifacts}
+
+
+def status_text(task: pb.Task) -> str:
+    """The text of the status message."""
+    return "".join(part.text for part in task.status.message.parts)
+
+
+async def wait_for_state(client: Client, task: str, state: int) -> pb.Task:
+    """The task, once it was in a state."""
+    async with asyncio.timeout(STATE_TIMEOUT):
+        async for event in client.subscribe(task, after="0"):
+            if state in (event.task.status.state, event.status_update.status.state):
+                return await client.get(task)
+    raise AssertionError(f"the stream ended before {states.name(state)}: {await client.get(task)}")
+
+
+async def wait_for_text(client: Client, task: str, text: str = "") -> str:
+    """The text of the first status message that holds `text`."""
+    async with asyncio.timeout(STATE_TIMEOUT):
+        async for event in client.subscribe(task, after="0"):
+            found = "".join(part.text for part in event.status_update.status.message.parts)
+            if found and text in found:
+                return found
+    raise AssertionError(f"the stream ended before anybody said {text!r}: {await client.get(task)}")

@@ -1,0 +1,163 @@
+"""What agents do, in the server and at a worker: one suite, and nobody sees the difference."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from tests.agents.workers.tasks import NOW, STATE_TIMEOUT, status_text, texts, wait_for_state, wait_for_text
+from tests.agents.workers.worker_process import AGENTS, worker_process
+from tests.cli.server import Server, serving
+
+from dragoman.client import Client, ClientError, message
+from dragoman.core.task import states
+
+At = Callable[[str], Client]
+
+
+@pytest.fixture(scope="module", params=["in the server", "at a worker", "at two workers"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("agents")
+    with ExitStack() as stack:
+        if request.param == "in the server":
+            yield stack.enter_context(serving(str(AGENTS), cwd=folder))
+            return
+        server = stack.enter_context(serving(cwd=folder))
+        for _ in range(2 if request.param == "at two workers" else 1):
+            stack.enter_context(worker_process(server=server.grpc, cwd=folder))
+        yield server
+
+
+@pytest.fixture
+def at(server: Server) -> At:
+    return lambda agent: Client(server.grpc, agent=agent)
+
+
+async def test_what_a_function_returns_is_an_artifact(at: At) -> None:
+    async with at("returns") as client:
+        task = (await client.send(message("hello"))).task
+        assert task.status.state == states.COMPLETED
+        assert list(texts(task).values()) == ["hello"]
+
+
+@pytest.mark.parametrize("agent", ["chunks", "plain"])
+async def test_what_it_yields_is_streamed_in_order(at: At, agent: str) -> None:
+    async with at(agent) as client:
+        events = [event async for event in client.stream(message("50"))]
+        updates = [event.artifact_update for event in events if event.HasField("artifact_update")]
+        assert [update.artifact.parts[0].text for update in updates] == [f"{number} " for number in range(50)]
+        assert [update.append for update in updates] == [False] + [True] * 49
+        assert texts(await client.get(events[0].task.id)) == {"output": "".join(f"{n} " for n in range(50))}
+
+
+async def test_values_of_every_kind_arrive_as_they_are(at: At) -> None:
+    async with at("kinds") as client:
+        task = (await client.send(message("x"), metadata={"key": ["v"]})).task
+        by_id = {artifact.artifact_id: artifact for artifact in task.artifacts}
+        assert by_id["bytes"].parts[0].raw == b"\x00\x01\x02"
+        assert by_id["bytes"].name == "bytes"
+        assert [part.text for part in by_id["parts"].parts] == ["one ", "two", "added"]
+        assert MessageToDict(by_id["parts"].metadata) == {"deep": {"er": [1, None]}}
+        (last,) = [one for id, one in by_id.items() if id not in ("bytes", "parts")]
+        data = MessageToDict(last.parts[0].data)
+        assert data == {"answer": 42, "list": [1.5, "x", None], "kept": {"key": ["v"]}}
+
+
+async def test_a_question_is_answered_in_another_turn_that_remembers(at: At) -> None:
+    async with at("asks") as client:
+        asked = (await client.send(message("hi"))).task
+        assert (asked.status.state, status_text(asked)) == (states.INPUT_REQUIRED, "what is your name?")
+        done = (await client.send(message("Ada", task=asked.id))).task
+        assert list(texts(done).values()) == ["Ada, turn 2, seen 2, after ['hi', 'what is your name?']"]
+        other = (await client.send(message("hi", context=done.context_id))).task
+        done = (await client.send(message("Bob", task=other.id))).task
+        assert "turn 2, seen 4" in next(iter(texts(done).values()))
+
+
+async def test_a_direct_agent_answers_with_a_message(at: At) -> None:
+    async with at("replies") as client:
+        # It is a task when the turn could not begin at once, or the machine stood still for the two seconds it has.
+        answers = [await client.send(message("Ada")) for _ in range(10)]
+        (told,) = {answer.message.parts[0].text for answer in answers if not answer.HasField("task")}
+        assert told == "hello Ada"
+
+
+@pytest.mark.parametrize(
+    ("agent", "state", "text"),
+    [
+        ("rejects", states.REJECTED, "no"),
+        ("needs", states.AUTH_REQUIRED, "log in first"),
+        ("fails", states.FAILED, "RuntimeError: the pump is broken"),
+        ("wrong", states.FAILED, "InvalidAgentResponse: agent wrong, agents.py line"),
+        ("dawdles", states.FAILED, "TIMED_OUT: The agent took longer than it may."),
+    ],
+)
+async def test_a_turn_ends_as_its_function_does(at: At, agent: str, state: int, text: str) -> None:
+    async with at(agent) as client:
+        task = (await client.send(message("x"))).task
+        assert task.status.state == state
+        assert text in status_text(task)
+
+
+async def test_what_was_said_before_a_failure_stays(at: At) -> None:
+    async with at("fails") as client:
+        assert texts((await client.send(message("x"))).task) == {"output": "before "}
+
+
+async def test_messages_reach_a_function_that_runs(at: At) -> None:
+    async with at("listens") as client:
+        task = (await client.send(message("go"), configuration=NOW)).task
+        await wait_for_text(client, task.id, "listening")
+        await client.send(message("one", task=task.id), configuration=NOW)
+        await wait_for_text(client, task.id, "heard one")
+        await client.send(message("two", task=task.id), configuration=NOW)
+        assert list(texts(await wait_for_state(client, task.id, states.COMPLETED)).values()) == ["one and two"]
+
+
+@pytest.mark.parametrize("agent", ["waits", "waits-in-a-thread"])
+async def test_a_cancel_stops_the_function_before_the_task_is_canceled(at: At, agent: str, tmp_path: Path) -> None:
+    witness = tmp_path / "canceled"
+    async with at(agent) as client:
+        task = (await client.send(message(str(witness)), configuration=NOW)).task
+        await wait_for_text(client, task.id, "waiting")
+        await client.cancel(task.id)
+        await wait_for_state(client, task.id, states.CANCELED)
+        assert witness.read_text() == "client"
+
+
+async def test_a_function_may_refuse_to_be_canceled(at: At) -> None:
+    async with at("refuses-cancel") as client:
+        task = (await client.send(message("x"), configuration=NOW)).task
+        await wait_for_text(client, task.id, "gone")
+        with pytest.raises(ClientError, match="the rocket has left") as caught:
+            await client.cancel(task.id)
+        assert caught.value.reason == "TASK_NOT_CANCELABLE"
+        await client.send(message("landed", task=task.id), configuration=NOW)
+        assert list(texts(await wait_for_state(client, task.id, states.COMPLETED)).values()) == ["landed"]
+
+
+async def test_a_stream_of_thousands_of_chunks_loses_none(at: At) -> None:
+    async with at("plain") as client:
+        async with asyncio.timeout(STATE_TIMEOUT):
+            task = (await client.send(message("5000"))).task
+        assert texts(task) == {"output": "".join(f"{number} " for number in range(5000))}
+
+
+async def test_many_turns_run_at_the_same_time(at: At) -> None:
+    async with at("together") as client:
+        tasks = [(await client.send(message("go"), configuration=NOW)).task.id for _ in range(40)]
+        await asyncio.gather(*(wait_for_text(client, task) for task in tasks))
+        for task in tasks:
+            await client.send(message(f"end {task}", task=task), configuration=NOW)
+        done = await asyncio.gather(*(wait_for_state(client, task, states.COMPLETED) for task in tasks))
+        assert [list(texts(task).values()) for task in done] == [[f"end {task}"] for task in tasks]
+
+
+async def test_a_megabyte_and_more_passes(at: At) -> None:
+    async with at("big") as client:
+        task = (await client.send(message(str(3 * 1024 * 1024)))).task
+        assert [len(part.raw) for part in task.artifacts[0].parts] == [3 * 1024 * 1024]

@@ -1,0 +1,77 @@
+"""Workers that are killed one after the other, under load: every task ends with the whole answer, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.agents.workers.tasks import NOW, texts
+from tests.agents.workers.worker_process import WorkerProcess, worker_process
+from tests.cli.server import serving
+
+from dragoman.client import Client, message
+from dragoman.client.operations import Operator
+from dragoman.core.task import states
+from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops_workers
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+SECONDS: Final = 8.0
+WORKERS: Final = 3
+WHOLE: Final = "".join(f"{number} " for number in range(20))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_every_task_ends_whole_whatever_happens_to_workers(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(cwd=tmp_path))
+
+        def hire() -> WorkerProcess:
+            return stack.enter_context(worker_process("--turns", "5", server=server.grpc, cwd=tmp_path))
+
+        crew = [await asyncio.to_thread(hire) for _ in range(WORKERS)]
+        tasks: list[str] = []
+        over = time.monotonic() + SECONDS
+
+        async def load() -> None:
+            async with Client(server.grpc, agent="steady") as client:
+                while time.monotonic() < over:
+                    tasks.append((await client.send(message("go"), configuration=NOW)).task.id)
+                    await asyncio.sleep(0.05)
+
+        async def storm() -> None:
+            while time.monotonic() < over:
+                await asyncio.sleep(dice.uniform(0.1, 0.6))
+                at = dice.randrange(WORKERS)
+                crew[at].process.kill()
+                crew[at] = await asyncio.to_thread(hire)
+
+        await asyncio.gather(load(), storm())
+        assert len(tasks) > 20
+        async with Client(server.grpc, agent="steady") as client:
+            for task in tasks:
+                ended = await _ended(client, task)
+                assert ended.status.state == states.COMPLETED
+                assert texts(ended) == {"output": WHOLE}
+        async with Operator(server.grpc) as operator:
+            answer = await operator.list_workers(ops_workers.ListWorkersRequest())
+            (steady,) = [one for one in answer.agents if one.agent == "steady"]
+            assert len(steady.workers) == WORKERS
+            assert sum(worker.running for worker in steady.workers) == 0
+        for worker in crew:
+            worker.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(worker.ends) == 0
+
+
+async def _ended(client: Client, task: str) -> pb.Task:
+    async with asyncio.timeout(60):
+        async for _ in client.subscribe(task, after="0"):
+            pass
+    return await client.get(task)

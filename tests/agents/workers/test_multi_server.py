@@ -1,0 +1,76 @@
+"""What one server learns of workers and of agents upstream is known to the others at once: by the bus, and without it
+by a look at the store, which is put off here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.agents.upstream.agent_server import agent_server, card
+from tests.agents.workers.conftest import echo
+from tests.agents.workers.fake_worker import connected_worker, registration
+from tests.nats import WHO, NatsServer
+
+from dragoman.agents.upstream import registry
+from dragoman.agents.workers import hub
+from dragoman.app import App, open_app
+from dragoman.client.operations import Operator
+from dragoman.settings import Settings
+from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+pytestmark = pytest.mark.usefixtures("patient_bus")
+
+
+@pytest.fixture(autouse=True)
+def _no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "WORKER_SYNC_INTERVAL", 3600.0)
+    monkeypatch.setattr(registry, "UPSTREAM_SYNC_INTERVAL", 3600.0)
+
+
+@asynccontextmanager
+async def two(url: str, nats: NatsServer) -> AsyncIterator[tuple[App, App]]:
+    """Two servers of one store and one bus."""
+    settings: dict[str, Any] = {"store": url, "bus": nats.url(WHO), "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+    async with AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(open_app(Settings(**settings), [echo])) for _ in range(2)]
+        yield first, second
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.005)
+
+
+async def test_an_agent_that_a_worker_brings_is_known_to_all_servers_at_once(
+    postgres_url: str, nats: NatsServer
+) -> None:
+    async with two(postgres_url, nats) as (one, other):
+        async with connected_worker(str(one.grpc)) as line:
+            await line.register(registration("desk"))
+            await until(lambda: "desk" in other.agents)
+            assert other.runtime.scheduler.remote_capacity.seconds_absent("desk") == 0
+        await until(
+            lambda: not one.switchboard.list_agents()[0].workers
+        )  # till then its own worker's word counts there
+        # It comes again, to the other server, and says something else of itself.
+        async with connected_worker(str(other.grpc)) as line:
+            await line.register(registration("desk", card=pb.AgentCard(name="Desk", description="With drawers now")))
+            await until(lambda: one.agents["desk"].description == "With drawers now")
+
+
+async def test_an_agent_upstream_that_one_server_adds_is_served_by_all_at_once(
+    postgres_url: str, nats: NatsServer
+) -> None:
+    async with two(postgres_url, nats) as (one, other), agent_server() as there:
+        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+        async with Operator(str(one.grpc)) as operator:
+            added = (await operator.add_upstream(ops.AddUpstreamRequest(url=url))).upstream.agent
+            await until(lambda: added in other.agents)
+        async with Operator(str(other.grpc)) as operator:
+            await operator.remove_upstream(ops.RemoveUpstreamRequest(agent=added))
+            await until(lambda: added not in one.agents)

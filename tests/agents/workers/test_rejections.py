@@ -1,0 +1,239 @@
+"""Workers that are not let in, and what makes the server let go of one: each with the field, the rule, and the code."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.agents.workers.conftest import Open
+from tests.agents.workers.fake_worker import connected_worker, registration
+from tests.agents.workers.tasks import NOW, status_text, wait_for_state
+from tests.callers import WRONG, ByHeader, named
+
+from dragoman.bindings import closing, workers
+from dragoman.client import Client, message
+from dragoman.core.errors import Unauthenticated
+from dragoman.core.task import states
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def hello(*agents: wk.AgentRegistration, name: str = "by hand") -> dict[str, Any]:
+    return {"hello": wk.Hello(name=name, agents=agents)}
+
+
+CARD = pb.AgentCard(name="Desk", default_input_modes=["text"])
+SAME = pb.AgentCard(skills=[pb.AgentSkill(id="s", name="S"), pb.AgentSkill(id="s", name="T")])
+
+
+@pytest.mark.parametrize(
+    ("frame", "text"),
+    [
+        ({"heartbeat": wk.Heartbeat()}, "hello: must come first, before heartbeat"),
+        ({}, "hello: must come first, before nothing"),
+        (hello(), "hello.agents: has 0 agents; there must be 1 to 100"),
+        (hello(*(registration(f"a{number}") for number in range(101))), "hello.agents: has 101 agents"),
+        (hello(registration("Desk")), 'hello.agents[0].id: agent id "Desk": must be a lower-case letter'),
+        (hello(registration("a"), registration("tasks")), "hello.agents[1].id"),
+        (hello(registration("a"), registration("a")), 'hello.agents[1].id: "a" is the id of an earlier one'),
+        (hello(registration(), name="x" * 201), "hello.name: must be printable text of at most 200 characters"),
+        (hello(registration(card=CARD)), 'hello.agents[0].card.default_input_modes: "text" is no media type'),
+        (hello(registration(card=SAME)), "hello.agents[0].card.skills"),
+        (hello(registration(retries=101)), "hello.agents[0].retries: 101 is more than 100"),
+        (hello(registration(turns=10_001)), "hello.agents[0].turns: 10001 is more than 10000"),
+        (hello(registration(retention={"asleep": {}})), "hello.agents[0].retention"),
+    ],
+)
+async def test_a_worker_whose_introduction_cannot_be_used_is_told_why(
+    opened: Open, frame: dict[str, Any], text: str
+) -> None:
+    async with opened() as app, connected_worker(str(app.grpc)) as line:
+        await line.send(**frame)
+        code, details = await line.status()
+        assert code == "INVALID_ARGUMENT"
+        assert text in details
+        assert list(app.agents) == ["echo"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "text"),
+    [
+        (hello(registration()), "INVALID_ARGUMENT", "hello: was said already"),
+        ({}, "INVALID_ARGUMENT", "frame: is none that this server knows"),
+        ({"credit": wk.Credit(agent_id="desk")}, "INVALID_ARGUMENT", "credit.turns: 0 is not at least 1"),
+        ({"credit": wk.Credit(agent_id="desk", turns=10_000)}, "INVALID_ARGUMENT", "the 1 unused ones at most 10000"),
+        ({"credit": wk.Credit(agent_id="echo", turns=1)}, "INVALID_ARGUMENT", 'credit.agent_id: "echo" is no agent'),
+        ({"events": wk.Events(turn_id="7", number=1)}, "INVALID_ARGUMENT", 'events.turn_id: "7" is no turn'),
+        ({"turn_end": wk.TurnEnd(turn_id="x")}, "INVALID_ARGUMENT", 'turn_end.turn_id: "x" is no turn'),
+        (
+            {"events": wk.Events(turn_id="1" * 3000, number=1)},
+            "RESOURCE_EXHAUSTED",
+            "bytes; at most 2048 (Welcome.max_frame_bytes)",
+        ),
+    ],
+)
+async def test_a_frame_that_breaks_a_rule_ends_the_stream(
+    opened: Open, frame: dict[str, Any], code: str, text: str
+) -> None:
+    async with opened(message_bytes=2048) as app, connected_worker(str(app.grpc)) as line:
+        await line.register(registration())
+        await line.send(**frame)
+        found, details = await line.status()
+        assert found == code
+        assert text in details
+
+
+def status(state: int, **fields: Any) -> wk.Event:
+    return wk.Event(status=wk.StatusChange(state=state, **fields))  # type: ignore[arg-type]  # any number
+
+
+def artifact(**fields: Any) -> wk.Event:
+    return wk.Event(artifact=wk.ArtifactChange(artifact=pb.Artifact(**fields)))
+
+
+DEEP: dict[str, Any] = {}
+for _ in range(30):
+    DEEP = {"x": DEEP}
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([], "events.events is empty"),
+        ([wk.Event()], "an event says nothing; set one of status, artifact, text"),
+        ([status(pb.TASK_STATE_COMPLETED)], "status.state: TASK_STATE_COMPLETED is none of TASK_STATE_AUTH_REQUIRED,"),
+        ([status(pb.TASK_STATE_WORKING, message=pb.Message())], "a Message has no parts"),
+        ([artifact(parts=[pb.Part(text="x")])], "artifact.artifact.artifact_id is required"),
+        ([artifact(artifact_id="a")], "an Artifact has no parts"),
+        ([artifact(artifact_id="a", parts=[pb.Part()])], "a Part has no content"),
+        ([artifact(artifact_id="a", parts=[pb.Part(text="x", metadata=DEEP)])], "nests more than 24 levels"),
+        ([wk.Event(text=wk.TextChunk(text="x"))], "text.artifact_id is required"),
+    ],
+)
+async def test_what_a_turn_may_not_say_fails_its_task_and_nothing_else(
+    opened: Open, events: list[wk.Event], text: str
+) -> None:
+    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
+        await line.register(registration(), credit=2)
+        for _ in range(2):
+            await client.send(message("x"), configuration=NOW)
+        first, second = await line.receive("turn_start"), await line.receive("turn_start")  # of either task
+        await line.send(events=wk.Events(turn_id=first.turn_id, number=1, events=events))
+        over = await line.receive("turn_over")
+        assert (over.turn_id, text in over.reason) == (first.turn_id, True)
+        assert status_text(await wait_for_state(client, first.task_id, states.FAILED)).startswith(
+            "InvalidAgentResponse: agent desk: "
+        )
+        await line.end(first.turn_id)  # too late, and no reason to let go of the worker
+        await line.end(second.turn_id)
+        await wait_for_state(client, second.task_id, states.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        ({}, "turn_end says nothing of how it ended"),
+        ({"canceled": wk.Canceled()}, "turn_end.canceled, though nobody asked the turn to stop"),
+        ({"status": wk.StatusChange(state=pb.TASK_STATE_WORKING)}, "status.state: TASK_STATE_WORKING is none of"),
+        ({"status": wk.StatusChange(state=pb.TASK_STATE_CANCELED)}, "status.state: TASK_STATE_CANCELED is none of"),
+        (
+            {"status": wk.StatusChange(state=pb.TASK_STATE_COMPLETED), "notes": wk.Notes(task_state="[]")},
+            "notes.task_state must be a JSON object",
+        ),
+        (
+            {"status": wk.StatusChange(state=pb.TASK_STATE_COMPLETED), "notes": wk.Notes(context_state="{")},
+            "notes.context_state is no JSON",
+        ),
+    ],
+)
+async def test_an_end_that_is_none_fails_the_task(opened: Open, end: dict[str, Any], text: str) -> None:
+    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
+        await line.register(registration())
+        sending = asyncio.create_task(client.send(message("x")))
+        turn = await line.receive("turn_start")
+        await line.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, **end))
+        task = (await sending).task
+        assert task.status.state == states.FAILED
+        assert text in status_text(task)
+
+
+async def test_more_than_may_wait_uncommitted_fails_the_task(opened: Open) -> None:
+    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
+        await line.register(registration())
+        sending = asyncio.create_task(client.send(message("x")))
+        turn = await line.receive("turn_start")
+        await line.put_text(turn.turn_id, 1, *["x"] * 5000)
+        task = (await sending).task
+        assert task.status.state == states.FAILED
+        assert "BufferFull" in status_text(task)
+
+
+# Names and credentials ---------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_of_the_server_is_taken(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened() as app, connected_worker(str(app.grpc)) as line:
+        await line.send(**hello(registration("echo")))
+        assert await line.status() == (
+            "ALREADY_EXISTS",
+            'hello.agents: "echo" is an agent of the server itself; choose another id',
+        )
+    assert 'a worker was refused: hello.agents: "echo" is an agent of the server itself' in caplog.text
+
+
+async def test_an_agent_belongs_to_the_principal_that_brought_it(opened: Open) -> None:
+    async with opened(ByHeader()) as app, connected_worker(str(app.grpc), named("alice", "worker")) as line:
+        assert (await line.register(registration())).principal == "alice"
+    async with opened(ByHeader()) as app:  # also when no worker of hers is there, and the server began anew
+        async with connected_worker(str(app.grpc), named("mallory", "worker")) as line:
+            await line.send(**hello(registration("free"), registration("desk")))
+            code, text = await line.status()
+            assert code == "ALREADY_EXISTS"
+            assert '"desk" is an agent of another principal\'s workers' in text
+            assert "free" not in app.agents
+        async with connected_worker(str(app.grpc), named("alice", "worker:desk")) as line:
+            await line.register(registration())
+
+
+@pytest.mark.parametrize(
+    ("caller", "code", "text"),
+    [
+        (named(""), "UNAUTHENTICATED", 'workers need credentials with the grant "worker"'),
+        (named(WRONG), "UNAUTHENTICATED", ""),
+        (named("eve"), "PERMISSION_DENIED", 'may not serve agent "desk"; they need the grant worker or worker:desk'),
+        (named("eve", "operator", "agent:desk"), "PERMISSION_DENIED", 'may not serve agent "desk"'),
+        (named("eve", "worker:other"), "PERMISSION_DENIED", 'may not serve agent "desk"'),
+    ],
+)
+async def test_a_stranger_is_no_worker(opened: Open, caller: dict[str, str], code: str, text: str) -> None:
+    async with opened(ByHeader()) as app, connected_worker(str(app.grpc), caller) as line:
+        await line.send(**hello(registration()))
+        found, details = await line.status()
+        assert found == code
+        assert text in details
+        assert list(app.agents) == ["echo"]
+
+
+async def test_where_nobody_is_asked_workers_are_of_this_machine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "is_here", lambda context: False)
+    async with opened() as app, connected_worker(str(app.grpc)) as line:
+        await line.send(**hello(registration()))
+        code, text = await line.status()
+        assert code == "UNAUTHENTICATED"
+        assert "from this machine only" in text
+
+
+async def test_a_key_that_is_revoked_ends_the_worker(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Withdrawn(ByHeader):
+        async def authenticate(self, headers: Any) -> Any:
+            identity = await super().authenticate(headers)
+            return type(identity)(identity.principal, identity.grants, "key-1") if identity else None
+
+        async def recheck(self, identity: Any) -> None:
+            raise Unauthenticated("the key was revoked")
+
+    monkeypatch.setattr(closing, "LOOK_AGAIN", 0.01)
+    async with opened(Withdrawn()) as app, connected_worker(str(app.grpc), named("alice", "worker")) as line:
+        await line.send(**hello(registration()))
+        assert await line.status() == ("UNAUTHENTICATED", "the key was revoked")

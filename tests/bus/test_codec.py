@@ -1,0 +1,83 @@
+"""Messages on the bus: what goes in comes out, within the size that the server allows, and nothing else does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.bus.nats import codec
+from dragoman.bus.nats.codec import BusHeartbeat, InvalidBusMessage, Subjects
+from dragoman.core.names import Owner
+from dragoman.core.task.log import Event, TaskRef
+from dragoman.ports import Job, RegistryChange, TaskSignal
+
+texts = st.text(max_size=20)
+refs = st.builds(TaskRef, st.builds(Owner, texts, texts), st.binary(min_size=16, max_size=16))
+events = st.lists(
+    st.builds(Event, st.integers(1, 2**63), st.binary(min_size=1, max_size=60), st.integers(0, 8), st.booleans())
+)
+
+
+@given(events, st.integers(20, 200))
+def test_events_come_out_as_they_went_in_but_for_what_is_too_large(said: list[Event], limit: int) -> None:
+    messages = list(codec.encode_events(said, limit))
+    assert all(len(message) <= limit for message in messages)
+    found = [event for message in messages for event in codec.decode_events(message)]
+    assert [(one.sequence, one.state, one.ends) for one in found] == [
+        (one.sequence, one.state, one.ends) for one in said
+    ]
+    for one, other in zip(found, said, strict=True):
+        assert one.data in (other.data, b"")
+        assert bool(one.data) == (len(other.data) + 15 <= limit)
+
+
+@given(texts, refs, st.sampled_from(TaskSignal))
+def test_jobs_and_signals_come_out_as_they_went_in(agent: str, ref: TaskRef, signal: TaskSignal) -> None:
+    assert codec.decode_job(codec.encode_job(Job(agent, ref))) == Job(agent, ref)
+    assert codec.decode_signal(codec.encode_signal(ref, signal)) == (ref, signal)
+
+
+@given(st.sampled_from(RegistryChange), refs, st.sampled_from(TaskSignal))
+def test_news_and_signals_share_a_subject_and_are_not_taken_for_each_other(
+    news: RegistryChange, ref: TaskRef, signal: TaskSignal
+) -> None:
+    assert codec.decode_change(codec.encode_change(news)) == news
+    with pytest.raises(InvalidBusMessage):
+        codec.decode_signal(codec.encode_change(news))
+    with pytest.raises(InvalidBusMessage):
+        codec.decode_change(codec.encode_signal(ref, signal))
+
+
+@given(st.binary())
+def test_whatever_arrives_is_read_or_refused(message: bytes) -> None:
+    for read in (
+        codec.decode_events,
+        codec.decode_job,
+        codec.decode_signal,
+        codec.decode_change,
+        codec.decode_heartbeat,
+    ):
+        for one in (message, b"\x01" + message):
+            try:
+                read(one)
+            except InvalidBusMessage:
+                continue
+
+
+@pytest.mark.parametrize("text", ["", "one two", "x" * 65, "a\n", "é"])
+def test_names_in_a_hello_may_be_shown(text: str) -> None:
+    with pytest.raises(InvalidBusMessage):
+        codec.decode_heartbeat(codec.encode_heartbeat(BusHeartbeat(text, "abc", False)))
+    with pytest.raises(InvalidBusMessage):
+        codec.decode_heartbeat(codec.encode_heartbeat(BusHeartbeat("abc", text, False)))
+
+
+@given(refs, texts)
+def test_nothing_that_a_caller_wrote_is_in_a_subject(ref: TaskRef, agent: str) -> None:
+    subjects = Subjects("prefix", "0a")
+    for subject in (subjects.events(ref), subjects.jobs(agent or "a")):
+        assert re.fullmatch(r"prefix\.0a\.(event|job)\.[A-Za-z0-9_-]+", subject)
+    assert subjects.events(ref) != subjects.events(TaskRef(Owner(ref.owner.scope + "x", ref.owner.principal), ref.key))

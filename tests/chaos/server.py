@@ -1,0 +1,177 @@
+"""The server that is torn at: `dragoman serve` as a process that is killed, held still, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chaos import readback
+from tests.chaos.history import Fault, Sampled
+from tests.chaos.target import Scene
+from tests.chaos.transports import Transports
+from tests.chaos_checker.checker import StoredTask
+from tests.cli.server import clean_environment
+
+AGENTS: Final = Path(__file__).with_name("agents.py")
+SLOTS: Final = 40
+START: Final = 60.0
+"""Seconds that a start may take."""
+LONG: Final = 11.5
+"""Seconds of one pause in a long run: longer than a session lives without a sign of life."""
+
+
+class ServerTarget:
+    """One server on one store. `roads` leads to where it listens now. Implements `Ground`."""
+
+    agents: Sequence[str] = ("", "again")
+    words: Sequence[str] = ()
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.store = folder / "tasks.db"
+        self.turns = folder / "turns"
+        self.log = folder / "server.log"
+        self.errors: Counter[str] = Counter()
+        """What it logged as an error that is not an agent's, and how often."""
+        self.up = asyncio.Event()
+        self.roads: Transports | None = None
+        self._built: list[Transports] = []
+        self._since = 0.0
+        self._arguments = arguments
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def up_for(self) -> float:
+        """Seconds since it last started, or went on after it was held still."""
+        return time.monotonic() - self._since if self.up.is_set() else 0.0
+
+    async def start(self) -> None:
+        """Starts it, and returns when it serves."""
+        words = ["-m", "dragoman", "serve", str(AGENTS), "--store", f"sqlite:///{self.store}", "--log-format", "json"]
+        words += ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--slots", str(SLOTS), *self._arguments]
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *words,
+            cwd=self.store.parent,
+            env=clean_environment() | {"CHAOS_TURNS": str(self.turns)},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            limit=16 * 1024 * 1024,
+        )
+        told: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._reader = asyncio.create_task(self._read(self._process, told), name="the server's log")
+        async with asyncio.timeout(START):
+            where = await told
+        # Old roads stay until the end: closing a gRPC channel would cancel whoever still waits on it.
+        self.roads = Transports(where["http"], where["grpc"])
+        self._built.append(self.roads)
+        self._since = time.monotonic()
+        self.up.set()
+
+    async def kill(self) -> None:
+        """`kill -9`."""
+        assert self._process is not None
+        assert self._reader is not None
+        self.up.clear()
+        self._process.kill()
+        await self._process.wait()
+        await self._reader
+
+    async def hold(self, seconds: float) -> None:
+        """Nothing of it runs for so long; it goes on where it was."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+            self._since = time.monotonic()
+
+    # Ground ---------------------------------------------------------------------------------------------------------
+
+    async def strike(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
+        """Kills the server, or holds it still, every few seconds."""
+        dice = random.Random(f"{scene.seed}/strikes")
+        long_pause = until - time.monotonic() > 60
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, dice.uniform(0.8, 4)))
+            if time.monotonic() >= until:
+                return
+            if dice.random() < 0.6:
+                await self.restart(scene)
+            else:
+                seconds = dice.uniform(0.1, 3)
+                if long_pause and until - time.monotonic() > 2 * LONG and dice.random() < 0.3:
+                    seconds, long_pause = LONG, False
+                scene.record.add(Fault(at=scene.now, how="pause", seconds=round(seconds, 3)))
+                await self.hold(seconds)
+
+    async def restart(self, scene: Scene) -> None:
+        scene.record.add(Fault(at=scene.now, how="kill"))
+        await self.kill()
+        await self.start()
+
+    async def look(self, at: float) -> Sampled:
+        return readback.sample(self.store, at=at, up=round(self.up_for, 1), slots=SLOTS)
+
+    async def unpushed(self) -> int:
+        return readback.unpushed(self.store)
+
+    async def kept(self, began: float) -> Mapping[str, StoredTask]:
+        await self.stop()
+        return await readback.read_all(self.store, self.turns, began)
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        return [f"the server logged, {times} times: {text}" for text, times in self.errors.items()]
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Kills what is left. May be called twice."""
+        if self._process is not None and self._process.returncode is None:
+            await self.kill()
+        while self._built:
+            await self._built.pop().close()
+
+    async def _read(self, process: asyncio.subprocess.Process, told: asyncio.Future[dict[str, Any]]) -> None:
+        assert process.stderr is not None
+        with self.log.open("ab") as log:
+            async for line in process.stderr:
+                log.write(line)
+                if b'"serving"' in line and not told.done():
+                    told.set_result(json.loads(line))
+                elif b'"level": "ERROR"' in line and b"failing, as asked" not in line:
+                    self.errors[_error(json.loads(line))] += 1
+        if not told.done():
+            told.set_exception(RuntimeError(f"the server did not start:\n{self.log.read_text()[-4000:]}"))
+
+
+def _error(line: dict[str, str]) -> str:
+    """The error itself, without what differs from one time to the next."""
+    return f"{line['logger']}: {line['message']}: {line.get('exception', '').rpartition(chr(10))[2]}"
+
+
+@asynccontextmanager
+async def running(folder: Path, *arguments: str) -> AsyncIterator[ServerTarget]:
+    """A server for as long as the block runs."""
+    victim = ServerTarget(folder, *arguments)
+    try:
+        await victim.start()
+        yield victim
+    finally:
+        await victim.stop()

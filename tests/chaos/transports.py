@@ -1,0 +1,191 @@
+"""The four bindings of A2A 1.0, with what a durable client says besides: cursors and idempotency keys.
+
+Headers over HTTP and metadata over gRPC carry both; events say where they are in their own metadata, when the client
+asks for that extension. A server that knows neither ignores them, and its events have no number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import grpc
+import orjson
+from tests.chaos.history import RESUME
+
+from dragoman.client import ClientError
+from dragoman.wire.dialects import json_proto
+from dragoman.wire.http import sse
+from dragoman.wire.json import protojson
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+BINDINGS: Final = ("grpc", "rest", "jsonrpc", "ws")
+CALL_TIMEOUT: Final = 30.0
+"""Seconds for an answer; a server may be held still for a part of that."""
+
+_VERBS: Final = {
+    "SendMessage": "/message:send",
+    "SendStreamingMessage": "/message:stream",
+    "GetTask": "/tasks/{id}",
+    "CancelTask": "/tasks/{id}:cancel",
+    "SubscribeToTask": "/tasks/{id}:subscribe",
+}
+Answer = TypeVar("Answer", pb.SendMessageResponse, pb.Task)
+Request = pb.SendMessageRequest | pb.GetTaskRequest | pb.CancelTaskRequest | pb.SubscribeToTaskRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An event and where it stands: cursor and sequence, or neither."""
+
+    event: pb.StreamResponse
+    cursor: str
+    sequence: int | None
+
+
+class Transports:
+    """Ways to one address of a server, all bindings at once. What goes wrong is a ClientError or a TimeoutError."""
+
+    def __init__(self, http: str, target: str) -> None:
+        self._base = http
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=5))
+        self._channel = grpc.aio.insecure_channel(target)
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._channel.close()
+
+    async def call(self, binding: str, rpc: str, request: Request, answer: type[Answer], key: str = "") -> Answer:
+        """The answer to a unary call."""
+        async with (
+            asyncio.timeout(CALL_TIMEOUT),
+            aclosing(self._answers(binding, rpc, request, answer, key)) as answers,
+        ):
+            async for value in answers:
+                assert isinstance(value, answer)
+                return value
+        raise ClientError("UNAVAILABLE", "the connection closed without an answer")
+
+    async def stream(
+        self, binding: str, rpc: str, request: Request, key: str = "", after: str = ""
+    ) -> AsyncGenerator[Place, None]:
+        """The events of a stream. Raises UNAVAILABLE when it breaks off."""
+        answers = self._answers(binding, rpc, request, pb.StreamResponse, key, after)
+        async with aclosing(answers):
+            async for event in answers:
+                yield placed(event)
+
+    async def _answers(
+        self, binding: str, rpc: str, request: Request, answer: Any, key: str = "", after: str = ""
+    ) -> AsyncGenerator[Any, None]:
+        try:
+            if binding == "grpc":
+                async for value in self._grpc(rpc, request, answer, key, after):
+                    yield value
+                return
+            codec: protojson.Codec[Any] = protojson.compile(answer, json_proto.PROTOJSON_V1)
+            asked: protojson.Codec[Any] = protojson.compile(type(request), json_proto.PROTOJSON_V1)
+            values = getattr(self, f"_{binding}")(rpc, request, asked.to_dict(request), _headers(key, after))
+            async with aclosing(values):
+                async for value in values:
+                    if "error" in value:
+                        raise ClientError.from_json(value["error"])
+                    yield codec.decode(value)
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise ClientError("UNAVAILABLE", str(error)) from error
+
+    async def _grpc(self, rpc: str, request: Request, answer: Any, key: str, after: str) -> AsyncGenerator[Any, None]:
+        metadata = [("a2a-version", "1.0"), ("a2a-extensions", RESUME)]
+        metadata += [("idempotency-key", key)] * bool(key) + [("dragoman-after", after)] * bool(after)
+        path = f"/{pb.DESCRIPTOR.services_by_name['A2AService'].full_name}/{rpc}"
+        write = type(request).SerializeToString
+        try:
+            if answer is not pb.StreamResponse:
+                yield await self._channel.unary_unary(path, write, answer.FromString)(request, metadata=metadata)
+                return
+            events = self._channel.unary_stream(path, write, answer.FromString)(request, metadata=metadata)
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                events.cancel()
+        except grpc.aio.AioRpcError as error:
+            raise ClientError.from_rpc_error(error) from error
+
+    async def _rest(
+        self, rpc: str, request: Any, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        path = (f"/{request.tenant}" if request.tenant else "") + _VERBS[rpc].format(id=getattr(request, "id", ""))
+        reads = rpc in ("GetTask", "SubscribeToTask")
+        data = None if reads else orjson.dumps({name: body[name] for name in body if name not in ("tenant", "id")})
+        streams = rpc in ("SendStreamingMessage", "SubscribeToTask")
+        accept = "text/event-stream" if streams else "application/json"
+        how = {**headers, "Accept": accept, "Content-Type": "application/json"}
+        async with self._session.request("GET" if reads else "POST", self._base + path, data=data, headers=how) as told:
+            async for value in _values(told):
+                yield value
+
+    async def _jsonrpc(
+        self, rpc: str, request: Any, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        async with self._session.post(self._base + "/", data=_envelope(rpc, body), headers=headers) as told:
+            async for value in _values(told):
+                yield value if "error" in value else value["result"]
+
+    async def _ws(
+        self, rpc: str, request: Any, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        streams = rpc in ("SendStreamingMessage", "SubscribeToTask")
+        async with self._session.ws_connect(self._base + "/ws", max_msg_size=0, headers=headers) as socket:
+            await socket.send_str(_envelope(rpc, body).decode())
+            async for frame in socket:
+                if frame.type is not aiohttp.WSMsgType.TEXT:
+                    break
+                value = orjson.loads(frame.data)
+                if value.get("result") == {"status": "stream_complete"}:
+                    return
+                yield value if "error" in value else value["result"]
+                if not streams:
+                    return
+        raise ClientError("UNAVAILABLE", "the connection broke off")
+
+
+def placed(event: pb.StreamResponse) -> Place:
+    """An event with what its metadata say of its place."""
+    payload = getattr(event, event.WhichOneof("payload") or "task")
+    if RESUME not in payload.metadata:
+        return Place(event, "", None)
+    said = payload.metadata[RESUME]
+    return Place(event, str(said["cursor"]), int(said["sequence"]))
+
+
+def _headers(key: str, after: str) -> dict[str, str]:
+    headers = {"A2A-Version": "1.0", "A2A-Extensions": RESUME, "Content-Type": "application/json"}
+    if key:
+        headers["Idempotency-Key"] = key
+    if after:
+        headers["Last-Event-ID"] = after
+    return headers
+
+
+def _envelope(rpc: str, body: dict[str, Any]) -> bytes:
+    return orjson.dumps({"jsonrpc": "2.0", "id": uuid.uuid4().hex, "method": rpc, "params": body})
+
+
+async def _values(told: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, Any], None]:
+    """What a response holds: one value, or the data of its events."""
+    if told.content_type != "text/event-stream":
+        value = orjson.loads(await told.read())
+        if not isinstance(value, dict):
+            raise ClientError("INTERNAL", f"the answer is no object: {value!r}")
+        yield value
+        return
+    parser = sse.SseParser()
+    async for chunk in told.content.iter_any():
+        for event in parser.feed(chunk):
+            yield orjson.loads(event.data)

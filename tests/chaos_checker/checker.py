@@ -1,0 +1,278 @@
+"""The judge: pure functions from what clients saw and what the store holds to a list of broken promises.
+
+`judge` gives one line for each thing that may not be; an empty list is a good run. What it is given: the history, in
+the order in which it was written, and every task of the store with its log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.chaos.history import Acknowledged, Canceled, Closed, Entry, Got, Left, Opened, Refused, Sampled, Seen, Sent
+from tests.chaos_checker.end_checker import judge_ends
+from tests.chaos_checker.push_checker import judge_pushes
+
+from dragoman.core.task import states
+
+GRACE: Final = 15.0
+"""Seconds within which a task of a dead session has ended or runs again."""
+
+STARVED: Final = 5.0
+"""Seconds for which a task may wait although slots are free: agents may block the loop for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """One event of a log. `shape` is that of the task after it."""
+
+    sequence: int
+    digest: str
+    state: int
+    shape: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTask:
+    """A task as the store has it at the end. `messages` are the ids of its user's messages."""
+
+    id: str
+    state: int
+    last: int
+    events: Sequence[StoredEvent]
+    messages: Sequence[str] = ()
+    text: str = ""
+    """What its first message says; unique to it, but for sends with one key."""
+    attempts: int = 1
+    """How often a turn of it may be begun."""
+    begun: int = 0
+    """How often the agent was called."""
+    agent: str = ""
+    reason: str = ""
+    """Why the server itself ended it; empty when it did not."""
+    times: tuple[float, float] = (0.0, 0.0)
+    """When it was made, and when its state last changed, in seconds since the run began."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """All that one follower saw, over all its connections."""
+
+    task: str = ""
+    entries: list[Opened | Seen | Closed] = field(default_factory=list)
+
+
+def judge(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> list[str]:
+    """Everything that is wrong, a line each."""
+    return [
+        problem
+        for check in (logs, acknowledged, streams, terminal, claims, interrupted, keys, turns, judge_pushes, judge_ends)
+        for problem in check(history, kept)
+    ]
+
+
+def logs(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    """A log has no gap, ends where its task stands, and nothing follows a terminal state."""
+    for task in kept.values():
+        numbers = [event.sequence for event in task.events]
+        if numbers != list(range(1, task.last + 1)):
+            yield f"task {task.id}: its log is numbered {_short(numbers)}, its last event is {task.last}"
+        told = [event.state for event in task.events if event.state]
+        if told and told[-1] != task.state:
+            yield f"task {task.id}: is {_name(task.state)}, and its log ends {_name(told[-1])}"
+        ended = [number for number, event in enumerate(task.events) if event.state in states.TERMINAL]
+        if ended and ended[0] != len(task.events) - 1:
+            yield f"task {task.id}: {len(task.events) - 1 - ended[0]} events follow its end"
+
+
+def acknowledged(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    """What a response named is there: the task, and the message that was sent to it."""
+    sent = {entry.op: entry for entry in history if isinstance(entry, Sent)}
+    for entry in history:
+        if isinstance(entry, Acknowledged):
+            task = kept.get(entry.task)
+            if task is None:
+                yield f"task {entry.task}: acknowledged (op {entry.op}) and lost"
+            elif not sent[entry.op].key and sent[entry.op].message not in task.messages:
+                yield f"task {entry.task}: message {sent[entry.op].message} acknowledged (op {entry.op}) and lost"
+        elif isinstance(entry, Got) and entry.reason == "TASK_NOT_FOUND":
+            yield f"task {entry.task}: was acknowledged, and GetTask did not find it"
+
+
+# Streams ------------------------------------------------------------------------------------------------------------
+
+
+def streams(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    """Each follower saw what the log holds: each event once, in order, with no hole at any reconnect."""
+    followers: defaultdict[int, Followed] = defaultdict(Followed)
+    for entry in history:
+        if isinstance(entry, Opened | Seen | Closed):
+            followers[entry.follower].entries.append(entry)
+            if isinstance(entry, Opened):
+                followers[entry.follower].task = entry.task
+    for number, follower in followers.items():
+        task = kept.get(follower.task)
+        if task is None:
+            yield f"follower {number}: followed {follower.task}, which is not there"
+            continue
+        for problem in _numbered(follower, task):
+            yield f"follower {number} of {task.id}: {problem}"
+
+
+def _numbered(follower: Followed, task: StoredTask) -> Iterator[str]:
+    at: int | None = None
+    run: list[str] = []
+    for entry in follower.entries:
+        match entry:
+            case Opened(after=None):
+                yield from _slice(run, task, whole=False)
+                at, run = None, []
+            case Opened(after=after):
+                if at is not None and after != at:
+                    yield f"went on after {after}, having seen {at}"
+                at = after
+            case Seen(shape="", sequence=None, digest=digest):
+                run.append(digest)
+            case Seen(sequence=None):
+                pass
+            case Seen(sequence=sequence) if sequence is not None:
+                yield from _place(entry, sequence, at, task)
+                at = sequence
+            case Closed(why=why):
+                yield from _slice(run, task, whole=why == "end")
+                if why == "end" and at is not None and at != task.last and task.state in states.TERMINAL:
+                    yield f"its stream ended after {at} of {task.last}"
+    last = follower.entries[-1]
+    if isinstance(last, Closed) and last.why.startswith("refused"):
+        yield f"was {last.why}"
+    elif not isinstance(last, Closed) and task.state in states.TERMINAL:
+        yield f"was left waiting at {at} although the task has ended with {task.last}"
+    elif isinstance(last, Closed) and last.why == "end" and task.state not in states.TERMINAL:
+        yield f"its stream ended, and the task is {_name(task.state)}"
+
+
+def _place(seen: Seen, sequence: int, at: int | None, task: StoredTask) -> Iterator[str]:
+    """An event, or the Task, where it belongs in the log."""
+    if not 1 <= sequence <= len(task.events):
+        yield f"saw event {sequence} of {task.last}"
+        return
+    event = task.events[sequence - 1]
+    if seen.shape and at is None:
+        if event.shape and seen.shape != event.shape:
+            yield f"the Task at {sequence} is not the fold of the events up to it"
+        return
+    if at is None:
+        yield f"saw event {sequence} before any Task"
+    elif sequence <= at:
+        yield f"saw event {sequence} again after {at}"
+    elif sequence != at + 1:
+        yield f"saw event {sequence} after {at}: a gap"
+    if seen.digest != event.digest:
+        yield f"saw another event {sequence} than the log has"
+
+
+def _slice(run: Sequence[str], task: StoredTask, *, whole: bool) -> Iterator[str]:
+    """Events without numbers are neighbours in the log, and the last ones if the stream ended by itself."""
+    if not run:
+        return
+    log = [event.digest for event in task.events]
+    starts = [start for start in range(len(log) - len(run) + 1) if log[start : start + len(run)] == list(run)]
+    if not starts:
+        yield f"{len(run)} events that it saw do not follow each other in the log"
+    elif whole and task.state in states.TERMINAL and starts[-1] + len(run) != len(log):
+        yield f"its stream ended {len(log) - starts[-1] - len(run)} events before the log does"
+
+
+# States -------------------------------------------------------------------------------------------------------------
+
+
+def terminal(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    """A terminal state that anyone was told of is the last one."""
+    follows = {entry.follower: entry.task for entry in history if isinstance(entry, Opened)}
+    for entry in history:
+        if isinstance(entry, Seen):
+            task, state = kept.get(follows[entry.follower]), entry.state
+        elif isinstance(entry, Acknowledged | Canceled | Got):
+            task, state = kept.get(entry.task), entry.state
+        else:
+            continue
+        if task is not None and state in states.TERMINAL and task.state != state:
+            yield f"task {task.id}: {type(entry).__name__} said {_name(state)}, it is {_name(task.state)}"
+
+
+def claims(history: Sequence[Entry], _: Mapping[str, StoredTask]) -> Iterator[str]:
+    """No claim of a dead session lasts, and what was submitted waits only for a free slot."""
+    starved: Sampled | None = None
+    for entry in history:
+        if not isinstance(entry, Sampled):
+            continue
+        if entry.up > GRACE and entry.orphans:
+            yield f"after {entry.up:.0f} s: {len(entry.orphans)} tasks of dead sessions, such as {entry.orphans[0]}"
+        if entry.stuck:
+            yield f"task {entry.stuck[0]}: SUBMITTED, claimed by nobody, never to be claimed ({len(entry.stuck)} such)"
+        if entry.waiting and entry.running < entry.slots and entry.up > STARVED:
+            if starved is not None and entry.at - starved.at > STARVED:
+                yield f"{entry.waiting} tasks waited {entry.at - starved.at:.0f} s while slots were free"
+            starved = starved or entry
+        else:
+            starved = None
+
+
+def interrupted(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    """A task that asked and was left alone still asks after every crash, and can be answered."""
+    sent = {entry.op: entry for entry in history if isinstance(entry, Sent)}
+    answers: defaultdict[str, list[int]] = defaultdict(list)
+    left: dict[str, float] = {}
+    for entry in history:
+        if isinstance(entry, Left):
+            left[entry.task] = entry.at
+        elif isinstance(entry, Acknowledged) and sent[entry.op].task:
+            answers[entry.task].append(entry.state)
+        elif isinstance(entry, Refused) and sent[entry.op].task in left:
+            yield f"task {sent[entry.op].task}: asked, and refused the answer: {entry.reason}"
+    for name in left:
+        task = kept.get(name)
+        if task is None:
+            yield f"task {name}: asked, and is lost"
+            continue
+        asked = [event.sequence for event in task.events if event.state in states.INTERRUPTED]
+        if not asked:
+            yield f"task {name}: asked, and its log does not say so"
+        elif not answers[name] and (task.state not in states.INTERRUPTED or asked[-1] != task.last):
+            yield f"task {name}: asked, was left alone, and is {_name(task.state)}"
+        elif answers[name] and task.state != states.COMPLETED:
+            yield f"task {name}: asked, was answered, and is {_name(task.state)}"
+
+
+def keys(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    """Every answer to sends with one key named one task, and there is only one."""
+    sent = {entry.op: entry for entry in history if isinstance(entry, Sent) and entry.key}
+    answers: defaultdict[str, set[str]] = defaultdict(set)
+    for entry in history:
+        if isinstance(entry, Acknowledged) and entry.op in sent:
+            answers[sent[entry.op].key].add(entry.task)
+    by_text = Counter(task.text for task in kept.values())
+    for key, text in {entry.key: entry.text for entry in sent.values()}.items():
+        if len(answers[key]) > 1:
+            yield f"key {key}: was answered with {len(answers[key])} tasks: {', '.join(sorted(answers[key]))}"
+        if by_text[text] > 1:
+            yield f"key {key}: made {by_text[text]} tasks"
+
+
+def turns(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    """An agent is called once for each message, and again only where its `on_crash` says so."""
+    for task in kept.values():
+        most = max(1, len(task.messages)) * task.attempts
+        if task.begun > most:
+            yield f"task {task.id}: its agent was called {task.begun} times for {len(task.messages)} messages"
+
+
+def _name(state: int) -> str:
+    return states.name(state).removeprefix("TASK_STATE_")
+
+
+def _short(numbers: Sequence[int]) -> str:
+    text = ", ".join(map(str, numbers[:8]))
+    return f"{text}, ..." if len(numbers) > 8 else text

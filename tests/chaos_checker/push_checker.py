@@ -1,0 +1,94 @@
+"""The judge of pushes: what receivers got, against the log. Part of checker.py, which knows `Kept`.
+
+A receiver was told every event of its task, in order. One came twice only where a try explains it: the receiver had not
+said that it took it, or the server was struck after it had.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from tests.chaos.history import Acknowledged, Delivered, Entry, Fault, Sent
+
+SLACK: Final = 2.0
+"""Seconds by which a letter may be looked at after the server that sent it was struck."""
+
+
+class StoredEventView(Protocol):
+    """An event of a log."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+class StoredTaskView(Protocol):
+    """A task as the store has it at the end."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def events(self) -> Sequence[StoredEventView]: ...
+
+
+def judge_pushes(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -> Iterator[str]:
+    """Everything that is wrong with what receivers were told, a line each."""
+    # A server that was held still, or a database that was away, explains a repeat until it is well again.
+    strikes = [
+        (entry.at, entry.at + entry.seconds)
+        for entry in history
+        if isinstance(entry, Fault) and entry.part in ("server", "postgres")
+    ]
+    letters: defaultdict[int, list[Delivered]] = defaultdict(list)
+    for entry in history:
+        if isinstance(entry, Delivered):
+            letters[entry.hook].append(entry)
+    for hook, name in _expected(history, kept, letters).items():
+        task = kept.get(name)
+        if task is None:
+            yield f"webhook {hook}: was told of {name}, which is not there"
+            continue
+        for problem in _told(sorted(letters[hook], key=lambda told: told.at), task, strikes):
+            yield f"webhook {hook} of {name}: {problem}"
+
+
+def _expected(
+    history: Sequence[Entry], kept: Mapping[str, StoredTaskView], letters: Mapping[int, list[Delivered]]
+) -> dict[int, str]:
+    """The task of each webhook: as the answer said, else the one that its message made, else as it was told."""
+    by_text = {task.text: task.id for task in kept.values()}
+    sent = {entry.op: entry for entry in history if isinstance(entry, Sent) and entry.hook}
+    found = {hook: told[0].task for hook, told in letters.items()}
+    found |= {entry.hook: by_text[entry.text] for entry in sent.values() if entry.text in by_text}
+    found |= {
+        sent[entry.op].hook: entry.task for entry in history if isinstance(entry, Acknowledged) and entry.op in sent
+    }
+    return found
+
+
+def _told(letters: Sequence[Delivered], task: StoredTaskView, strikes: Sequence[tuple[float, float]]) -> Iterator[str]:
+    at, taken = 0, 0.0
+    for told in letters:
+        if told.task != task.id:
+            yield f"was told of {told.task}"
+            continue
+        if not 1 <= told.sequence <= len(task.events):
+            yield f"was told event {told.sequence} of {task.last}"
+            continue
+        if told.digest != task.events[told.sequence - 1].digest:
+            yield f"was told another event {told.sequence} than the log has"
+        if told.sequence > at + 1:
+            yield f"was told event {told.sequence} when it had taken {at}: out of order, or a gap"
+        elif told.sequence < at:
+            yield f"was told event {told.sequence} again, having taken {at}: more than one repeat"
+        elif told.sequence == at and not any(taken - SLACK <= over and began <= told.at for began, over in strikes):
+            yield f"was told event {told.sequence} again, which it had taken, and nothing explains it"
+        if 200 <= told.status < 300:
+            at, taken = max(at, told.sequence), told.done
+    if at != task.last:
+        yield f"was told up to event {at} of {task.last}"

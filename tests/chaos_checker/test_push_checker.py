@@ -1,0 +1,98 @@
+"""The judge of pushes is judged: what retries and crashes explain passes, and every broken promise is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.chaos.history import Acknowledged, Delivered, Entry, Fault, Sent
+from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
+
+from dragoman.core.task import states
+
+LOG = (
+    StoredEvent(1, "d1", states.SUBMITTED, "s1"),
+    StoredEvent(2, "d2", states.WORKING, "s2"),
+    StoredEvent(3, "d3", 0, "s3"),
+    StoredEvent(4, "d4", states.COMPLETED, "s4"),
+)
+KEPT = {"t": StoredTask("t", states.COMPLETED, 4, LOG, ["m1"], "stream #1", begun=1)}
+SENT = Sent(op=1, message="m1", binding="rest", how="at once", text="stream #1", hook=9)
+ACK = Acknowledged(op=1, task="t", state=states.SUBMITTED)
+
+
+def told(sequence: int, status: int = 200, at: float = 0.0, **more: str) -> Delivered:
+    at = at or 10.0 * sequence
+    values = {"task": "t", "digest": f"d{sequence}", **more}
+    return Delivered(at=at, done=at + 1, hook=9, sequence=sequence, status=status, **values)
+
+
+ONE, TWO, THREE, FOUR = (told(number) for number in range(1, 5))
+GOOD: tuple[Entry, ...] = (SENT, ACK, ONE, TWO, THREE, FOUR)
+
+
+def problems(*entries: Entry, more: Sequence[Entry] = ()) -> list[str]:
+    return judge((*entries, *more), KEPT)
+
+
+def test_everything_once_and_in_order_is_well() -> None:
+    assert problems(*GOOD) == []
+
+
+@pytest.mark.parametrize("status", [0, 302, 410, 429, 500, 503])
+def test_a_letter_that_was_not_taken_may_come_as_often_as_it_must(status: int) -> None:
+    tries = [replace(told(2, status), at=20 + number, done=20 + number) for number in range(3)]
+    assert problems(SENT, ACK, ONE, *tries, replace(TWO, at=25), THREE, FOUR) == []
+
+
+def test_a_crash_explains_one_repeat() -> None:
+    crash = Fault(at=22, how="kill")
+    assert problems(SENT, ACK, ONE, TWO, crash, replace(TWO, at=24, done=25), THREE, FOUR) == []
+
+
+def test_a_letter_that_was_on_its_way_when_the_server_was_struck_is_no_repeat_without_reason() -> None:
+    crash = Fault(at=19.5, how="kill")  # the receiver looks at the letter of 20 s only then
+    assert problems(SENT, ACK, ONE, crash, TWO, replace(TWO, at=24, done=25), THREE, FOUR) == []
+
+
+def test_an_answer_that_came_late_takes_all_the_same() -> None:
+    assert problems(SENT, ACK, ONE, replace(TWO, done=29.9), THREE, FOUR) == []
+
+
+def test_a_send_that_nobody_answered_is_told_of_too() -> None:
+    assert problems(SENT, ONE, TWO, THREE, FOUR) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ((SENT, ACK), "up to event 0 of 4"),
+        ((SENT,), "up to event 0 of 4"),  # made by a send that was never answered, and forgotten
+        ((SENT, ACK, ONE, TWO, THREE), "up to event 3 of 4"),
+        ((SENT, ACK, ONE, TWO, THREE, told(4, 500)), "up to event 3 of 4"),
+        ((SENT, ACK, ONE, THREE, FOUR), "event 3 when it had taken 1: out of order, or a gap"),
+        ((SENT, ACK, replace(TWO, at=9), ONE, THREE, FOUR), "event 2 when it had taken 0"),
+        ((SENT, ACK, told(1, 500), TWO, THREE, FOUR), "event 2 when it had taken 0"),
+        ((SENT, ACK, *GOOD[2:4], replace(TWO, at=24), THREE, FOUR), "event 2 again, which it had taken"),
+        (
+            (SENT, ACK, ONE, TWO, replace(ONE, at=24), replace(TWO, at=25), THREE, FOUR),
+            "event 1 again, having taken 2: more than one repeat",
+        ),
+        (
+            (SENT, ACK, ONE, TWO, Fault(at=23, how="kill"), replace(ONE, at=24), replace(TWO, at=25), THREE, FOUR),
+            "event 1 again, having taken 2",
+        ),
+        (
+            (SENT, ACK, ONE, Fault(at=12, how="kill"), TWO, replace(TWO, at=24), THREE, FOUR),
+            "event 2 again, which it had taken, and nothing explains it",
+        ),
+        ((SENT, ACK, ONE, told(2, digest="other"), THREE, FOUR), "another event 2 than the log has"),
+        ((*GOOD, told(5)), "event 5 of 4"),
+        ((*GOOD, told(4, task="other", at=50.0)), "was told of other"),
+        ((ONE, TWO, THREE, replace(FOUR, task="gone"), replace(ONE, hook=8, task="gone")), "gone, which is not there"),
+    ],
+)
+def test_what_must_not_be_is_told(entries: tuple[Entry, ...], said: str) -> None:
+    found = [problem for problem in problems(*entries) if "webhook" in problem]
+    assert any(said in problem for problem in found), found

@@ -1,0 +1,68 @@
+"""`dragoman audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dragoman.cli import cli
+from dragoman.core.audit import GENESIS_HASH, AuditEntry, chain_entries, format_audit_line
+
+LOG = chain_entries(
+    GENESIS_HASH,
+    0,
+    [AuditEntry(at, "task.created", "ok", {}, {"principal": "alice"}) for at in (1, 2, 3)],
+    [bytes(16)] * 3,
+)
+
+
+def verify(tmp_path: Path, text: str) -> tuple[int, str]:
+    file = tmp_path / "audit.jsonl"
+    file.write_text(text)
+    result = CliRunner().invoke(cli, ["audit", "verify", str(file)])
+    return result.exit_code, result.output
+
+
+def test_a_whole_log_is_found_whole(tmp_path: Path) -> None:
+    code, said = verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG))
+    assert code == 0
+    assert "entries 1 to 3 are whole" in said
+    assert LOG[-1].hash.hex() in said
+
+
+def test_what_goes_on_with_an_earlier_export_is_whole_by_itself(tmp_path: Path) -> None:
+    assert (
+        "entries 2 to 3 are whole" in verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG[1:]))[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "rule"),
+    [
+        (f"{format_audit_line(LOG[0])}\n{format_audit_line(LOG[2])}\n", 1, "line 2: entry 3 follows entry 1"),
+        (format_audit_line(LOG[0]).replace("alice", "bob"), 1, "line 1: entry 1: who did it is not what was sealed"),
+        ("hello\n", 2, "line 1: "),
+        ("", 2, "there are no entries"),
+    ],
+)
+def test_what_is_not_whole_is_told_with_its_line(tmp_path: Path, text: str, code: int, rule: str) -> None:
+    found, said = verify(tmp_path, text)
+    assert (found, rule in said) == (code, True), said
+
+
+def test_a_log_may_come_by_a_pipe() -> None:
+    result = CliRunner().invoke(cli, ["audit", "verify", "-"], input=f"{format_audit_line(LOG[0])}\n")
+    assert result.exit_code == 0
+
+
+def test_the_log_of_a_store_can_be_exported_without_a_server(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/tasks.db"
+    assert CliRunner().invoke(cli, ["keys", "create", "first", "--store", store]).exit_code == 0
+    result = CliRunner().invoke(cli, ["audit", "export", "--store", store])
+    assert result.exit_code == 0
+    assert [text.split('"action":"')[1].split('"')[0] for text in result.stdout.splitlines()] == [
+        "operator.CreateKey",
+        "operator.ExportAudit",
+    ]

@@ -1,0 +1,169 @@
+"""`dragoman keys`, and who the other commands say they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import CommandResult, Run
+from tests.cli.server import Server, clean_environment, serving
+from typer.testing import CliRunner
+
+from dragoman.cli import cli
+
+KEY = re.compile(r"dgm_[a-z2-7]{12}_[a-z2-7]{59}")
+
+
+def said(*arguments: str, cwd: Path | None = None) -> CommandResult:
+    result = CliRunner().invoke(cli, arguments, env=clean_environment())
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return CommandResult(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with a new store, and the operator's key in it."""
+    folder = tmp_path_factory.mktemp("asking")
+    made = said("keys", "create", "first", "--grant", "operator", "--store", f"sqlite:///{folder}/dragoman.db")
+    assert made.code == 0, made
+    return folder, made.out.strip()
+
+
+@pytest.fixture(scope="module")
+def asking(first: tuple[Path, str]) -> Iterator[Server]:
+    """The playground for callers with a key."""
+    with serving("--api-keys", cwd=first[0]) as server:
+        yield server
+
+
+@pytest.fixture
+def run(asking: Server, first: tuple[Path, str]) -> Run:
+    """Runs `dragoman ARGUMENTS` as the operator, unless they say otherwise."""
+
+    def run(*arguments: str, token: str | None = None) -> CommandResult:
+        token = first[1] if token is None else token
+        environment = clean_environment() | {"DRAGOMAN_GRPC": asking.grpc, "DRAGOMAN_URL": asking.http}
+        if token:
+            environment["DRAGOMAN_TOKEN"] = token
+        result = CliRunner().invoke(cli, arguments, env=environment)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+def test_the_first_key_is_made_in_a_store_that_no_server_holds(first: tuple[Path, str], asking: Server) -> None:
+    folder, key = first
+    assert KEY.fullmatch(key)
+    held = said("keys", "create", "second", "--store", f"sqlite:///{folder}/dragoman.db")
+    assert held.code == 1
+    assert "has held it" in held.err
+
+
+def test_a_key_is_alone_on_stdout_and_what_it_is_beside_it(run: Run) -> None:
+    made = run("keys", "create", "nightly", "--principal", "alice", "--grant", "agent:playground", "--expires", "90d")
+    assert KEY.fullmatch(made.out.strip())
+    for text in ("nightly", "alice", "agent:playground", "only time it is shown"):
+        assert text in made.err
+    listed = run("keys", "list")
+    (line,) = [line for line in listed.out.splitlines() if "nightly" in line]
+    assert made.out.strip().rpartition("_")[2] not in listed.out
+    assert line.split()[0] == made.out.split("_")[1]
+    assert "expires" in line
+
+
+def test_a_key_is_rotated_and_revoked_also_by_its_text(run: Run) -> None:
+    key = run("keys", "create", "short-lived").out.strip()
+    assert run("send", "echo hi", token=key).out.strip() == "hi"
+    rotated = run("keys", "rotate", key, "--grace", "0")
+    assert rotated.code == 0, rotated
+    new = rotated.out.strip()
+    assert new.split("_")[1] == key.split("_")[1]
+    assert run("send", "echo hi", token=key).code == 3
+    assert run("send", "echo hi", token=new).code == 0
+    revoked = run("keys", "revoke", new)
+    assert "revoked" in revoked.out
+    assert run("send", "echo hi", token=new).code == 3
+    assert key.split("_")[1] not in run("keys", "list").out
+    assert key.split("_")[1] in run("keys", "list", "--all").out
+
+
+def test_keys_as_json(run: Run) -> None:
+    made = json.loads(run("keys", "create", "machine", "--json").out)
+    assert KEY.fullmatch(made["text"])
+    assert made["key"]["name"] == "machine"
+    rotated = json.loads(run("keys", "rotate", made["key"]["id"], "--expires", "1d", "--json").out)
+    assert rotated["key"]["formerUntil"]
+    assert json.loads(run("keys", "revoke", made["key"]["id"], "--json").out)["revoked"]
+    lines = [json.loads(line) for line in run("keys", "list", "--all", "--json").out.splitlines()]
+    assert made["key"]["id"] in {line["id"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (
+            ("create", "x", "--grant", "root"),
+            3,
+            '"root" is no grant; there are operator, agent:ID, scope:NAME, worker, worker:ID',
+        ),
+        (("create", "x", "--expires", "soon"), 2, "no age"),
+        (("rotate", "aaaaaaaaaaaa"), 3, "there is no key"),
+        (("rotate", "aaaaaaaaaaaa", "--grace", "soon"), 2, "no age"),
+        (("revoke", "dgm_aaaaaaaaaaaa_secret"), 3, 'there is no key "aaaaaaaaaaaa"'),
+    ],
+)
+def test_what_cannot_be_done_is_said(run: Run, arguments: tuple[str, ...], code: int, text: str) -> None:
+    answer = run("keys", *arguments)
+    assert answer.code == code, answer
+    assert text in " ".join(answer.err.split())
+    assert "secret" not in answer.err
+
+
+@pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
+@pytest.mark.parametrize("dialect", ["1.0", "0.3"])
+def test_a_message_says_who_it_is_from_by_every_road(run: Run, binding: str, dialect: str) -> None:
+    arguments = ("send", "echo hi", "--binding", binding, "--dialect", dialect)
+    answer = run(*arguments, "--show-wire")
+    assert answer.out.strip() == "hi"
+    assert "dgm_" not in answer.err, "what goes over the wire is shown without who it is from"
+    for token in ("", "wrong"):
+        refused = run(*arguments, token=token)
+        assert refused.code == 3
+        assert "UNAUTHENTICATED" in refused.err
+        assert "--token TOKEN (DRAGOMAN_TOKEN)" in refused.err
+
+
+def test_every_command_says_who_it_is_from(run: Run) -> None:
+    task = run("send", "sleep 60", "--no-wait").out.strip()
+    commands = (
+        ("get", task),
+        ("list",),
+        ("explain", task),
+        ("export", task),
+        ("cancel", task),
+        ("watch", task),
+        ("purge", "--task", task, "--dry-run"),
+    )
+    for command in commands:
+        assert run(*command, token="").code == 3, command
+        assert run(*command).code in (0, 1), command
+        assert run(*command, "--token", "wrong").code == 3, command
+    assert run("get", task).out.splitlines()[0].split()[1] == task
+
+
+def test_the_server_says_who_may_call(asking: Server) -> None:
+    assert asking.told["callers"] == "show API keys"
+
+
+def test_a_store_is_opened_whoever_a_client_is(tmp_path: Path) -> None:
+    """DRAGOMAN_TOKEN and DRAGOMAN_GRPC mean something else to a server."""
+    environment = clean_environment() | {"DRAGOMAN_TOKEN": "dgm_of_a_client", "DRAGOMAN_GRPC": "grpcs://there:443"}
+    made = CliRunner().invoke(cli, ("keys", "create", "x", "--store", f"sqlite:///{tmp_path}/t.db"), env=environment)
+    assert made.exit_code == 0, made.stderr
+    assert KEY.fullmatch(made.stdout.strip())

@@ -1,0 +1,230 @@
+"""`purge`, `export`, `backup`, `restore` against real servers and stores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import CommandResult, Run
+from tests.cli.server import Server, clean_environment, serving
+from typer.testing import CliRunner
+
+from dragoman.cli import cli
+
+NOT_THERE = "00000000-0000-7000-8000-000000000000"
+
+
+def task_of(said: CommandResult) -> str:
+    return str(json.loads(said.out)["task"]["id"])
+
+
+def lines_of(said: CommandResult) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+def proof(*tasks: str) -> str:
+    """What `printf '%s\\n' TASKS | sort | sha256sum` prints."""
+    return hashlib.sha256("".join(f"{task}\n" for task in sorted(tasks)).encode()).hexdigest()
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, dragoman: Run) -> Callable[..., Path]:
+    """A store on which a server ran, with a task for each of these texts; the ids are in `ids`."""
+
+    def make(*texts: str, ids: list[str] | None = None) -> Path:
+        folder = tmp_path / "stopped"
+        folder.mkdir()
+        with serving(cwd=folder) as server:
+            for text in texts:
+                task = task_of(dragoman("send", text, "--json", "--grpc", server.grpc))
+                if ids is not None:
+                    ids.append(task)
+            server.signal(signal.SIGTERM)
+            server.ends()
+        return folder / "dragoman.db"
+
+    return make
+
+
+# Purge -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_purged_task_is_gone_and_the_receipt_says_how_much(dragoman: Run) -> None:
+    task = task_of(dragoman("send", "echo hello", "--json"))
+    dry = dragoman("purge", "--task", task, "--dry-run")
+    assert (dry.code, dry.out.splitlines()[0]) == (0, "would remove 1 task: task")
+    assert "receipt" not in dry.out
+    assert dragoman("get", task).code == 0
+    said = dragoman("purge", "--task", task)
+    assert said.code == 0
+    assert said.out.splitlines()[0] == "removed      1 task: task"
+    assert said.out.splitlines()[1] == dry.out.splitlines()[1]
+    assert f"sha256       {proof(task)}" in said.out
+    assert task not in said.out
+    assert "(TASK_NOT_FOUND)" in dragoman("get", task).err
+
+
+def test_a_context_goes_and_others_stay(dragoman: Run) -> None:
+    gone = [task_of(dragoman("send", "echo", "--context", "purged", "--json")) for _ in range(3)]
+    stays = task_of(dragoman("send", "echo", "--context", "kept", "--json"))
+    receipt = json.loads(dragoman("purge", "--context", "purged", "--json").out)["receipt"]
+    assert receipt["tasks"] == "3"
+    assert receipt["digest"] == proof(*gone)
+    assert dragoman("list", "--context", "purged").err == "no tasks\n"
+    assert dragoman("get", stays).code == 0
+
+
+def test_a_running_task_is_purged_and_its_followers_are_told(dragoman: Run, playground: Server) -> None:
+    task = dragoman("send", "sleep 600", "--no-wait").out.strip()
+    assert dragoman("purge", "--task", task).code == 0
+    assert dragoman("get", task).code == 3
+    assert playground.process.poll() is None
+
+
+def test_what_is_older_than_an_age_goes_only_when_it_has_ended(dragoman: Run) -> None:
+    asked = dragoman("send", "ask", "--context", "old").err.split("task ")[1].split()[0]
+    said = dragoman("purge", "--older-than", "1d")
+    assert (said.code, said.out) == (0, "removed      0 tasks: older than 1d\n")
+    assert dragoman("get", asked).code == 0
+
+
+def test_a_store_without_a_server_can_be_purged(stopped: Callable[..., Path], dragoman: Run) -> None:
+    ids: list[str] = []
+    path = stopped("echo 1", "echo 2", ids=ids)
+    said = dragoman("purge", "--store", f"sqlite:///{path}", "--task", ids[0])
+    assert said.out.startswith("removed      1 task: task\n")
+    with serving(cwd=path.parent) as server:
+        assert dragoman("get", ids[0], "--grpc", server.grpc).code == 3
+        assert dragoman("get", ids[1], "--grpc", server.grpc).code == 0
+
+
+def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run, playground: Server) -> None:
+    said = dragoman("purge", "--store", f"sqlite:///{playground.told['store']}", "--principal", "anonymous")
+    assert said.code == 1
+    assert f"is in use: process {playground.process.pid} has held it" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["purge"], 2, "say which tasks"),
+        (["purge", "--agent", "echo"], 2, "say which tasks"),
+        (["purge", "--older-than", "soon"], 2, "is no age"),
+        (["purge", "--older-than", "0"], 2, "more than nothing"),
+        (["purge", "--store", "postgresql://x", "--task", "1"], 2, "names no store"),
+        (["purge", "--store", "sqlite:///absent.db", "--task", "1"], 1, "there is no store"),
+        (["export", "x", "--store", "sqlite:///absent.db"], 1, "there is no store"),
+        (["backup", "there", "--store", "sqlite:///absent.db"], 1, "there is no store"),
+        (["export", NOT_THERE], 3, "TASK_NOT_FOUND"),
+        (["restore", "absent"], 3, "is no backup"),
+        (["backup", "/no/such/folder/x"], 3, "there is no folder /no/such/folder"),
+    ],
+)
+def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, said: str) -> None:
+    told = dragoman(*arguments)
+    assert (told.code, said in told.err) == (code, True), told
+    assert not list(Path.cwd().glob("absent.db"))
+
+
+# Export ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_holds_everything_in_order(dragoman: Run) -> None:
+    asked = dragoman("send", "ask")
+    task = asked.err.split("task ")[1].split()[0]
+    dragoman("send", "--task", task, "forty-two")
+    lines = lines_of(dragoman("export", task))
+    kinds = [next(iter(line)) for line in lines]
+    assert kinds == sorted(kinds, key=["header", "task", "event", "message", "end"].index)
+    header = lines[0]["header"]
+    assert (header["version"], header["taskId"], header["agent"]) == (1, task, "playground")
+    assert (header["principal"], header["scope"], header["dialect"]) == ("anonymous", "default", "1.0")
+    shown = json.loads(dragoman("get", task, "--json").out)
+    assert lines[1]["task"] == shown
+    events = [line["event"] for line in lines if "event" in line]
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+    assert "task" in events[0]["event"]
+    assert all("time" in event for event in events if "artifactUpdate" not in event["event"])
+    messages = [line["message"] for line in lines if "message" in line]
+    assert [one["number"] for one in messages] == list(range(1, len(messages) + 1))
+    assert "forty-two" in json.dumps(messages)
+    assert lines[-1] == {"end": {"events": len(events), "messages": len(messages)}}
+
+
+def test_an_export_of_a_store_is_that_of_its_server(stopped: Callable[..., Path], dragoman: Run) -> None:
+    ids: list[str] = []
+    path = stopped("stream 3", ids=ids)
+    offline = lines_of(dragoman("export", ids[0], "--store", f"sqlite:///{path}"))
+    with serving(cwd=path.parent) as server:
+        online = lines_of(dragoman("export", ids[0], "--grpc", server.grpc))
+    assert offline[1:] == online[1:]
+    offline[0]["header"].pop("exported")
+    online[0]["header"].pop("exported")
+    assert offline[0] == online[0]
+
+
+# Backup and restore ------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_of_a_server_is_restored_under_another_epoch(dragoman: Run, playground: Server) -> None:
+    task = task_of(dragoman("send", "echo hello", "--json"))
+    running = dragoman("send", "sleep 600", "--no-wait").out.strip()
+    said = dragoman("backup", "copy")
+    assert (said.code, said.out.endswith(", checked\n")) == (0, True), said
+    assert sorted(file.name for file in Path("copy").iterdir()) == ["backup.json", "tasks.db"]
+    after = task_of(dragoman("send", "echo later", "--json"))
+    dragoman("cancel", running)
+    restored = dragoman("restore", "copy", "--store", "sqlite:///again.db")
+    assert restored.code == 0, restored
+    assert re.search(r"^running      \d+ tasks? ran then", restored.out, re.M)
+    assert re.search(r"^epoch        [0-9a-f]{8}, before [0-9a-f]{8}$", restored.out, re.M)
+    assert "refused (INVALID_ARGUMENT: another epoch)" in restored.out
+    assert "idempotency keys used since the backup are unknown" in restored.out
+    with serving("--store", "sqlite:///again.db", cwd=Path.cwd()) as server:
+        assert "state    COMPLETED\n" in dragoman("get", task, "--grpc", server.grpc).out
+        assert "INTERRUPTED" in dragoman("get", running, "--grpc", server.grpc).out
+        assert dragoman("get", after, "--grpc", server.grpc).code == 3
+
+
+def test_a_store_is_copied_with_or_without_its_server(stopped: Callable[..., Path], dragoman: Run) -> None:
+    path = stopped("echo 1")
+    assert dragoman("backup", "one", "--store", f"sqlite:///{path}").code == 0
+    with serving(cwd=path.parent):
+        assert dragoman("backup", "two", "--store", f"sqlite:///{path}").code == 0
+    assert json.loads(Path("one/backup.json").read_text())["tasks"] == 1
+    assert json.loads(Path("two/backup.json").read_text())["tasks"] == 1
+
+
+def test_nothing_that_is_there_is_written_over(dragoman: Run, playground: Server) -> None:
+    Path("copy").mkdir()
+    said = dragoman("backup", "copy")
+    assert (said.code, f"{Path.cwd()}/copy is there already" in said.err) == (3, True)
+    assert dragoman("backup", "good").code == 0
+    Path("dragoman.db").write_bytes(b"precious")
+    said = dragoman("restore", "good")
+    assert (said.code, "dragoman.db is there already" in said.err) == (3, True)
+    assert Path("dragoman.db").read_bytes() == b"precious"
+
+
+def test_a_damaged_backup_is_not_restored(dragoman: Run, playground: Server) -> None:
+    dragoman("send", "stream 200")
+    assert dragoman("backup", "copy").code == 0
+    whole = Path("copy/tasks.db").read_bytes()
+    Path("copy/tasks.db").write_bytes(whole[: len(whole) // 2])
+    said = dragoman("restore", "copy", "--store", "sqlite:///new.db")
+    assert (said.code, "cannot be opened" in said.err) == (1, True), said
+    assert not Path("new.db").exists()
+    assert "Traceback" not in said.err
+
+
+def test_help_names_every_option() -> None:
+    for command in ("purge", "export", "backup", "restore"):
+        shown = CliRunner().invoke(cli, [command, "--help"], env=clean_environment())
+        assert shown.exit_code == 0
+        assert "--store" in shown.stdout

@@ -1,0 +1,177 @@
+"""`push list`, `push redeliver`, and what `explain` and `export` say of receivers, against a real server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from tests.cli.conftest import CommandResult, Run
+from tests.cli.server import Server, serving
+
+PATIENCE = 60.0
+NOT_THERE = "00000000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The playground, which tries again by itself only when all tests are over."""
+    with serving("--push-first-wait", "3600", cwd=tmp_path_factory.mktemp("playground")) as server:
+        yield server
+
+
+class Hook(ThreadingHTTPServer):
+    """A receiver on this machine, which answers `status` and counts."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Take)
+        self.status = 200
+        self.events: list[int] = []
+        self.news = threading.Condition()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook"
+
+    def until(self, count: int) -> list[int]:
+        """The events that came, once they are so many."""
+        with self.news:
+            assert self.news.wait_for(lambda: len(self.events) >= count, PATIENCE), self.events
+            return list(self.events)
+
+
+class _Take(BaseHTTPRequestHandler):
+    server: Hook
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        with self.server.news:  # before the answer, after which the next one may come in another thread
+            self.server.events.append(int(self.headers["Dragoman-Event"].rpartition(".")[2]))
+            self.server.news.notify_all()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    hook = Hook()
+    thread = threading.Thread(target=hook.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hook
+    finally:
+        hook.shutdown()
+        hook.server_close()
+
+
+def task_of(said: CommandResult) -> str:
+    return str(json.loads(said.out)["task"]["id"])
+
+
+def post(server: Server, path: str, body: Any) -> Any:
+    """A call of REST, by hand."""
+    host, _, port = server.http.removeprefix("http://").rpartition(":")
+    data = json.dumps(body).encode()
+    with closing(socket.create_connection((host, int(port)), PATIENCE)) as wire:
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        wire.sendall(head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        answer = b"".join(iter(lambda: wire.recv(65536), b""))
+    return json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+def send(server: Server, text: str, url: str) -> str:
+    """A task with a receiver."""
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+    config = {"id": "c", "url": url, "token": "s3cret"}
+    told = post(server, "/message:send", {"message": message, "configuration": {"taskPushNotificationConfig": config}})
+    return str(told["task"]["id"])
+
+
+def test_a_receiver_that_took_everything_is_shown_with_its_tries(dragoman: Run, playground: Server, hook: Hook) -> None:
+    task = send(playground, "echo hello", hook.url)
+    hook.until(3)
+    told: dict[str, Any] = {}
+    while told.get("state") != "PUSH_STATE_DONE":
+        (line,) = dragoman("push", "list", task, "--json").out.splitlines()
+        told = json.loads(line)
+    assert (told["taskId"], told["id"], told["url"], told["dialect"]) == (task, "c", hook.url, "1.0")
+    assert (told["delivered"], told["last"], told["tries"]) == (3, 3, 3)
+    assert [(one["sequence"], one["status"]) for one in told["attempts"]] == [(3, 200), (2, 200), (1, 200)]
+    said = dragoman("push", "list", task)
+    assert "state      DONE\ndelivered  3 of 3 events\n" in said.out
+    assert "event 1  answered 200" in said.out
+    assert "s3cret" not in said.out + line
+    assert f"push         c to {hook.url}: DONE" in dragoman("explain", task).out
+
+
+def test_what_a_receiver_took_can_be_delivered_once_more(dragoman: Run, playground: Server, hook: Hook) -> None:
+    task = send(playground, "echo hello", hook.url)
+    hook.until(3)
+    said = dragoman("push", "redeliver", task, "c", "--from", "2")
+    assert (said.code, said.out) == (0, f"c  events 2 to 3  {hook.url}\n")
+    assert hook.until(5)[3:] == [2, 3]
+    (again,) = map(json.loads, dragoman("push", "redeliver", task, "--from", "1", "--json").out.splitlines())
+    assert (again["id"], again["last"], again.get("delivered", 0)) == ("c", 3, 0)
+    assert hook.until(8)[5:] == [1, 2, 3]
+
+
+def test_who_fails_is_listed_and_gets_it_at_once_when_asked_to(dragoman: Run, playground: Server, hook: Hook) -> None:
+    hook.status = 500
+    task = send(playground, "echo hello", hook.url)
+    hook.until(1)
+    told: dict[str, Any] = {}
+    while not told.get("failures"):
+        told = json.loads(dragoman("push", "list", task, "--json").out)
+    assert told["why"] == "answered 500"
+    assert task in dragoman("push", "list").out
+    said = dragoman("push", "list", task).out
+    assert ", 3 to go" in said
+    assert "tries of the next event" in said
+    hook.status = 200
+    before = len(hook.until(1))
+    assert dragoman("push", "redeliver", task).out == f"c  events 1 to 3  {hook.url}\n"
+    assert hook.until(before + 3)[-3:] == [1, 2, 3]
+
+
+def test_an_export_has_the_receivers_but_for_their_secrets(dragoman: Run, playground: Server, hook: Hook) -> None:
+    task = send(playground, "echo hello", hook.url)
+    hook.until(3)
+    lines = [json.loads(line) for line in dragoman("export", task).out.splitlines()]
+    (push,) = [line["push"] for line in lines if "push" in line]
+    assert (push["id"], push["url"]) == ("c", hook.url)
+    assert lines[-1]["end"]["pushes"] == 1
+    assert list(lines[-2]) == ["push"]
+    assert "s3cret" not in json.dumps(lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["push", "list", NOT_THERE], 3, "TASK_NOT_FOUND"),
+        (["push", "redeliver", NOT_THERE], 3, "TASK_NOT_FOUND"),
+        (["push", "list", "--limit", "5000"], 2, "--limit"),
+        (["push", "redeliver"], 2, "TASK"),
+        (["push", "redeliver", "x", "--from", "0"], 2, "--from"),
+    ],
+)
+def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, said: str) -> None:
+    told = dragoman(*arguments)
+    assert (told.code, said in told.err) == (code, True), told
+
+
+def test_a_task_without_receivers_has_none_to_show_or_to_tell(dragoman: Run, playground: Server) -> None:
+    task = task_of(dragoman("send", "echo hello", "--json"))
+    assert dragoman("push", "list", task).out == "no push configurations\n"
+    said = dragoman("push", "redeliver", task)
+    assert (said.code, "no such push notification configuration" in said.err) == (3, True)
+    beyond = dragoman("push", "redeliver", task, "--from", "99")
+    assert "from: must be an event of the task, 1 to 3" in beyond.err

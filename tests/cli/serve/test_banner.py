@@ -1,0 +1,79 @@
+"""Who may call, as it is printed, and the part of the printed curl line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dragoman.cli.serve import command
+from dragoman.cli.serve.command import describe_authentication, sample_part
+from dragoman.core.cards.agent_spec import AgentSpec, Skill
+from dragoman.core.limits.message_limits import media_type_of
+from dragoman.settings import Settings, load
+from dragoman.wire.json.protojson import Codec, JsonDialect
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def agent(*modes: str, examples: tuple[str, ...] = ()) -> AgentSpec:
+    skill = Skill(id="s", name="s", description="s", examples=examples)
+    return AgentSpec(id="a", name="a", description="a", input_modes=modes, skills=(skill,))
+
+
+def test_an_example_of_the_agent_is_the_best_text() -> None:
+    assert sample_part(agent("text/plain", examples=("echo hello", "other"))) == {"text": "echo hello"}
+    assert sample_part(agent("image/png", "text/*")) == {"text": "hello"}
+
+
+@pytest.mark.parametrize("mode", ["application/json", "text/csv", "image/png", "application/pdf"])
+def test_an_agent_without_text_gets_what_it_takes(mode: str) -> None:
+    part = Codec(pb.Part, JsonDialect("1.0")).decode(sample_part(agent(mode)))
+    assert media_type_of(part) == mode
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({}, "nobody is asked who they are; only this machine can call"),
+        (
+            {"insecure": True, "http": "0.0.0.0:0"},
+            "nobody is asked who they are; other machines can call (--insecure)",
+        ),
+        ({"api_keys": True, "http": "0.0.0.0:0"}, "show API keys"),
+        (
+            {"api_keys": True, "token": "t", "issuers": ["https://a.example audience=x"], "public_agents": "a,b"},
+            "show API keys, tokens of https://a.example, the bearer token; nothing for a, b",
+        ),
+    ],
+)
+def test_the_banner_says_who_may_call(said: dict[str, Any], shown: str) -> None:
+    assert describe_authentication(load(said)) == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"api_keys": True}, False),
+        ({"api_keys": True, "http": "0.0.0.0:0"}, True),
+        ({"api_keys": True, "http": "0.0.0.0:0", "trusted_proxies": "10.0.0.0/8"}, False),
+        ({"insecure": True, "http": "0.0.0.0:0"}, False),
+    ],
+)
+def test_credentials_in_clear_text_are_told(
+    said: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "banner", lambda *_: "")
+    app: Any = SimpleNamespace(certificates=None)
+    settings: Settings = load(said)
+    command._announce(app, settings)
+    assert ("credentials reach this server in clear text" in caplog.text) is told

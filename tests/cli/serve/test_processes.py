@@ -1,0 +1,164 @@
+"""Several servers on the same ports: their parent, with children that are small programs here; see test_replicas.py."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.runtime.test_fencing import until
+from typer.testing import CliRunner
+
+from dragoman.cli import cli
+from dragoman.cli.serve import processes
+from dragoman.cli.serve.processes import ProcessSupervisor, reserved_address
+from dragoman.foundation import StartError
+from dragoman.settings import Address
+
+CHILD = """
+import signal, socket, sys, os
+log, end = open(sys.argv[1], "a", buffering=1), socket.socket(fileno=int(sys.argv[-1]))
+print("begun", os.getpid(), file=log)
+{before}
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda came, _: (print(signal.Signals(came).name, file=log), came == 1 or sys.exit({code})))
+end.sendall(b'{{"ready": true}}\\n')
+while word := end.recv(4096):
+    print("told", word.decode().strip(), file=log)
+print("orphan", file=log)
+"""
+"""What a server does, but for serving."""
+
+
+class Story:
+    """A herd of such children, and what they wrote."""
+
+    def __init__(self, folder: Path, number: int = 2, before: str = "", code: int = 0, *, reload: bool = False) -> None:
+        self.log = folder / "log"
+        self.log.touch()
+        program = CHILD.format(before=before, code=code)
+        self.herd = ProcessSupervisor([[sys.executable, "-c", program, str(self.log)]] * number, reload=reload)
+
+    def said(self, word: str) -> list[str]:
+        """What children wrote after this word."""
+        lines = (line.partition(" ") for line in self.log.read_text().splitlines())
+        return [rest for first, _, rest in lines if first == word]
+
+    async def until(self, word: str, number: int = 1) -> list[str]:
+        """Waits until it was written so often."""
+        await until(lambda: len(self.said(word)) >= number)
+        return self.said(word)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "RESTART_FIRST_DELAY", 0.002)
+
+
+async def test_all_are_started_one_speaks_for_all_and_a_signal_ends_all(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.herd.run())
+    (told,) = await story.until("told")
+    pids = await story.until("begun", 2)
+    assert told == '{"announce": [' + ", ".join(pids) + "]}"
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running == 0
+    assert story.said("SIGTERM") == ["", ""]
+
+
+async def test_who_dies_is_started_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.herd.run())
+    await story.until("told")
+    first = int(story.said("begun")[0])
+    os.kill(first, signal.SIGKILL)
+    await story.until("begun", 3)
+    assert f"server 1 (pid {first}) was killed by SIGKILL; it is started again in " in caplog.text
+    await until(story.herd._children[0].ready.is_set)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running == 0
+
+
+async def test_the_first_says_what_is_wrong_and_the_others_are_not_started(tmp_path: Path) -> None:
+    story = Story(tmp_path, 3, before="sys.exit(2)")
+    assert await story.herd.run() == 2
+    assert len(story.said("begun")) == 1
+
+
+async def test_one_that_does_not_come_up_takes_the_others_with_it(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    story = Story(tmp_path, 2, before=f"os.path.exists({str(first)!r}) and sys.exit(1); open({str(first)!r}, 'w')")
+    assert await story.herd.run() == 1
+    assert story.said("told") == []
+
+
+async def test_the_worst_exit_code_is_given(tmp_path: Path) -> None:
+    story = Story(tmp_path, code=3)
+    running = asyncio.create_task(story.herd.run())
+    await story.until("told")
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await running == 3
+
+
+@pytest.mark.parametrize("reload", [True, False])
+async def test_a_hangup_is_theirs_where_there_is_a_certificate_and_else_ends_them(tmp_path: Path, reload: bool) -> None:
+    story = Story(tmp_path, reload=reload)
+    running = asyncio.create_task(story.herd.run())
+    await story.until("told")
+    os.kill(os.getpid(), signal.SIGHUP)
+    if reload:
+        await story.until("SIGHUP", 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert await running == 0
+    assert len(story.said("SIGTERM")) == 2
+
+
+async def test_children_learn_that_their_parent_is_gone(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.herd.run())
+    await story.until("told")
+    for child in story.herd._children:
+        assert child._channel is not None
+        child._channel.close()
+    await story.until("orphan", 2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+
+
+def test_a_kept_port_is_for_several_of_us_and_for_nobody_else() -> None:
+    with reserved_address("--http", Address("127.0.0.1", 0)) as address, ExitStack() as stack:
+        assert address.port
+        for _ in range(2):
+            ours = stack.enter_context(socket.socket())
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            ours.bind((address.host, address.port))
+            ours.listen()
+        with pytest.raises(OSError, match="Address already in use"):
+            stack.enter_context(socket.socket()).bind((address.host, address.port))
+        with (
+            pytest.raises(StartError, match=f"--grpc: cannot listen on {address}: "),
+            reserved_address("--grpc", address),
+        ):
+            pass
+
+
+def test_an_address_that_this_machine_does_not_have_is_told() -> None:
+    nowhere = Address("192.0.2.1", 8080)
+    with (
+        pytest.raises(StartError, match=r"--http: cannot listen on 192\.0\.2\.1:8080: "),
+        reserved_address("--http", nowhere),
+    ):
+        pass
+
+
+def test_with_sqlite_several_are_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(cli, ["serve", "--processes", "4"])
+    assert said.exit_code == 2
+    assert "--processes 4: an SQLite store has one process, which holds its file; use 1, or a store for" in said.output
+    assert list(tmp_path.iterdir()) == []

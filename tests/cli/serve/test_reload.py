@@ -1,0 +1,52 @@
+"""Which files make the server start again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dragoman.cli.serve.reload import app_argument, modification_times
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DRAGOMAN_APP", raising=False)
+
+
+def test_python_files_below_the_app_count_and_what_is_installed_or_hidden_does_not(tmp_path: Path) -> None:
+    for name in ("app.py", "deep/er/part.py", ".venv/x.py", "a/site-packages/y.py", "a/__pycache__/z.py", "notes.md"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert {path.relative_to(tmp_path).as_posix() for path in modification_times(tmp_path)} == {
+        "app.py",
+        "deep/er/part.py",
+    }
+
+
+def test_the_app_is_found_wherever_it_was_said(tmp_path: Path) -> None:
+    assert app_argument({"app": None}) == "dragoman.playground"
+    (tmp_path / "dragoman.toml").write_text('app = "agents.py"')
+    assert app_argument({"app": None}) == "agents.py"
+    assert app_argument({"app": "other.py"}) == "other.py"
+    assert app_argument({"app": None, "slots": "x"}) == ""
+
+
+def test_the_settings_file_counts(tmp_path: Path) -> None:
+    assert modification_times(None) == {}
+    Path("dragoman.toml").touch()
+    assert list(modification_times(None)) == [Path("dragoman.toml")]
+
+
+def test_a_later_time_or_a_file_that_is_gone_is_a_change(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.touch()
+    before = modification_times(tmp_path)
+    os.utime(app, ns=(1, 1))
+    after = modification_times(tmp_path)
+    assert before != after
+    app.unlink()
+    assert modification_times(tmp_path) == {}

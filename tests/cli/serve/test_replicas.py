@@ -1,0 +1,167 @@
+"""Servers in roles, and several behind one port, as processes on one PostgreSQL and one NATS; any of them may die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.server import PROCESS_TIMEOUT, clean_environment
+from tests.cluster import Cluster, ServerPart
+from tests.postgres import needed
+
+pytestmark = pytest.mark.timeout(600)  # a dozen processes start, one after the other
+
+AGENTS = """
+import asyncio, os
+from dragoman import Turn, agent, retry
+
+@agent(default=True)
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+@agent
+async def who(turn: Turn) -> str:
+    return str(os.getpid())
+
+@agent(on_crash=retry(2))
+async def slow(turn: Turn):
+    yield f"attempt {turn.attempt}"
+    if turn.attempt == 1:
+        await asyncio.sleep(3600)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    needed()
+    (tmp_path / "agents.py").write_text(AGENTS)
+    return tmp_path
+
+
+def dragoman(*words: str) -> str:
+    """What a command prints, once it has ended well."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dragoman", *words],
+        env=clean_environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """What another process brought about, when it has."""
+    deadline = time.monotonic() + PROCESS_TIMEOUT
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # there is nothing to wait on
+    return found
+
+
+def lines(server: ServerPart, message: str) -> list[dict[str, Any]]:
+    """What it said with this message, since it was last started."""
+    said = (json.loads(line) for line in server.said().splitlines(keepends=True) if line.endswith("\n"))
+    return [line for line in said if message in line["message"]]
+
+
+def test_servers_take_and_workers_run(folder: Path) -> None:
+    with Cluster(folder, app="agents.py", servers=1, serving=("--role", "server")) as cluster:
+        (server,) = cluster.servers
+        workers = [cluster.add_server(f"runner-{number}", "--role", "worker") for number in range(2)]
+        cluster.start()
+        assert dragoman("send", "hello", "--grpc", server.grpc) == "hello\n"
+
+        # Nothing is open at a worker but its health.
+        assert workers[0].readyz() == {"status": "ok"}
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{workers[0].http}/.well-known/agent-card.json")
+        assert "no server answers" in unreachable(workers[0])
+
+        # Who runs the turn dies, and the other one begins it again; the server has never had it.
+        task = json.loads(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--grpc", server.grpc))[
+            "task"
+        ]
+        until(lambda: "attempt 1" in dragoman("get", task["id"], "--agent", "slow", "--grpc", server.grpc))
+        workers[0].kill()
+        workers[1].kill()
+        workers[1].start()
+        assert "attempt 2" in dragoman("watch", task["id"], "--agent", "slow", "--grpc", server.grpc)
+
+        # Without anybody to run it a task waits, and is run by the first that comes.
+        workers[1].send(signal.SIGTERM)
+        assert workers[1].ends() == 0
+        late = json.loads(dragoman("send", "late", "--no-wait", "--json", "--grpc", server.grpc))["task"]["id"]
+        assert "It waits for a process that runs its agent" in dragoman("explain", late, "--grpc", server.grpc)
+        workers[0].start()
+        assert "late" in dragoman("watch", late, "--grpc", server.grpc)
+
+
+def unreachable(server: ServerPart) -> str:
+    """What somebody hears who calls it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dragoman", "send", "hello", "--grpc", server.grpc],
+        env=clean_environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    return done.stderr
+
+
+def ran(server: ServerPart) -> set[int]:
+    """The processes that ran some turns, each sent by a connection of its own."""
+    message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "who?"}]}
+    headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+    request = urllib.request.Request(
+        f"{server.http}/who/message:send", json.dumps({"message": message}).encode(), headers
+    )
+    found = set()
+    for _ in range(16):
+        with urllib.request.urlopen(request, timeout=PROCESS_TIMEOUT) as answer:
+            found.add(int(json.load(answer)["task"]["artifacts"][0]["parts"][0]["text"]))
+    return found
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_several_processes_are_one_server_with_one_voice(folder: Path) -> None:
+    with Cluster(folder, app="agents.py", servers=1, serving=("--processes", "2")) as cluster:
+        (server,) = cluster.servers
+        cluster.start()
+        (said,) = until(lambda: lines(server, "serving"))
+        first, second = said["processes"]
+        assert (said["pid"], said["grpc"]) == (server.pid, server.grpc)
+        assert ran(server) == {first, second}
+
+        # One dies, the other one serves alone, then there are two again.
+        os.kill(first, signal.SIGKILL)
+        (ended,) = until(lambda: lines(server, f"server 1 (pid {first}) was killed by SIGKILL"))
+        assert ended["level"] == "ERROR"
+        now = until(lambda: found if len(found := ran(server)) == 2 else set())
+        assert second in now
+        assert first not in now
+
+        # One signal, and all of them let turns end.
+        server.send(signal.SIGTERM)
+        assert server.ends() == 0
+        assert not any(map(is_there, now))
+        assert [len(lines(server, "serving")), len(lines(server, "stopped"))] == [1, 2]
+
+        # Who kills the parent alone leaves nobody behind.
+        server.start()
+        (said,) = until(lambda: lines(server, "serving"))
+        server.kill()
+        until(lambda: not any(map(is_there, said["processes"])))

@@ -1,0 +1,155 @@
+"""A rolling restart: one server after the other is told to stop, drains and is started again, under load.
+
+Who has a stream sees it break off and takes it up at the other server, exactly; what is shorter than the drain's limit
+ends as ever, and nothing is run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tests.chaos.transports import BINDINGS, Place, Transports
+from tests.cluster import Cluster, ServerPart
+from tests.postgres import execute, needed
+from tests.runtime.test_fencing import until
+
+from dragoman.client import ClientError
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+AGENTS = """
+import asyncio
+from dragoman import Turn, agent
+
+@agent(default=True)
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+@agent
+async def counts(turn: Turn):
+    for number in range(20):
+        yield f"{number} "
+        await asyncio.sleep(0.1)
+"""
+
+WHOLE = "".join(f"{number} " for number in range(20))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    needed()
+    (tmp_path / "agents.py").write_text(AGENTS)
+    with Cluster(tmp_path, app="agents.py", serving=("--drain", "30", "--requests-per-second", "0")) as cluster:
+        cluster.start()
+        yield cluster
+
+
+class Load:
+    """Callers of some servers, who go to another one when one does not take them."""
+
+    def __init__(self, servers: list[ServerPart]) -> None:
+        self._roads = [Transports(server.http, server.grpc) for server in servers]
+        self._numbers = count()
+        self.over = asyncio.Event()
+        self.seen: Counter[str] = Counter()
+
+    async def close(self) -> None:
+        for roads in self._roads:
+            await roads.close()
+
+    async def sends(self, at: int, binding: str) -> None:
+        """One blocking send after the other."""
+        while not self.over.is_set():
+            key = f"send-{next(self._numbers)}"
+            task = pb.Task()
+            while task.status.state != pb.TASK_STATE_COMPLETED:
+                roads = self._roads[at % len(self._roads)]
+                try:
+                    task = (await roads.call(binding, "SendMessage", asked(key), pb.SendMessageResponse, key)).task
+                except ClientError as error:
+                    at += await self._elsewhere(error)
+                else:  # the task as it is, when the other server runs it and this one stops
+                    at += task.status.state != pb.TASK_STATE_COMPLETED
+            assert [part.text for artifact in task.artifacts for part in artifact.parts] == [key]
+            self.seen["sent"] += 1
+
+    async def streams(self, at: int, binding: str) -> None:
+        """One stream after the other, each taken up where it broke off."""
+        while not self.over.is_set():
+            key = f"stream-{next(self._numbers)}"
+            places: list[Place] = []
+            while not (places and ends(places[-1])):
+                stream = self._next(self._roads[at % len(self._roads)], binding, key, places)
+                begins = not places
+                try:
+                    async with aclosing(stream):
+                        async for place in stream:
+                            places.append(place)
+                            if begins and len(places) == 3:  # and goes on at the server that does not run the turn
+                                at += 1
+                                break
+                except ClientError as error:
+                    at += await self._elsewhere(error)
+                    self.seen["taken up"] += bool(places)
+            assert [place.sequence for place in places] == list(range(1, len(places) + 1))
+            assert "".join(text_of(place) for place in places) == WHOLE
+            self.seen["streamed"] += 1
+
+    async def _elsewhere(self, error: ClientError) -> int:
+        """By how much the server changes, when one has said that it stops, or nothing more. Raises any other error."""
+        if error.reason not in ("", "UNAVAILABLE"):
+            raise error
+        self.seen["elsewhere"] += 1
+        await asyncio.sleep(0.05)
+        return 1
+
+    def _next(self, roads: Transports, binding: str, key: str, places: list[Place]) -> AsyncGenerator[Place]:
+        if not places:
+            return roads.stream(binding, "SendStreamingMessage", asked(key, "counts"), key)
+        again = pb.SubscribeToTaskRequest(id=places[0].event.task.id, tenant="counts")
+        return roads.stream(binding, "SubscribeToTask", again, after=places[-1].cursor)
+
+
+def asked(text: str, tenant: str = "") -> pb.SendMessageRequest:
+    message = pb.Message(message_id=text, role=pb.ROLE_USER, parts=[pb.Part(text=text)])
+    return pb.SendMessageRequest(message=message, tenant=tenant)
+
+
+def ends(place: Place) -> bool:
+    return place.event.status_update.status.state == pb.TASK_STATE_COMPLETED
+
+
+def text_of(place: Place) -> str:
+    return "".join(part.text for part in place.event.artifact_update.artifact.parts)
+
+
+@pytest.mark.timeout(300)
+async def test_callers_see_a_reconnect_and_nothing_else(cluster: Cluster) -> None:
+    load = Load(cluster.servers)
+    try:
+        async with asyncio.TaskGroup() as callers:
+            for number, binding in enumerate(BINDINGS * 2):
+                callers.create_task(load.sends(number, binding))
+                callers.create_task(load.streams(number, binding))
+            for server in cluster.servers:
+                wanted = load.seen["streamed"] + 8
+                await until(lambda: load.seen["streamed"] >= wanted)  # noqa: B023  # so that all are under way, at both
+                server.send(signal.SIGTERM)
+                assert await asyncio.to_thread(server.ends) == 0
+                await asyncio.to_thread(server.start)
+            load.over.set()
+    finally:
+        await load.close()
+    tasks = await execute(cluster.postgres.url(), "SELECT state, attempt, count(*) FROM tasks GROUP BY 1, 2")
+    assert [(row["state"], row["attempt"], row["count"]) for row in tasks] == [
+        (pb.TASK_STATE_COMPLETED, 1, load.seen["sent"] + load.seen["streamed"])
+    ]
+    assert load.seen["taken up"] > 0
+    for server in cluster.servers:
+        assert '"level": "ERROR"' not in server.log.read_text()

@@ -1,0 +1,219 @@
+"""`dragoman serve` as an operator meets it: what it prints, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import signal
+import urllib.request
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from tests.cli.server import serving
+
+from dragoman.client import Client, message
+from dragoman.core.task import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+AGENTS = """
+    from dragoman import agent, Turn
+
+    @agent
+    async def {first}(turn: Turn) -> str:
+        return turn.text
+
+    @agent(id="{root}", default=True, input_modes=["text/csv"])
+    async def rooted(turn: Turn) -> str:
+        return turn.files[0].name
+"""
+
+
+def write_agents(path: Path, *, first: str = "echo", root: str = "csv") -> str:
+    path.write_text(dedent(AGENTS.format(first=first, root=root)))
+    return path.name
+
+
+def post(line: str) -> Any:
+    """What a printed curl line does, for machines without curl."""
+    words = shlex.split(line)
+    assert words[:2] == ["curl", "-sS"]
+    headers = dict(words[at + 1].split(": ") for at, word in enumerate(words) if word == "-H")
+    body = words[words.index("-d") + 1].encode()
+    with urllib.request.urlopen(urllib.request.Request(words[2], body, headers)) as answer:
+        return json.loads(answer.read())
+
+
+def task_at(grpc: str, task: str) -> pb.Task:
+    async def get() -> pb.Task:
+        async with Client(grpc) as client:
+            return await client.get(task)
+
+    return asyncio.run(get())
+
+
+async def begin_and_wait_until_it_works(grpc: str, text: str) -> str:
+    async with Client(grpc) as client:
+        events = client.stream(message(text))
+        task = (await anext(events)).task.id
+        while (await anext(events)).status_update.status.state != states.WORKING:
+            pass
+        await events.aclose()
+    return task
+
+
+def test_it_prints_where_everything_is_and_a_line_that_works(tmp_path: Path) -> None:
+    with serving(cwd=tmp_path, text=True) as server:
+        printed = "\n".join(server.out.seen)
+        assert "\n  Agents  playground (root)\n" in printed
+        assert f"\n  Data    {tmp_path}/dragoman.db\n" in printed
+        card = next(line.split()[1] for line in server.out.seen if "Card" in line)
+        with urllib.request.urlopen(card) as answer:
+            assert json.loads(answer.read())["name"] == "Playground"
+        answered = post(next(line.strip() for line in server.out.seen if "curl" in line))
+        assert answered["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        server.signal(signal.SIGTERM)
+        assert server.ends() == 0
+        assert "stopped" in server.err.rest()
+
+
+def test_the_printed_line_suits_a_root_agent_that_takes_no_text(tmp_path: Path) -> None:
+    with serving(write_agents(tmp_path / "agents.py"), cwd=tmp_path, text=True) as server:
+        assert "\n  Agents  csv (root), echo\n" in "\n".join(server.out.seen)
+        answered = post(next(line.strip() for line in server.out.seen if "curl" in line))
+        assert answered["task"]["artifacts"][0]["parts"] == [{"text": "people.csv"}]
+
+
+def test_machines_are_told_in_one_log_line(tmp_path: Path) -> None:
+    with serving(write_agents(tmp_path / "agents.py"), "--root", "echo", cwd=tmp_path) as server:
+        assert server.told["root"] == "echo"
+        assert server.told["agents"] == ["csv", "echo"]
+        assert server.told["pid"] == server.process.pid
+        assert server.told["store"] == str(tmp_path / "dragoman.db")
+        server.signal(signal.SIGINT)
+        assert server.ends() == 0
+        for line in server.err.rest().splitlines():
+            json.loads(line)
+        assert server.out.rest() == ""
+
+
+def test_a_second_server_on_the_same_store_is_told_who_holds_it(tmp_path: Path) -> None:
+    with serving(cwd=tmp_path) as first, serving(cwd=tmp_path, ready=False) as second:
+        assert second.ends() == 1
+        said = second.err.rest()
+        assert f"{tmp_path}/dragoman.db is in use: process {first.process.pid} has held it since 20" in said
+        assert f"serving http {first.http} and grpc {first.grpc}" in said
+        assert "--store" in said
+        assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import dragoman\nimport no_such_thing\n", "error: agents.py, line 2: ModuleNotFoundError: "),
+        ("x = [\n", "error: agents.py, line 1: SyntaxError: "),
+        ("x = 1\n", "error: agents.py: declares no agent. An agent is a function with @agent:"),
+    ],
+)
+def test_agents_that_do_not_load_are_told_by_file_and_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "agents.py").write_text(text)
+    with serving("agents.py", cwd=tmp_path, ready=False) as server:
+        assert server.ends() == 2
+        assert server.err.rest().startswith(said)
+        assert "Traceback" not in server.err.rest()
+        assert not list(tmp_path.glob("*.db*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--slots", "none"], 2, 'error: --slots (command line): "none" must be a valid integer'),
+        (["--root", "nobody"], 2, 'error: --root: root agent "nobody" is not served; use one of playground'),
+        (["--store", "redis://x"], 2, 'error: --store (command line): "redis://x" names no store; use sqlite:///'),
+        (["--store", "sqlite:///no/such/place.db"], 1, "error: --store: there is no folder "),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line(
+    tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    with serving(*arguments, cwd=tmp_path, ready=False) as server:
+        assert server.ends() == code
+        assert server.err.rest().startswith(said)
+        assert "Traceback" not in server.err.rest()
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dragoman.db").write_text("not a database, but long enough to look like one\n" * 100)
+    with serving(cwd=tmp_path, ready=False) as server:
+        assert server.ends() == 1
+        assert "dragoman.db cannot be opened: file is not a database" in server.err.rest()
+
+
+WAITS = """
+    import asyncio
+    from pathlib import Path
+
+    from dragoman import agent, Turn
+
+    @agent
+    async def waits(turn: Turn) -> None:
+        turn.status("waiting")
+        while not Path("go").exists():
+            await asyncio.sleep(0.01)
+"""
+
+
+def test_stopping_lets_a_turn_end_and_says_what_it_waits_for(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(dedent(WAITS))
+    with serving("agents.py", cwd=tmp_path) as server:
+        task = asyncio.run(begin_and_wait_until_it_works(server.grpc, "wait"))
+        server.signal(signal.SIGTERM)
+        line = json.loads(server.err.until("stopping"))
+        assert line["message"] == "stopping: waiting up to 300 s for 1 turn to end; Ctrl-C again stops at once"
+        (tmp_path / "go").touch()
+        assert server.ends() == 0
+    with serving("agents.py", cwd=tmp_path) as server:
+        assert task_at(server.grpc, task).status.state == states.COMPLETED
+
+
+def test_a_second_ctrl_c_ends_turns_at_once_and_tells_those_who_follow(tmp_path: Path) -> None:
+    async def follow_to_the_end() -> pb.TaskStatus:
+        async with Client(server.grpc) as client:
+            async for event in client.subscribe(task):
+                if event.HasField("task"):
+                    server.signal(signal.SIGINT)
+                    await asyncio.to_thread(server.err.until, "stopping")
+                    server.signal(signal.SIGINT)
+        return event.status_update.status
+
+    with serving(cwd=tmp_path) as server:
+        task = asyncio.run(begin_and_wait_until_it_works(server.grpc, "sleep 600"))
+        status = asyncio.run(follow_to_the_end())
+        assert server.ends() == 0
+    assert status.state == states.FAILED
+    assert "DRAINED" in status.message.parts[0].text
+
+
+def test_the_drain_has_a_limit(tmp_path: Path) -> None:
+    with serving("--drain", "0.2", cwd=tmp_path) as server:
+        task = asyncio.run(begin_and_wait_until_it_works(server.grpc, "sleep 600"))
+        server.signal(signal.SIGTERM)
+        assert server.ends() == 0
+    with serving(cwd=tmp_path) as server:
+        assert task_at(server.grpc, task).status.state == states.FAILED
+
+
+def test_reload_serves_what_the_file_says_now_and_survives_a_broken_one(tmp_path: Path) -> None:
+    agents = tmp_path / "agents.py"
+    with serving(write_agents(agents), "--reload", cwd=tmp_path) as server:
+        assert server.told["agents"] == ["csv", "echo"]
+        agents.write_text("import no_such_thing\n")
+        server.err.until("agents.py, line 1: ModuleNotFoundError")
+        write_agents(agents, first="parrot")
+        server.await_ready()
+        assert server.told["agents"] == ["csv", "parrot"]
+        server.signal(signal.SIGTERM)
+        assert server.ends() == 0
+        assert server.told["pid"] != server.process.pid

@@ -1,0 +1,110 @@
+"""What stdout shows of what agents made."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from google.protobuf.json_format import ParseDict
+
+from dragoman.cli.output import ConsoleOutput, format_usage, json_line, state_name, text_of
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def chunk(artifact: str, text: str, *, append: bool = True) -> pb.TaskArtifactUpdateEvent:
+    made = pb.Artifact(artifact_id=artifact, parts=[pb.Part(text=text)])
+    return pb.TaskArtifactUpdateEvent(artifact=made, append=append)
+
+
+def test_chunks_of_one_artifact_run_on_and_another_begins_a_line() -> None:
+    out = ConsoleOutput(out=(written := io.StringIO()))
+    for event in (chunk("a", "one ", append=False), chunk("a", "two "), chunk("b", "three"), chunk("a", "four")):
+        out.chunk(event)
+    assert written.getvalue() == "one two \nthree\nfour"
+    assert not out.at_line_start
+    out.end_line()
+    out.end_line()
+    assert written.getvalue().endswith("four\n")
+
+
+def test_an_artifact_that_begins_anew_begins_a_line() -> None:
+    out = ConsoleOutput(out=(written := io.StringIO()))
+    for event in (chunk("a", "first try", append=False), chunk("a", "second try", append=False)):
+        out.chunk(event)
+    assert written.getvalue() == "first try\nsecond try"
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        ({"data": {"rows": [2, 0.5]}}, '{"rows":[2,0.5]}'),
+        ({"data": 7}, "7"),
+        ({"data": None}, "null"),
+        ({"url": "https://e.example/x.png", "filename": "x.png"}, "[x.png https://e.example/x.png]"),
+        ({"raw": "AAE=", "mediaType": "image/png"}, "[file, image/png, 2 bytes; --save DIR writes it]"),
+    ],
+)
+def test_what_is_no_text_has_a_line_of_its_own(part: dict[str, object], line: str) -> None:
+    out = ConsoleOutput(out=(written := io.StringIO()))
+    out.artifacts([pb.Artifact(parts=[pb.Part(text="text"), ParseDict(part, pb.Part()), pb.Part(text="more")])])
+    assert written.getvalue() == f"text\n{line}\nmore\n"
+
+
+def test_a_terminal_gets_no_control_characters_from_afar_but_a_pipe_gets_everything() -> None:
+    evil = "a\x1b]0;owned\x07\tb\x9bc\nd\r"
+    ConsoleOutput(out=(terminal := Terminal())).write(evil)
+    ConsoleOutput(out=(pipe := io.StringIO())).write(evil)
+    assert terminal.getvalue() == "a]0;owned\tbc\nd"
+    assert pipe.getvalue() == evil
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("report.pdf", "report.pdf"),
+        ("../../etc/passwd", "passwd"),
+        ("C:\\Windows\\evil.dll", "evil.dll"),
+        ("/abs/olute.txt", "olute.txt"),
+        (".bashrc", "bashrc"),
+        ("..", "file"),
+        ("", "file"),
+        ("a\x00b.txt", "ab.txt"),
+    ],
+)
+def test_a_file_is_written_into_the_folder_whatever_it_is_called(tmp_path: Path, name: str, written: str) -> None:
+    artifact = pb.Artifact(parts=[pb.Part(raw=b"x", filename=name)])
+    ConsoleOutput(tmp_path / "new", out=io.StringIO()).artifacts([artifact])
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()] == [
+        f"new/{written}"
+    ]
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("mine")
+    artifact = pb.Artifact(parts=[pb.Part(raw=b"1", filename="a.txt"), pb.Part(raw=b"2", filename="a.txt")])
+    ConsoleOutput(tmp_path, out=io.StringIO()).artifacts([artifact])
+    assert [(tmp_path / name).read_text() for name in ("a.txt", "a-1.txt", "a-2.txt")] == ["mine", "1", "2"]
+
+
+def test_names_and_lines() -> None:
+    assert state_name(pb.TASK_STATE_INPUT_REQUIRED) == "INPUT_REQUIRED"
+    assert text_of(pb.Message(parts=[pb.Part(text=" a "), pb.Part(url="u"), pb.Part(text="b")])) == "a b"
+    assert json_line(pb.Task(id="t", context_id="c")) == '{"id":"t","contextId":"c"}'
+
+
+def test_what_a_task_used_is_told_if_its_metadata_say_so() -> None:
+    assert (
+        format_usage(pb.Task())
+        == format_usage(pb.Task(metadata={"usage": {}}))
+        == format_usage(pb.Task(metadata={"x": 1}))
+        == ""
+    )
+    assert format_usage(pb.Task(metadata={"usage": "much"})) == ""
+    assert format_usage(pb.Task(metadata={"usage": {"tokens": 1200, "cost": 0.031}})) == "1,200 tokens, cost 0.031"
+    assert format_usage(pb.Task(metadata={"usage": {"cost": 2}})) == "0 tokens, cost 2"

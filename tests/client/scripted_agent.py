@@ -1,0 +1,170 @@
+"""An agent elsewhere that answers as a test says, call by call, and a clock that only sleep moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, cast
+
+from google.protobuf.message import Message
+
+from dragoman.calling.errors import ClientError, NotSupported, ServerUnavailable
+from dragoman.calling.transport import CallOptions, Transport
+from dragoman.client.agent_connection import AgentConnection
+from dragoman.client.event_reducer import EventReducer
+from dragoman.client.events import Event
+from dragoman.client.turn_stream import TurnStream
+from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
+from dragoman.wire.cards.remote_card import Interface, RemoteCard
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+BROKEN = ServerUnavailable.for_address("there", "broke off")
+CONNECTION_REFUSED = ServerUnavailable.for_address("there", "refused the connection", may_have_arrived=False)
+UNSUPPORTED = NotSupported("FAILED_PRECONDITION", "no", reason="UNSUPPORTED_OPERATION")
+HOLD = object()
+"""In a script: silence for ever."""
+
+
+class Clock:
+    """Seconds that pass when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Script:
+    """Implements `Road`. `says` has for each call what it gives, one entry each time; the last entry is given again."""
+
+    def __init__(self, **says: list[Sequence[Any]]) -> None:
+        self._says = says
+        self.asked: list[tuple[str, Any]] = []
+        self.keys: list[str] = []
+        self.after: list[str] = []
+
+    def _next(self, rpc: str, request: Message, key: str, after: str = "") -> Sequence[Any]:
+        copy = type(request)()
+        copy.CopyFrom(request)
+        self.asked.append((rpc, copy))
+        self.keys.append(key)
+        self.after.append(after)
+        entries = self._says.get(rpc)
+        if not entries:
+            raise UNSUPPORTED
+        return entries.pop(0) if len(entries) > 1 else entries[0]
+
+    async def call(self, rpc: str, request: Message, *, key: str = "", parent: str = "") -> Message:
+        (answer,) = self._next(rpc, request, key)
+        if isinstance(answer, ClientError):
+            raise answer
+        copy: Message = type(answer)()
+        copy.CopyFrom(answer)
+        if rpc == "SendMessage":
+            held = {"message": copy} if isinstance(copy, pb.Message) else {"task": copy}
+            return pb.SendMessageResponse(**cast(Any, held))
+        return copy
+
+    async def stream(
+        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = ""
+    ) -> AsyncGenerator[pb.StreamResponse, None]:
+        for said in self._next(rpc, request, key, after):
+            if said is HOLD:
+                await asyncio.Event().wait()
+            elif isinstance(said, ClientError):
+                raise said
+            else:
+                yield pb.StreamResponse(**{_NAMES[type(said)]: said})
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def calls(self, rpc: str) -> list[Any]:
+        return [request for name, request in self.asked if name == rpc]
+
+
+_NAMES: dict[Any, str] = {
+    pb.Task: "task",
+    pb.Message: "message",
+    pb.TaskStatusUpdateEvent: "status_update",
+    pb.TaskArtifactUpdateEvent: "artifact_update",
+}
+
+
+class ScriptedConnection(AgentConnection):
+    """A line whose roads are scripts, of the first interface first."""
+
+    def __init__(self, *scripts: Script, streams: bool = True, idempotent: bool = False, dialect: str = "1.0") -> None:
+        interfaces = tuple(Interface(f"http://{n}", "JSONRPC", dialect) for n in range(len(scripts)))
+        own = (Extension(uri=IDEMPOTENCY_EXTENSION.uri),) if idempotent else ()
+        card = RemoteCard(
+            name="There", description="x", version="1", interfaces=interfaces, streaming=streams, extensions=own
+        )
+        super().__init__(card, interfaces, CallOptions())
+        self._scripts = dict(zip(interfaces, scripts, strict=True))
+
+    @property
+    def transport(self) -> Transport:
+        return cast(Transport, self._scripts[self.interface])
+
+
+def turn_stream(
+    connection: AgentConnection, reducer: EventReducer, clock: Clock, *, inactivity_timeout: float | None = None
+) -> TurnStream:
+    return TurnStream(
+        connection,
+        reducer,
+        key="k",
+        retry_timeout=60,
+        inactivity_timeout=inactivity_timeout,
+        sleep=clock.sleep,
+        clock=clock,
+    )
+
+
+async def run(
+    *scripts: Script,
+    teller: EventReducer | None = None,
+    clock: Clock | None = None,
+    silence: float | None = None,
+    **options: Any,
+) -> list[Event]:
+    """The events of one turn."""
+    line, found = ScriptedConnection(*scripts, **options), teller or EventReducer()
+    message = pb.Message(message_id="m-1", role=pb.ROLE_USER, parts=[pb.Part(text="go")], task_id=found.task.id)
+    async with asyncio.timeout(60):
+        turn = turn_stream(line, found, clock or Clock(), inactivity_timeout=silence)
+        return [event async for event in turn.send(line.request(message))]
+
+
+def task(state: str, *texts: str, said: str = "", heard: str = "", artifact: str = "output") -> pb.Task:
+    """The task there, with an artifact of these texts."""
+    made = pb.Task(id="t-1", context_id="c-1", status=status(state, said).status)
+    if texts:
+        made.artifacts.add(artifact_id=artifact, parts=[pb.Part(text=text) for text in texts])
+    if heard:
+        made.history.add(message_id=heard, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
+    return made
+
+
+def status(state: str, said: str = "", cursor: str = "") -> pb.TaskStatusUpdateEvent:
+    made = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
+    made.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
+    if said:
+        made.status.message.CopyFrom(pb.Message(message_id=said, role=pb.ROLE_AGENT, parts=[pb.Part(text=said)]))
+    if cursor:
+        made.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
+    return made
+
+
+def chunk(text: str, *, append: bool = True, cursor: str = "") -> pb.TaskArtifactUpdateEvent:
+    made = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
+    made.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
+    if cursor:
+        made.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
+    return made

@@ -1,0 +1,84 @@
+"""Whatever a caller hears and misses of a task, it is told each thing once, and has the task at the end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.client import Artifact, Event, Question, Text
+from dragoman.client.event_reducer import EventReducer
+from dragoman.core.task import projection
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+UPDATES = st.lists(
+    st.tuples(
+        st.sampled_from("xy"),  # the artifact
+        st.text("ab", min_size=1, max_size=3),
+        st.integers(0, 9),  # 0: it begins anew
+        st.sampled_from(["heard", "missed", "seen", "seen joined"]),
+    ),
+    max_size=14,
+)
+
+
+def taken(told: dict[str, str], events: list[Event]) -> None:
+    """Keeps what a caller keeps who does as the documentation says."""
+    for event in events:
+        if isinstance(event, Artifact):
+            assert event.replaces == (event.id in told)
+            told[event.id] = ""
+        elif isinstance(event, Text):
+            told[event.artifact_id] += event.text
+
+
+@given(UPDATES)
+def test_what_was_missed_is_told_by_the_task_and_nothing_twice(updates: list[tuple[str, str, int, str]]) -> None:
+    there = pb.Task(id="t", status=pb.TaskStatus(state=pb.TASK_STATE_WORKING))
+    parts: dict[str, list[pb.Part]] = {}
+    teller, told = EventReducer(), dict[str, str]()
+    missed = False
+    for id, text, anew, how in updates:
+        append = id in parts and anew > 0
+        parts[id] = [*(parts[id] if append else []), pb.Part(text=text)]
+        update = pb.TaskArtifactUpdateEvent(
+            task_id="t", artifact=pb.Artifact(artifact_id=id, parts=[pb.Part(text=text)]), append=append
+        )
+        missed = missed or how != "heard"
+        if not missed:
+            taken(told, list(teller.reduce(pb.StreamResponse(artifact_update=update))))
+        if how.startswith("seen"):
+            taken(told, list(teller.reduce(pb.StreamResponse(task=shown(there, parts, joined="joined" in how)))))
+            missed = False
+    taken(told, list(teller.reduce(pb.StreamResponse(task=shown(there, parts, joined=True)))))
+    assert told == {id: "".join(part.text for part in own) for id, own in parts.items()}
+    assert {one.artifact_id: projection.join_texts(one.parts) for one in teller.result.task.artifacts} == {
+        id: projection.join_texts(own) for id, own in parts.items()
+    }
+
+
+def shown(task: pb.Task, parts: dict[str, list[pb.Part]], *, joined: bool) -> pb.Task:
+    made = pb.Task()
+    made.CopyFrom(task)
+    for id, own in parts.items():
+        made.artifacts.add(artifact_id=id, parts=projection.join_texts(own) if joined else own)
+    return made
+
+
+@pytest.mark.parametrize("said", ["", "what else?"])
+def test_a_question_that_comes_again_in_the_same_words_is_told_again_once_it_was_answered(said: str) -> None:
+    def asking(seconds: int) -> pb.StreamResponse:
+        status = pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
+        status.timestamp.FromSeconds(seconds)
+        if said:
+            status.message.CopyFrom(pb.Message(message_id="m", role=pb.ROLE_AGENT, parts=[pb.Part(text=said)]))
+        return pb.StreamResponse(task=pb.Task(id="t", context_id="c", status=status))
+
+    teller = EventReducer()
+    assert [type(event) for event in teller.reduce(asking(1))] == [Question]
+    assert list(teller.reduce(asking(1))) == []
+    teller.mark_answered()
+    assert list(teller.reduce(asking(1))) == []  # a look that came before the answer was read
+    assert not teller.awaits_caller
+    assert [type(event) for event in teller.reduce(asking(2))] == [Question]
+    assert list(teller.reduce(asking(2))) == []

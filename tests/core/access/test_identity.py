@@ -1,0 +1,59 @@
+"""Grants, principals, and who is let in without credentials."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Identity, check_grants, check_principal
+
+
+@pytest.mark.parametrize(
+    ("grants", "scope", "agent", "may"),
+    [
+        ([], "default", "echo", True),
+        (["operator"], "default", "echo", True),
+        (["agent:echo"], "default", "echo", True),
+        (["agent:echo"], "default", "other", False),
+        (["agent:echo", "agent:other"], "default", "other", True),
+        (["scope:default"], "default", "echo", True),
+        (["scope:default"], "projects/p", "echo", False),
+        (["agent:echo", "scope:projects/p"], "default", "echo", False),
+    ],
+)
+def test_a_grant_narrows_what_it_is_about_and_nothing_else(
+    grants: list[str], scope: str, agent: str, may: bool
+) -> None:
+    assert Identity("alice", check_grants(grants)).may_call(scope, agent) is may
+
+
+@pytest.mark.parametrize("grant", ["", "admin", "operator:", "agent", "agent:", "agent:Echo", "scope:", "scope:\n"])
+def test_what_is_no_grant_is_named_with_the_forms(grant: str) -> None:
+    with pytest.raises(ValueError, match=r"is no grant; there are operator, agent:ID, scope:NAME, worker, worker:ID"):
+        check_grants(["operator", grant])
+
+
+@pytest.mark.parametrize("principal", ["", " alice", "alice\n", "a\x00b", "a" * 257, "anonymous", "shared:scope"])
+def test_a_principal_that_could_be_taken_for_another_is_refused(principal: str) -> None:
+    with pytest.raises(ValueError, match=r"must|shows no credentials"):
+        check_principal(principal)
+
+
+def test_operators_are_those_with_the_grant() -> None:
+    assert Identity("alice", frozenset(("operator",))).is_operator
+    assert not Identity("alice", frozenset(("agent:operator",))).is_operator
+    assert not ANONYMOUS.is_operator
+    assert not ANONYMOUS.is_authenticated
+
+
+@pytest.mark.parametrize(
+    ("doorway", "closed", "public"),
+    [
+        (AccessPolicy(), False, True),
+        (AccessPolicy(credentials_required=True), True, False),
+        (AccessPolicy(credentials_required=True, public_agents=frozenset(("echo",))), False, True),
+        (AccessPolicy(credentials_required=True, public_agents=frozenset(("other",))), False, False),
+        (AccessPolicy(credentials_required=True, public_agents=frozenset("*")), False, True),
+    ],
+)
+def test_who_shows_nothing_is_let_in_to_public_agents_only(doorway: AccessPolicy, closed: bool, public: bool) -> None:
+    assert (doorway.is_closed, doorway.is_public("echo")) == (closed, public)

@@ -1,0 +1,193 @@
+"""What a token has to say, at a time of our choosing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.security.token_issuer import AUDIENCE, URL, claims
+
+from dragoman.core.access.jwt_claims import Issuer, check_claims, check_token_header, identity_from_claims
+from dragoman.core.errors import PermissionDenied, Unauthenticated
+
+NOW = 1_800_000_000.0
+ISSUER = Issuer(url=URL, audience=(AUDIENCE, "other"), skew=60)
+
+
+def said(**changes: Any) -> dict[str, Any]:
+    return claims(NOW, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"aud": ["x", AUDIENCE]},
+        {"aud": "other"},
+        {"iat": None},
+        {"nbf": NOW},
+        {"exp": NOW - 59},
+        {"exp": NOW + 0.5},
+        {"nbf": NOW + 60},
+        {"iat": NOW + 60},
+    ],
+)
+def test_what_holds_here_and_now_is_taken(changes: dict[str, Any]) -> None:
+    check_claims(said(**changes), ISSUER, NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"iss": None}, "iss is another issuer"),
+        ({"iss": URL + "/"}, "iss is another issuer"),
+        ({"aud": None}, "aud does not name this server"),
+        ({"aud": "dragoman2"}, "aud does not name this server"),
+        ({"aud": [["dragoman"]]}, "aud does not name this server"),
+        ({"aud": {"dragoman": 1}}, "aud does not name this server"),
+        ({"exp": None}, "has no exp"),
+        ({"exp": NOW - 60}, "has expired"),
+        ({"exp": "tomorrow"}, "exp must be a number"),
+        ({"exp": True}, "exp must be a number"),
+        ({"exp": float("nan")}, "exp must be a number"),
+        ({"exp": float("inf")}, "exp must be a number"),
+        ({"exp": 10**400}, "exp must be a number"),
+        ({"nbf": NOW + 61}, "not valid yet"),
+        ({"nbf": "now"}, "nbf must be a number"),
+        ({"iat": NOW + 61}, "issued in the future"),
+        ({"iat": []}, "iat must be a number"),
+    ],
+)
+def test_what_does_not_hold_is_refused_with_its_reason(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unauthenticated, match=why) as caught:
+        check_claims(said(**changes), ISSUER, NOW)
+    assert caught.value.error == "invalid_token"
+
+
+JUNK: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    10**400,
+    1e308,
+    float("nan"),
+    "",
+    "x",
+    "dragoman",
+    URL,
+    [],
+    [1],
+    [["x"]],
+    {},
+    {"x": {}},
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(("iss", "aud", "exp", "nbf", "iat", "sub", "scope", "scp")), st.sampled_from(JUNK), max_size=3
+    )
+)
+def test_whatever_claims_say_they_are_judged_and_nothing_breaks(changes: dict[str, Any]) -> None:
+    try:
+        check_claims({**said(), **changes}, ISSUER, NOW)
+        identity_from_claims({**said(), **changes}, ISSUER)
+    except Unauthenticated:
+        pass
+
+
+@pytest.mark.parametrize("kind", [None, "JWT", "jwt", "at+jwt", "application/at+jwt"])
+def test_a_header_says_the_algorithm_and_the_key(kind: str | None) -> None:
+    header = {"alg": "ES256", "kid": "k", **({"typ": kind} if kind else {})}
+    assert check_token_header(header, ISSUER) == ("ES256", "k")
+    assert check_token_header({"alg": "RS256"}, ISSUER) == ("RS256", None)
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ({"alg": "none"}, 'alg "none" is not taken; use one of RS256'),
+        ({"alg": "None"}, "is not taken"),
+        ({"alg": "HS256"}, 'alg "HS256" is not taken'),
+        ({"alg": None}, "is not taken"),
+        ({"alg": ["RS256"]}, "is not taken"),
+        ({}, "is not taken"),
+        ({"alg": "RS256", "typ": "logout+jwt"}, "typ is not that of a token for callers"),
+        ({"alg": "RS256", "typ": 5}, "typ is not"),
+        ({"alg": "RS256", "crit": ["exp"]}, "extensions"),
+        ({"alg": "RS256", "crit": []}, "extensions"),
+        ({"alg": "RS256", "b64": False}, "extensions"),
+        ({"alg": "RS256", "kid": 5}, "kid must be a text"),
+        ({"alg": "RS256", "kid": {"$ne": ""}}, "kid must be a text"),
+    ],
+)
+def test_a_header_that_is_not_for_us_is_refused(header: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unauthenticated, match=why):
+        check_token_header(header, ISSUER)
+
+
+def test_an_issuer_may_be_trusted_with_fewer_algorithms() -> None:
+    narrow = Issuer(url=URL, audience=(AUDIENCE,), algorithms=("ES256",))
+    with pytest.raises(Unauthenticated, match=r"use one of ES256$"):
+        check_token_header({"alg": "RS256"}, narrow)
+
+
+@pytest.mark.parametrize(
+    ("issuer", "changes", "principal"),
+    [
+        ({}, {}, "alice"),
+        ({"alias": "corp"}, {}, "corp:alice"),
+        ({"principal_claim": "email"}, {"email": "a@example.com"}, "a@example.com"),
+        ({"principal_claim": "user.name"}, {"user": {"name": "al"}}, "al"),
+        ({"principal_claim": "https://x.example/id"}, {"https://x.example/id": "al"}, "al"),
+        ({"alias": "corp"}, {"sub": "anonymous"}, "corp:anonymous"),
+    ],
+)
+def test_a_claim_names_the_principal(issuer: dict[str, Any], changes: dict[str, Any], principal: str) -> None:
+    one = Issuer(url=URL, audience=(AUDIENCE,), **issuer)
+    assert identity_from_claims(said(**changes), one).principal == principal
+
+
+@pytest.mark.parametrize("sub", [None, "", 5, ["alice"], "anonymous", "token", "a\nb", " alice", "a" * 300])
+def test_a_name_that_is_none_or_somebody_else_s_is_refused(sub: object) -> None:
+    with pytest.raises(Unauthenticated):
+        identity_from_claims(said(sub=sub), ISSUER)
+
+
+@pytest.mark.parametrize(
+    ("changes", "grants"),
+    [
+        ({}, []),
+        ({"scope": "openid dragoman:operator"}, ["operator"]),
+        ({"scp": ["dragoman:agent:echo", "agent:other"]}, ["agent:echo", "agent:other"]),
+        ({"scope": "scope:default dragoman:scope:projects/p"}, ["scope:default", "scope:projects/p"]),
+        ({"scope": "operator admin worker worker:echo"}, []),
+        ({"scope": "dragoman:worker dragoman:worker:echo"}, ["worker", "worker:echo"]),
+        ({"scope": "staff"}, ["agent:a", "agent:b"]),
+        ({"scope": "x", "scp": ["dragoman:operator"]}, []),
+        # What narrows to nothing still narrows.
+        ({"scope": "dragoman:agent:No-Such"}, ["agent:No-Such"]),
+    ],
+)
+def test_scopes_are_grants_where_they_say_so(changes: dict[str, Any], grants: list[str]) -> None:
+    issuer = Issuer(url=URL, audience=(AUDIENCE,), grants={"staff": ("agent:a", "agent:b")})
+    assert sorted(identity_from_claims(said(**changes), issuer).grants) == grants
+
+
+def test_scopes_may_be_in_another_claim() -> None:
+    issuer = Issuer(url=URL, audience=(AUDIENCE,), scope_claim="realm_access.roles", grants={"ops": ("operator",)})
+    found = identity_from_claims(said(realm_access={"roles": ["ops"]}, scope="dragoman:agent:echo"), issuer)
+    assert sorted(found.grants) == ["operator"]
+    with pytest.raises(Unauthenticated, match=r"realm_access.roles must be a text, or a list"):
+        identity_from_claims(said(realm_access={"roles": 5}), issuer)
+
+
+def test_a_token_without_a_scope_that_is_needed_is_good_for_nothing_here() -> None:
+    issuer = Issuer(url=URL, audience=(AUDIENCE,), required_scopes=("a2a", "tasks"))
+    assert identity_from_claims(said(scope="tasks a2a"), issuer).principal == "alice"
+    with pytest.raises(PermissionDenied, match="lacks the scope tasks") as caught:
+        identity_from_claims(said(scope="a2a"), issuer)
+    assert caught.value.scope == "a2a tasks"

@@ -1,0 +1,55 @@
+"""What an operator says on cards: which words count, and what is said of those that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dragoman.core.cards.agent_spec import AgentSpec, Provider, Skill, apply_card_override, parse_card_overrides
+
+ECHO = AgentSpec(id="echo", name="Echo", description="Says it back", icon_url="https://x.example/i.png")
+
+
+def test_what_is_said_takes_the_place_of_what_the_agent_says_and_the_rest_stays() -> None:
+    said = parse_card_overrides(
+        {
+            "echo": {
+                "name": "Echo of Example",
+                "icon_url": "",
+                "provider": {"organization": "Example", "url": "https://example.com"},
+                "skills": [{"id": "s", "name": "S", "description": "d", "tags": ["t"]}],
+            }
+        }
+    )
+    shown = apply_card_override(ECHO, said["echo"])
+    assert shown == AgentSpec(
+        id="echo",
+        name="Echo of Example",
+        description="Says it back",
+        provider=Provider(organization="Example", url="https://example.com"),
+        skills=(Skill(id="s", name="S", description="d", tags=("t",)),),
+    )
+    assert apply_card_override(ECHO, None) == ECHO
+
+
+@pytest.mark.parametrize(
+    ("tables", "why"),
+    [
+        ({"Echo": {}}, '"Echo" is no agent id'),
+        ({"echo": 1}, "echo: must be a table of name,"),
+        ({"echo": {"streaming": False}}, "echo.streaming: is none of name,"),
+        ({"echo": {"name": ""}}, "echo.name: must be a text, and not empty"),
+        ({"echo": {"version": 2}}, "echo.version: must be a text"),
+        ({"echo": {"provider": {"url": "x"}}}, "echo.provider.organization: is required"),
+        ({"echo": {"provider": "x"}}, "echo.provider: must be a table of organization, url"),
+        ({"echo": {"skills": {}}}, "echo.skills: must be a list of tables"),
+        ({"echo": {"skills": [{"id": "a"}]}}, r"echo.skills\[0\].name: is required"),
+        ({"echo": {"skills": [{"id": "a", "nam": "x"}]}}, r"echo.skills\[0\].nam: is none of id,"),
+        ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d", "tags": "t"}]}}, "tags: must be a list"),
+        ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d"}] * 2}}, "two of them have the same id"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_by_name(tables: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_card_overrides(tables)

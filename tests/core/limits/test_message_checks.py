@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dragoman.core.errors import A2AError, ContentTypeNotSupported, InvalidParams
+from dragoman.core.limits import message_limits
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+MODES = ("text/plain", "application/json")
+
+
+def request(**message: Any) -> pb.SendMessageRequest:
+    given = {"message_id": "m", "role": pb.ROLE_USER, "parts": [pb.Part(text="x")], **message}
+    return pb.SendMessageRequest(message=pb.Message(**given))
+
+
+def refusal(asked: pb.SendMessageRequest) -> A2AError:
+    with pytest.raises(A2AError) as caught:
+        message_limits.check_message(asked, MODES)
+    return caught.value
+
+
+def test_a_good_message_passes() -> None:
+    message_limits.check_message(request(), MODES)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (pb.SendMessageRequest(), "message"),
+        (request(message_id=""), "message.messageId"),
+        (request(message_id="x" * 513), "message.messageId"),
+        (request(context_id="x" * 513), "message.contextId"),
+        (request(task_id="x" * 513), "message.taskId"),
+        (request(role=pb.ROLE_UNSPECIFIED), "message.role"),
+        (request(parts=[]), "message.parts"),
+        (request(parts=[pb.Part(text="x"), pb.Part()]), "message.parts[1]"),
+    ],
+)
+def test_what_is_missing_is_named(asked: pb.SendMessageRequest, field: str) -> None:
+    error = refusal(asked)
+    assert isinstance(error, InvalidParams)
+    assert error.violations[0].field == field
+    assert error.message.startswith(f"{field}: ")
+
+
+def test_a_negative_history_length_is_named() -> None:
+    asked = request()
+    asked.configuration.history_length = -1
+    assert "configuration.historyLength" in refusal(asked).message
+
+
+@pytest.mark.parametrize(
+    ("part", "mode", "passes"),
+    [
+        (pb.Part(text="x"), "text/plain", True),
+        (pb.Part(text="x"), "text", True),
+        (pb.Part(text="x"), "text/*", True),
+        (pb.Part(text="x"), "*/*", True),
+        (pb.Part(text="x"), "application/json", False),
+        (pb.Part(text="x", media_type="text/markdown"), "text/plain", False),
+        (pb.Part(text="x", media_type="Text/Plain; charset=utf-8"), "text/plain", True),
+        (pb.Part(raw=b"x"), "application/octet-stream", True),
+        (pb.Part(raw=b"x"), "text/plain", False),
+        (pb.Part(raw=b"x", media_type="image/png"), "image/*", True),
+        (pb.Part(raw=b"x", media_type="imagery/png"), "image/*", False),
+        (pb.Part(data={"string_value": "x"}), "application/json", True),
+        (pb.Part(url="http://x.test/a"), "text/plain", True),
+        (pb.Part(url="http://x.test/a", media_type="image/png"), "text/plain", False),
+    ],
+)
+def test_parts_are_held_against_the_agents_input_modes(part: pb.Part, mode: str, passes: bool) -> None:
+    asked = request(parts=[part])
+    if passes:
+        message_limits.check_message(asked, [mode])
+    else:
+        with pytest.raises(ContentTypeNotSupported, match=r"message\.parts\[0\]\.mediaType.*use one of"):
+            message_limits.check_message(asked, [mode])

@@ -1,0 +1,60 @@
+"""Which limits hold for whom, and how they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dragoman.core.limits.quotas import DEFAULT_LIMITS, Quota, Quotas, parse_agent_limits
+
+
+def test_the_defaults_are_for_those_who_say_who_they_are() -> None:
+    for limit, default in DEFAULT_LIMITS.items():
+        assert Quotas().limit_for(limit, authenticated=True) == default
+        assert Quotas().limit_for(limit, authenticated=False) == 0
+    assert Quotas().quota("echo", authenticated=False) == Quota()
+
+
+def test_who_can_be_reached_by_others_limits_nobody_less_than_those_who_are_known() -> None:
+    for limit, default in DEFAULT_LIMITS.items():
+        assert Quotas(public=True).limit_for(limit, authenticated=False) == default
+
+
+def test_what_is_said_holds_for_everybody_and_nought_is_no_limit() -> None:
+    quotas = Quotas({"live_tasks": 3, "open_streams": 0})
+    for known in (True, False):
+        assert quotas.limit_for("live_tasks", authenticated=known) == 3
+        assert quotas.limit_for("open_streams", authenticated=known) == 0
+    assert quotas.limit_for("queued_bytes", authenticated=True) == DEFAULT_LIMITS["queued_bytes"]
+
+
+def test_an_agent_s_own_limits_go_before_the_general_ones() -> None:
+    quotas = Quotas({"starts_per_minute": 60}, {"desk": {"live_tasks": 5, "starts_per_minute": 0}})
+    desk, other = quotas.quota("desk", authenticated=True), quotas.quota("other", authenticated=True)
+    assert (desk.live_tasks_per_agent, desk.starts_per_minute) == (5, 0)
+    assert (other.live_tasks_per_agent, other.starts_per_minute) == (DEFAULT_LIMITS["live_tasks_per_agent"], 60)
+    assert desk.live_tasks == other.live_tasks == DEFAULT_LIMITS["live_tasks"]
+
+
+def test_limits_of_agents_are_read_from_text_and_tables() -> None:
+    table = {"desk": {"live_tasks": 5, "starts_per_minute": 60}, "other": {"live_tasks": 0}}
+    assert parse_agent_limits("desk.live-tasks=5, desk.starts_per_minute=60,other.live-tasks=0") == table
+    assert parse_agent_limits({"desk": {"live-tasks": 5, "starts-per-minute": 60}, "other": {"live_tasks": 0}}) == table
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("live-tasks=5", "is not AGENT.LIMIT=N"),
+        ("desk.live-tasks", "is not AGENT.LIMIT=N"),
+        ("desk.tasks=5", "is no limit of an agent; there are live_tasks, starts_per_minute"),
+        ("desk.live-tasks=-1", "is no number from 0"),
+        ("desk.live-tasks=many", "is no number from 0"),
+        ({"desk": {"live-tasks": True}}, "is no number from 0"),
+        ({"live-tasks": 5}, "is no table of an agent"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(wrong: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_agent_limits(wrong)

@@ -1,0 +1,154 @@
+"""Where the text of a URL leads: one reading, strict about whatever readers disagree on."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
+
+from dragoman.core.net.addresses import AddressPolicy, parse_allow_entry
+from dragoman.core.net.targets import UNSAFE_PORTS, OutboundPolicy, parse_target
+
+
+def test_a_url_is_read_into_its_parts() -> None:
+    target = parse_target("HTTPS://Hooks.Example:8443/a%20b/../c?x=1&y=%2F#part")
+    assert (target.scheme, target.host, target.port) == ("https", "hooks.example", 8443)
+    assert (target.path, target.query, target.address) == ("/a%20b/../c", "x=1&y=%2F", None)
+    assert target.host_port == "hooks.example:8443"
+    assert (parse_target("http://a.example").port, parse_target("http://a.example").path) == (80, "/")
+    assert parse_target("https://a.example?q").query == "q"
+    assert parse_target("https://[2A00::0:1]/").host == "2a00::1"
+    assert parse_target("https://[2a00::1]:8/").host_port == "[2a00::1]:8"
+    assert parse_target("https://8.8.8.8/").address == ip_address("8.8.8.8")
+
+
+BAD = {
+    "": "must begin with https:// or http://",
+    "hooks.example/x": "must begin with",
+    "//hooks.example": "must begin with",
+    "ftp://hooks.example": "must begin with",
+    "file:///etc/passwd": "must begin with",
+    "gopher://hooks.example:70/": "must begin with",
+    "javascript:alert(1)": "must begin with",
+    "https:/hooks.example": "must begin with",
+    "https:hooks.example": "must begin with",
+    "https://": "a host is labels",
+    "https:///path": "a host is labels",
+    "https://?q": "a host is labels",
+    "https://user@hooks.example/": "may not hold a user name",
+    "https://user:secret@hooks.example/": "may not hold a user name",
+    "https://hooks.example@127.0.0.1/": "may not hold a user name",
+    "https://hooks.example\\@127.0.0.1/": "no backslash",
+    "https:\\\\127.0.0.1\\": "no backslash",
+    "https://hooks.example\t/": "visible ASCII",
+    "https://hooks.exa\nmple/": "visible ASCII",
+    " https://hooks.example": "visible ASCII",
+    "https://hooks.example/ü": "visible ASCII",
+    "https://bücher.example": "xn--",
+    "https://\uff11\uff12\uff17.0.0.1/": "visible ASCII",
+    "https://①②⑦.0.0.1/": "visible ASCII",
+    "https://127。0。0。1/": "visible ASCII",
+    "https://hooks.example\x00.internal/": "visible ASCII",
+    "https://%31%32%37.0.0.1/": "four decimal numbers",
+    "https://hooks%2eexample/": "a host is labels",
+    "https://hooks.example:/": "a port is 1 to 65535",
+    "https://hooks.example:0/": "a port is 1 to 65535",
+    "https://hooks.example:65536/": "a port is 1 to 65535",
+    "https://hooks.example:999999999/": "after :// must come HOST or HOST:PORT",
+    "https://hooks.example:+80/": "after :// must come HOST or HOST:PORT",
+    "https://hooks.example:80:81/": "after :// must come HOST or HOST:PORT",
+    "https://::1/": "after :// must come HOST or HOST:PORT",
+    "https://[::1/": "after :// must come HOST or HOST:PORT",
+    "https://[::1].example/": "after :// must come HOST or HOST:PORT",
+    "https://[hooks.example]/": "no IPv6 address",
+    "https://[127.0.0.1]/": "no IPv6 address",
+    "https://[v1.fe80]/": "no IPv6 address",
+    "https://[fe80::1%25eth0]/": "may not name a zone",
+    "https://[fe80::1%eth0]/": "may not name a zone",
+    "https://2130706433/": "four decimal numbers",
+    "https://0x7f000001/": "four decimal numbers",
+    "https://0x7f.0.0.1/": "four decimal numbers",
+    "https://017700000001/": "four decimal numbers",
+    "https://0177.0.0.1/": "four decimal numbers",
+    "https://127.0.0.01/": "four decimal numbers",
+    "https://127.1/": "four decimal numbers",
+    "https://127.0.1/": "four decimal numbers",
+    "https://127.0.0.0x1/": "four decimal numbers",
+    "https://127.0.0.1./": "four decimal numbers",
+    "https://127.0.0.1.1/": "four decimal numbers",
+    "https://256.0.0.1/": "four decimal numbers",
+    "https://0/": "four decimal numbers",
+    "https://hooks.123/": "four decimal numbers",
+    "https://-hooks.example/": "a host is labels",
+    "https://hooks..example/": "a host is labels",
+    "https://.example/": "a host is labels",
+    "https://hooks.example../": "a host is labels",
+    f"https://{'a' * 64}.example/": "a host is labels",
+    f"https://{'a.' * 127}example/": "a host is labels",
+    f"https://hooks.example/{'a' * 2048}": "at most 2048",
+    "https://127.0.0.1,hooks.example/": "a host is labels",
+    "https://127.0.0.1;hooks.example/": "a host is labels",
+    "https://127.0.0.1&hooks.example/": "a host is labels",
+}
+
+
+@pytest.mark.parametrize(("url", "rule"), BAD.items())
+def test_what_readers_could_understand_differently_is_refused_with_the_rule(url: str, rule: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(rule)) as caught:
+        parse_target(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_fragment_says_nothing_of_the_host() -> None:
+    assert parse_target("https://hooks.example#@127.0.0.1/").host == "hooks.example"
+
+
+@given(st.text(alphabet="abc.019xX:@[]/?#%-_\\ f", max_size=30), st.sampled_from(("http://", "https://")))
+def test_what_is_read_means_the_same_to_the_library_that_connects(rest: str, scheme: str) -> None:
+    try:
+        target = parse_target(scheme + rest)
+    except ValueError:
+        return
+    url = URL(scheme + rest)
+    assert (url.scheme, url.port) == (target.scheme, target.port)
+    assert (url.host or "").removesuffix(".") == target.host.removesuffix(".")
+
+
+def test_https_alone_can_be_asked_for() -> None:
+    assert OutboundPolicy().problem(parse_target("http://hooks.example/")) == ""
+    rules = OutboundPolicy(https_only=True)
+    assert rules.problem(parse_target("https://hooks.example/")) == ""
+    assert "only https://" in rules.problem(parse_target("http://hooks.example/"))
+
+
+@pytest.mark.parametrize("port", sorted(UNSAFE_PORTS))
+def test_ports_of_other_protocols_are_refused(port: int) -> None:
+    assert f"port {port} belongs to another protocol" in OutboundPolicy().problem(
+        parse_target(f"http://hooks.example:{port}/")
+    )
+
+
+def test_an_entry_with_a_port_allows_that_port_for_that_host() -> None:
+    reach = AddressPolicy((parse_allow_entry("hooks.example:6379"), parse_allow_entry("8.8.8.8:25")))
+    for rules in (OutboundPolicy(reach), OutboundPolicy(reach, ports=(443,))):
+        assert rules.problem(parse_target("http://hooks.example:6379/")) == ""
+        assert rules.problem(parse_target("http://8.8.8.8:25/")) == ""
+        assert rules.problem(parse_target("http://other.example:6379/"))
+        assert rules.problem(parse_target("http://hooks.example:25/"))
+
+
+def test_the_only_ports_can_be_named() -> None:
+    rules = OutboundPolicy(ports=(8443, 443))
+    assert rules.problem(parse_target("https://hooks.example/")) == ""
+    assert "port 80 is not allowed; allowed are 443, 8443" in rules.problem(parse_target("http://hooks.example/"))
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "a.localhost", "localhost.localdomain"])
+def test_names_of_this_machine_are_for_servers_bound_to_loopback(host: str) -> None:
+    target = parse_target(f"http://{host}:8080/")
+    assert "only by a server bound to loopback" in OutboundPolicy().problem(target)
+    assert OutboundPolicy(AddressPolicy(loopback=True)).problem(target) == ""

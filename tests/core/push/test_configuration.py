@@ -1,0 +1,86 @@
+"""What may be asked for: an error names the field and the rule, and nothing gets into a header that does not belong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.push.configuration import (
+    MAX_WEBHOOK_SECRET_LENGTH,
+    MAX_WEBHOOK_URL_LENGTH,
+    PushConfig,
+    check_push_config,
+    check_push_config_id,
+    host_and_port,
+)
+
+GOOD = PushConfig(id="c", url="https://hook.example/a", token="t 1", scheme="Bearer", credentials="a.b-c=")
+
+
+def test_what_can_be_used_is_let_through() -> None:
+    check_push_config(GOOD)
+    check_push_config(PushConfig(id="c", url="http://x"))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"url": ""}, "url"),
+        ({"url": "https://x/" + "a" * MAX_WEBHOOK_URL_LENGTH}, "url"),
+        ({"token": "a\r\nX-Evil: 1"}, "token"),
+        ({"token": "a\n"}, "token"),
+        ({"token": " a"}, "token"),
+        ({"token": "é"}, "token"),
+        ({"token": "a\0"}, "token"),
+        ({"token": "t" * (MAX_WEBHOOK_SECRET_LENGTH + 1)}, "token"),
+        ({"credentials": "x\ry"}, "authentication.credentials"),
+        ({"credentials": "c" * (MAX_WEBHOOK_SECRET_LENGTH + 1)}, "authentication.credentials"),
+        ({"scheme": "Bearer x"}, "authentication.scheme"),
+        ({"scheme": "Bearer:"}, "authentication.scheme"),
+        ({"scheme": "x" * 600}, "authentication.scheme"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(change: dict[str, str], field: str) -> None:
+    with pytest.raises(InvalidParams) as refused:
+        check_push_config(replace(GOOD, **change), "configuration.")
+    (violation,) = refused.value.violations
+    assert violation.field == f"configuration.{field}"
+    for secret in (GOOD.token, GOOD.credentials, "X-Evil"):
+        assert secret not in refused.value.message
+
+
+@given(st.text())
+def test_no_secret_that_is_let_through_can_end_a_header(text: str) -> None:
+    try:
+        check_push_config(replace(GOOD, token=text, credentials=text))
+    except InvalidParams:
+        return
+    assert text.isascii()
+    assert text.isprintable()
+    assert text == text.strip()
+
+
+@pytest.mark.parametrize("id", ["", "a/b", "a\nb", "x" * 513])
+def test_an_id_has_to_fit_into_a_path(id: str) -> None:
+    with pytest.raises(InvalidParams, match="id: must be 1 to 512"):
+        check_push_config_id(id)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://Hook.Example/a?b#c", "hook.example:443"),
+        ("http://hook.example:8080", "hook.example:8080"),
+        ("http://hook.example", "hook.example:80"),
+        ("http://[::1]:90/", "::1:90"),
+        ("http://[", ""),
+        ("http://x:999999/", ""),
+        ("", ":443"),
+    ],
+)
+def test_who_is_called_is_host_and_port(url: str, host: str) -> None:
+    assert host_and_port(url) == host

@@ -1,0 +1,69 @@
+"""How executors are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.core.agent_sources import ExecutorSpec, executor_id, parse_executors
+
+
+@pytest.mark.parametrize(
+    ("text", "id", "target"),
+    [
+        ("app:HelloWorldAgentExecutor", "hello-world", "app:HelloWorldAgentExecutor"),
+        ("a.b.c:make_agent", "make-agent", "a.b.c:make_agent"),
+        ("a.billing_desk:Executor", "billing-desk", "a.billing_desk:Executor"),
+        ("some/folder/desk.py:Worker", "desk", "some/folder/desk.py:Worker"),
+        ("app:HTTPWorker", "http", "app:HTTPWorker"),
+        ("app:Desk.inner", "desk-inner", "app:Desk.inner"),
+        ("desk=app:Executor", "desk", "app:Executor"),
+        (" desk=app:Executor ", "desk", "app:Executor"),
+    ],
+)
+def test_an_executor_has_the_id_that_was_said_or_one_of_its_name(text: str, id: str, target: str) -> None:
+    assert ExecutorSpec.parse(text) == ExecutorSpec(id, target)
+
+
+def test_a_suffix_that_is_all_of_a_name_says_nothing() -> None:
+    assert executor_id("app", "AgentExecutor") == "app"
+
+
+@pytest.mark.parametrize("text", ["", "app", "app:", ":Class", "app:a-b", "app:a b", "=app:"])
+def test_what_is_no_target_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not \[ID=\]MODULE:NAME"):
+        ExecutorSpec.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("Desk=app:X", "must be a lower-case letter"),
+        ("tasks=app:X", "is taken by a route of the server; choose one with"),
+        ("app:_", "must be a lower-case letter"),
+    ],
+)
+def test_an_id_that_is_none_is_refused(text: str, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        ExecutorSpec.parse(text)
+
+
+def test_several_are_a_list_or_have_commas_between() -> None:
+    both = (ExecutorSpec("a", "x:A"), ExecutorSpec("b", "y:B"))
+    assert (
+        parse_executors("x:A,y:B")
+        == parse_executors(["x:A", "y:B"])
+        == parse_executors(["x:A,y:B"])
+        == parse_executors(both)
+        == both
+    )
+    assert parse_executors("") == parse_executors(()) == ()
+
+
+def test_two_of_one_id_are_refused() -> None:
+    with pytest.raises(ValueError, match='"a" is the id of two of them'):
+        parse_executors("x:A,y:A")
+
+
+def test_a_list_of_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be a list of"):
+        parse_executors({"a": "x:A"})

@@ -1,0 +1,90 @@
+"""How agents upstream are named: as text, as tables, and what they are called."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dragoman.core.agent_sources import (
+    UpstreamSpec,
+    parse_upstream,
+    parse_upstreams,
+    upstream_agent_id,
+    upstream_from_table,
+    upstream_to_json,
+)
+
+
+def test_a_url_alone_is_one() -> None:
+    assert parse_upstream(" https://x.example/a?id=1 ") == UpstreamSpec(url="https://x.example/a?id=1")
+    assert parse_upstream("desk=http://x:80/a=b") == UpstreamSpec(url="http://x:80/a=b", id="desk")
+
+
+def test_several_are_written_with_commas_or_as_a_list() -> None:
+    two = (UpstreamSpec(url="http://a"), UpstreamSpec(url="http://b", id="b"))
+    assert parse_upstreams("http://a, b=http://b,") == two
+    assert parse_upstreams(["http://a", {"url": "http://b", "id": "b"}]) == two
+    assert parse_upstreams(two) == two
+    assert parse_upstreams(3) == 3  # somebody else refuses it
+
+
+def test_a_table_says_who_we_are_and_how_much_there_may_be() -> None:
+    table = {"url": "https://x", "token": "secret", "headers": {"X-Key": "k"}, "turns": 3, "time-limit": 1.5}
+    made = upstream_from_table(table)
+    assert dict(made.headers) == {"X-Key": "k", "Authorization": "Bearer secret"}
+    assert (made.turns, made.time_limit) == (3, 1.5)
+    assert "secret" not in repr(made)
+    assert made.location == "https://x"
+
+
+def test_what_is_kept_is_what_was_said() -> None:
+    made = upstream_from_table({"url": "https://x/a?b=c", "id": "x", "token": "t", "turns": 3, "time_limit": 2})
+    assert upstream_from_table(json.loads(upstream_to_json(made))) == made
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("x", "url: must be http"),
+        ("http://u:p@x", "without user name and password"),
+        ({"url": "http://x", "colour": "red"}, '"colour" is no key of an upstream; there are url, id'),
+        ({"url": 3}, "url: must be a text"),
+        ({"url": "http://x", "id": "Desk"}, "id: agent id"),
+        ({"url": "http://x", "id": "desk", "prefix": "a-"}, "goes without id"),
+        ({"url": "http://x", "token": "a", "token_file": "b"}, "say one of them"),
+        ({"url": "http://x", "token": "a\n"}, "headers.Authorization: must be printable ASCII"),
+        ({"url": "http://x", "headers": "a"}, "headers: must be a table"),
+        ({"url": "http://x", "turns": True}, "turns: must be 1 to"),
+        ({"url": "http://x", "time_limit": -1}, "time_limit: must be seconds"),
+        ({"url": "http://x", "time_limit": float("nan")}, "time_limit: must be seconds"),
+        (3, "3 is no upstream"),
+    ],
+)
+def test_what_is_none_is_refused_with_the_rule(said: object, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_upstreams([said])
+
+
+def test_two_of_one_id_are_refused() -> None:
+    with pytest.raises(ValueError, match='"a" is the id of two'):
+        parse_upstreams(["a=http://x", "a=http://y"])
+
+
+@pytest.mark.parametrize(
+    ("upstream", "name", "id"),
+    [
+        (UpstreamSpec(url="u", id="desk"), "Anything", "desk"),
+        (UpstreamSpec(url="u"), "Ärger & Freude Desk!", "rger-freude-desk"),
+        (UpstreamSpec(url="u", prefix="far-"), "Desk", "far-desk"),
+        (UpstreamSpec(url="u"), "x" * 100, "x" * 63),
+    ],
+)
+def test_it_is_called_as_it_is_named(upstream: UpstreamSpec, name: str, id: str) -> None:
+    assert upstream_agent_id(upstream, name) == id
+
+
+@pytest.mark.parametrize("name", ["世界", "42", "v1", ""])
+def test_a_name_that_makes_no_id_is_told(name: str) -> None:
+    with pytest.raises(ValueError, match="give it one"):
+        upstream_agent_id(UpstreamSpec(url="u"), name)

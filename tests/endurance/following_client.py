@@ -1,0 +1,120 @@
+"""One caller of a long task, on a road that breaks again and again, and the comparison with what the server kept."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final
+
+from dragoman.client import Artifact, Client, ClientError, Finished, Text, connect, message
+from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
+
+HOWS: Final[dict[str, DropMode]] = {"grpc": "reset", "rest": "close", "jsonrpc": "reset", "ws": "close"}
+"""How connections are dropped, for each binding."""
+
+PAUSE: Final = 0.2
+"""Seconds between two chunks."""
+
+
+class Mismatch(Exception):
+    """What was received is not what was said."""
+
+
+@dataclass
+class Followed:
+    """What one caller was told."""
+
+    name: str
+    proxy: FaultProxy
+    task: str = ""
+    chunks: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    """The cursor of each chunk."""
+    result: str = ""
+    again: int = 0
+    """How often the artifact was told from its beginning: what a client makes of a snapshot."""
+
+    def line(self) -> str:
+        """For people."""
+        proxy = self.proxy
+        moments = "; ".join(f"{count} {moment}" for moment, count in sorted(proxy.dropped.items()))
+        drops = f"{proxy.dropped.total()} of {proxy.connections} connections dropped ({moments})"
+        return f"{self.name:<8} {len(self.chunks)} chunks, {drops}"
+
+
+def chunks_of(seconds: float) -> list[str]:
+    """What an agent says in that time."""
+    return [f"{number} " for number in range(round(seconds / PAUSE))]
+
+
+def words(seconds: float) -> str:
+    """What makes it say that."""
+    return f"{len(chunks_of(seconds))} {PAUSE}"
+
+
+def breaking(to: str, binding: str, *, seed: int, listen: str = "127.0.0.1:0") -> FaultProxy:
+    """A road to `to` (HOST:PORT) that drops every third connection, and the others after about ten seconds."""
+    how: DropMode = HOWS.get(binding, "close")
+    return FaultProxy(to, listen=listen, every=3, after=DropLimit(seconds=10), how=how, seed=seed)
+
+
+async def run(url: str, binding: str, seconds: float, followed: Followed) -> None:
+    """By `connect` and `run`, as a program would. `url`: of the proxy."""
+    async with connect(url, binding=binding) as client, aclosing(client.run(words(seconds))) as events:
+        async for event in events:
+            followed.task = followed.task or event.task_id
+            if isinstance(event, Text):
+                followed.chunks.append(event.text)
+                followed.places.append(event.cursor)
+            elif isinstance(event, Artifact) and event.replaces:
+                followed.chunks.clear()
+                followed.again += 1
+            elif isinstance(event, Finished):
+                followed.result = event.result.raise_for_state().text
+
+
+async def run_ws(url: str, seconds: float, followed: Followed) -> None:
+    """By the layer below, which has WebSocket, too."""
+    asked, key = message(words(seconds)), str(uuid.uuid4())
+    async with Client(url, binding="ws") as client:
+        while not followed.task:  # before its first event a stream is not taken up, but begun again under its key
+            try:
+                async with aclosing(client.stream(asked, key=key)) as events:
+                    async for event in events:
+                        followed.task = followed.task or event.task.id
+                        text = "".join(part.text for part in event.artifact_update.artifact.parts)
+                        if text:
+                            followed.chunks.append(text)
+            except ClientError:
+                if followed.task:
+                    raise
+
+
+async def compare(direct: str, followed: Followed, seconds: float) -> int:
+    """Holds what a caller was told against the server's log, read over a road that does not break. Gives the number of
+    its events. Raises Wrong."""
+    whole = chunks_of(seconds)
+    if followed.again:
+        raise Mismatch(f"{followed.name}: was told from the beginning {followed.again} times, where there are cursors")
+    _same(followed.name, "chunks", followed.chunks, whole)
+    logged: list[Text] = []
+    count = 0
+    async with connect(direct) as client, aclosing(client.follow(followed.task, after="0")) as events:
+        async for event in events:
+            if event.cursor and not isinstance(event, Finished):
+                count = max(count, int(event.cursor.rpartition(".")[2]))
+            if isinstance(event, Text):
+                logged.append(event)
+    _same(followed.name, "chunks in the log", [event.text for event in logged], whole)
+    if followed.places:
+        _same(followed.name, "cursors", followed.places, [event.cursor for event in logged])
+    if followed.result:
+        _same(followed.name, "result", [followed.result], ["".join(whole)])
+    return count
+
+
+def _same(name: str, what: str, told: list[str], wanted: list[str]) -> None:
+    if told != wanted:
+        lost, more = set(wanted) - set(told), len(told) - len(set(told))
+        raise Mismatch(f"{name}: {what}: {len(told)} and not {len(wanted)}; {len(lost)} lost, {more} twice")

@@ -1,0 +1,139 @@
+"""What a target names, and what is said of one that gives no executor."""
+
+from __future__ import annotations
+
+import abc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.executor_child import main, target
+from dragoman.executor_child.target import InvalidTarget
+
+
+class Desk:
+    """Looks like an AgentExecutor."""
+
+    async def execute(self, context: object, queue: object) -> None: ...
+
+    async def cancel(self, context: object, queue: object) -> None: ...
+
+
+class Wants(Desk):
+    def __init__(self, model: str, *, key: str, size: int = 1, **more: Any) -> None: ...
+
+
+class Breaks(Desk):
+    def __init__(self) -> None:
+        raise KeyError("MODEL_KEY")
+
+
+class Abstract(abc.ABC):
+    @abc.abstractmethod
+    async def execute(self) -> None: ...
+
+    @abc.abstractmethod
+    async def cancel(self) -> None: ...
+
+
+async def later() -> Desk:
+    return Desk()
+
+
+def test_a_class_is_called_and_an_object_taken_as_it_is() -> None:
+    assert isinstance(target.create_executor(Desk, {}), Desk)
+    desk = Desk()
+    assert target.create_executor(desk, {}) is desk
+
+
+def test_a_function_makes_one_of_what_it_has_parameters_for() -> None:
+    def make(broker: str, size: int = 3) -> tuple[str, int]:
+        return broker, size
+
+    assert target.create_executor(make, {"broker": "b", "storage": "s"}) == ("b", 3)
+
+
+@pytest.mark.parametrize(
+    ("found", "rule"),
+    [
+        (Wants, r"the class Wants needs arguments that nobody gives it: model, key; name a function without"),
+        (Breaks, r"Breaks\(\) failed: .*test_target.py, line \d+: KeyError: 'MODEL_KEY'"),
+        (Abstract, "Abstract is abstract: it does not define cancel, execute"),
+        (later, "later is an async function"),
+    ],
+)
+def test_what_gives_no_executor_is_refused(found: Any, rule: str) -> None:
+    with pytest.raises(InvalidTarget, match=rule):
+        target.create_executor(found, {})
+
+
+def write(folder: Path, text: str) -> str:
+    (folder / "made_up.py").write_text(text)
+    return f"{folder}/made_up.py"
+
+
+def test_a_file_is_loaded_as_a_module(tmp_path: Path) -> None:
+    module, found = target.load(write(tmp_path, "class Outer:\n    inner = 7\n") + ":Outer.inner")
+    assert found == 7
+    assert module.__name__ == "made_up"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("import nothing_of_the_kind\n", r"made_up.py, line 1: ModuleNotFoundError: .* in .*; --executor-python names"),
+        ("def f(:\n", r"made_up.py, line 1: SyntaxError"),
+        ("x = 1\n\nx.y\n", r"made_up.py, line 3: AttributeError"),
+        ("raise SystemExit('no key')\n", r"made_up.py, line 1: SystemExit: no key"),
+    ],
+)
+def test_a_module_that_breaks_is_told_with_its_line(tmp_path: Path, text: str, rule: str) -> None:
+    with pytest.raises(InvalidTarget, match=rule):
+        target.load(f"{write(tmp_path, text)}:X")
+
+
+def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    text = "class Desk:\n    def execute(self): ...\n    def cancel(self): ...\nclass Other: ...\n"
+    with pytest.raises(InvalidTarget, match=r'has no "Executor"; there is Desk$'):
+        target.load(f"{write(tmp_path, text)}:Executor")
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("no_such_module_at_all:X", 'there is no module "no_such_module_at_all" in '),
+        ("no_such_module_at_all.inner:X", 'there is no module "no_such_module_at_all" in '),
+        ("json.no_such_part:X", 'there is no module "json.no_such_part" in '),
+        ("nowhere/desk.py:X", "there is no file nowhere/desk.py"),
+        ("json", "must be MODULE:NAME"),
+    ],
+)
+def test_a_module_that_is_not_there_is_named(name: str, rule: str) -> None:
+    with pytest.raises(InvalidTarget, match=rule):
+        target.load(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("json:JSONDecoder", "the class JSONDecoder is no executor: an AgentExecutor of a2a-sdk has the methods"),
+        ("math:pi", "of type float, and is no executor"),
+        ("time:time", "of type float, and is no executor"),
+    ],
+)
+def test_what_is_no_executor_is_refused(name: str, rule: str) -> None:
+    with pytest.raises(InvalidTarget, match=rule):
+        main.open_target(name)
+
+
+def test_what_only_looks_like_one_needs_the_sdk(tmp_path: Path) -> None:
+    text = "class Desk:\n    def execute(self): ...\n    def cancel(self): ...\n"
+    with pytest.raises(InvalidTarget, match=r"looks like an AgentExecutor, but .* has no a2a-sdk"):
+        main.open_target(f"{write(tmp_path, text)}:Desk")
+
+
+def test_a_worker_needs_fasta2a(tmp_path: Path) -> None:
+    text = "class Desk:\n    def run_task(self): ...\n    def cancel_task(self): ...\n"
+    with pytest.raises(InvalidTarget, match=r"looks like a Worker of fasta2a, which .* does not have"):
+        main.open_target(f"{write(tmp_path, text)}:Desk")

@@ -1,0 +1,157 @@
+"""The parsers of JSON: the text itself, the calls of every generation in it, and what servers answer our client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import orjson
+from google.protobuf.message import Message
+from tests.fuzz.parser import Parser
+
+from dragoman.bindings import methods
+from dragoman.calling.errors import ClientError
+from dragoman.core.errors import A2AError
+from dragoman.core.limits import message_limits
+from dragoman.wire import body_scan, jsonrpc
+from dragoman.wire.client_operations import JSONRPC_OPERATIONS
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03
+from dragoman.wire.json import protojson
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+_TASK: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
+
+
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    assert len(dict(pairs)) == len(pairs), "a key that is there twice was let through"
+    return dict(pairs)
+
+
+def _integer(digits: str) -> int:
+    assert abs(int(digits[:40])) <= body_scan.MAX_JSON_INTEGER, "an integer that readers round was let through"
+    return int(digits)
+
+
+def _depth(value: object) -> int:
+    deepest, level = 0, [value]
+    while level:
+        deepest += 1
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+            if isinstance(child, dict | list)
+        ]
+    return deepest
+
+
+def read_text(data: bytes) -> None:
+    """What is taken means the same to the standard library, and hides nothing."""
+    try:
+        value = body_scan.loads(data)
+    except A2AError:
+        return
+    assert json.loads(data, object_pairs_hook=_pairs, parse_int=_integer) == value
+    assert _depth(value) <= body_scan.MAX_JSON_DEPTH + 1
+    assert body_scan.loads(data, lossy_numbers=True) == value
+
+
+def check(request: Any) -> None:
+    """What the service looks at before it keeps anything. Raises children of A2AError."""
+    if isinstance(request, pb.SendMessageRequest):
+        message_limits.check_message(request, ("*/*",))
+    elif isinstance(request, pb.CancelTaskRequest):
+        message_limits.check_value("metadata", request.metadata)
+
+
+def _calls(dialect: Dialect, codec: protojson.JsonDialect) -> Parser:
+    rows = {row.name: row for row in methods.CALLS if row.dialect is dialect}
+
+    def read(data: bytes) -> None:
+        try:
+            call = jsonrpc.parse_request(body_scan.loads(data))
+            if call.method not in rows:
+                return
+            row = rows[call.method]
+            asked = row.read(call.params)
+            check(asked)
+        except A2AError:
+            return
+        assert isinstance(asked, row.op.request)
+        assert type(asked).FromString(asked.SerializeToString()) == asked
+        said = protojson.compile(type(asked), codec).to_dict(asked)
+        orjson.dumps(said)
+        if dialect is Dialect.V1:
+            assert protojson.compile(type(asked), codec).decode(said) == asked
+
+    seeds = [jsonrpc.encode_request(1, row.name, _params(row, codec)) for row in rows.values()]
+    words = ("file", "data", "raw", "text", "kind", "type", "metadata", "parts", "role", "blocking", "historyLength")
+    return Parser(read, tuple(seeds), (*words, *sorted(rows)))
+
+
+def _params(row: methods.CallRow, codec: protojson.JsonDialect) -> Any:
+    part = pb.Part(text="hi", metadata={"k": [1.5, None, True, {"x": "y"}]})
+    message = pb.Message(
+        message_id="m", context_id="c", role=pb.ROLE_USER, parts=[part, pb.Part(raw=b"abc", media_type="a/b")]
+    )
+    filled: dict[Any, Message] = {
+        methods.SEND: pb.SendMessageRequest(message=message, configuration={"history_length": 3}),
+        methods.GET: pb.GetTaskRequest(id=_TASK, history_length=2),
+        methods.LIST: pb.ListTasksRequest(context_id="c", page_size=3, status=pb.TASK_STATE_WORKING),
+        methods.CREATE_PUSH: pb.TaskPushNotificationConfig(task_id=_TASK, url="https://a.example/x", token="t"),
+        methods.CANCEL: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
+    }
+    filled[methods.STREAM] = filled[methods.SEND]
+    asked = filled.get(row.op) or row.op.request(
+        **({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {})
+    )
+    written = protojson.compile(row.op.request, codec).to_dict(asked)
+    return {"id": _TASK, **written} if row.names_tasks else written
+
+
+def read_answer(data: bytes) -> None:
+    """What a server says to our client: its refusals are ours to show, whatever they are made of."""
+    try:
+        value = body_scan.loads(data)
+    except A2AError:
+        return
+    if not isinstance(value, dict):
+        return
+    if "error" in value:
+        str(ClientError.from_json(value["error"]))
+    for phrases in JSONRPC_OPERATIONS.values():
+        for phrase in phrases.values():
+            try:
+                phrase.decode_response(value.get("result"))
+            except A2AError:
+                continue
+
+
+_DETAILS: Final = {"@type": "t", "reason": "R", "metadata": {"a": "b"}, "fieldViolations": [{"field": "a.b"}]}
+_ANSWERS: Final = (
+    {"result": {"task": {"id": _TASK, "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}}},
+    {"result": {"kind": "task", "id": _TASK, "contextId": "c", "status": {"state": "working"}, "artifacts": []}},
+    {"result": {"id": _TASK, "status": {"state": "completed"}, "artifacts": [{"index": 0, "parts": []}]}},
+    {"result": {"kind": "status-update", "taskId": _TASK, "final": True, "status": {"state": "failed"}}},
+    {"error": {"code": -32001, "message": "no", "data": [_DETAILS]}},
+    {"error": {"code": [], "data": [{"reason": [], "metadata": 1, "fieldViolations": 1}, {"fieldViolations": [1]}]}},
+    {"error": {"code": 404, "message": "no", "status": "NOT_FOUND", "details": [_DETAILS]}},
+)
+
+PARSERS: Final = {
+    "json": Parser(
+        read_text,
+        (
+            b'{"a": [1, -2.5e3, "x\\u0041\\n", true, null, {"b": {}}]}',
+            b'{"a":1,"\\u0061":2}',
+            b"[9007199254740993, 18446744073709551616]",
+        ),
+        ("\\u00", "e+1", "-0", "[[[["),
+    ),
+    "json-1.0": _calls(Dialect.V1, json_proto.PROTOJSON_V1),
+    "json-0.3": _calls(Dialect.V03, json_v03.JSON_V03),
+    "json-0.1": _calls(Dialect.V01, json_v01.JSON_V01),
+    "json-fasta2a": _calls(Dialect.FASTA2A, json_mixed.JSON_FASTA2A),
+    "json-rust": _calls(Dialect.RUST, json_mixed.JSON_RUST),
+    "answers": Parser(read_answer, tuple(orjson.dumps(one) for one in _ANSWERS), ("details", "data", "reason")),
+}

@@ -1,0 +1,208 @@
+"""A victim with tasks in every dialect and every kind of state, and a look at everything that the store keeps of it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import sqlite3
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import grpc
+from pydantic import ByteSize
+from tests.callers import ByHeader, named
+from tests.dialects.dialect_clients import AGENT as RESOURCE
+from tests.dialects.dialect_clients import DIALECT_CLIENTS, ServerConnections
+from tests.isolation.names import Names
+
+from dragoman import types
+from dragoman.app import App, open_app
+from dragoman.core.access.identity import parse_isolation
+from dragoman.core.task import cursors
+from dragoman.playground import playground
+from dragoman.ports import Store
+from dragoman.settings import Address, Settings
+from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
+
+VICTIM: Final = "alice"
+SECRET: Final = "s3cr3t"
+"""Stands in everything that the victim says and is told."""
+
+STATES: Final = {"finished": f"echo {SECRET}", "waiting": "ask", "running": "sleep 3600"}
+"""What a task is in for good, and the words that bring it there."""
+
+
+class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
+    """Says in every call who calls."""
+
+    def __init__(self, who: Mapping[str, str]) -> None:
+        self._who = tuple(who.items())
+
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return await continuation(_naming(client_call_details, self._who), request)
+
+
+class _Streams(grpc.aio.UnaryStreamClientInterceptor):
+    """The same for streams: gRPC takes an interceptor for one kind only."""
+
+    def __init__(self, who: Mapping[str, str]) -> None:
+        self._who = tuple(who.items())
+
+    async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return await continuation(_naming(client_call_details, self._who), request)
+
+
+def _naming(details: Any, who: tuple[tuple[str, str], ...]) -> Any:
+    return details._replace(metadata=grpc.aio.Metadata(*(details.metadata or ()), *who))
+
+
+@asynccontextmanager
+async def serving(folder: Path, isolation: str) -> AsyncIterator[tuple[App, Store]]:
+    """A server that believes who calls. Turns end through the same states however long they take."""
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(
+        http=anywhere,
+        grpc=anywhere,
+        store=f"sqlite:///{folder}/tasks.db",
+        isolation=parse_isolation(isolation),
+        strict_transitions=True,
+        requests_per_second=0,
+        inline_bytes=ByteSize(0),
+    )
+    async with open_app(settings, [playground], ByHeader()) as app:
+        yield app, app.runtime.service._store
+
+
+@asynccontextmanager
+async def connections_of(app: App, who: Mapping[str, str]) -> AsyncIterator[ServerConnections]:
+    """Ways to the server for one caller."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession(f"http://{app.http}", headers=dict(who)))
+        channel = grpc.aio.insecure_channel(str(app.grpc), interceptors=[_Unary(who), _Streams(who)])
+        await stack.enter_async_context(channel)
+        yield ServerConnections(session, rpc.A2AServiceStub(channel), v03_rpc.A2AServiceStub(channel), stack)
+
+
+@dataclass
+class Victim:
+    """What there is to be found: names by tenant and state, one for each dialect."""
+
+    names: dict[tuple[str, str], list[Names]]
+
+    def everything(self) -> list[Names]:
+        return list(itertools.chain.from_iterable(self.names.values()))
+
+
+async def settle(app: App, store: Store) -> Victim:
+    """Makes the victim's tasks, over every road and in every dialect."""
+    who = named(VICTIM)
+    names: dict[tuple[str, str], list[Names]] = {}
+    async with connections_of(app, who) as road:
+        for state, text in STATES.items():
+            made = [await _make(road, speaker, state, text) for speaker in DIALECT_CLIENTS.values()]
+            names[RESOURCE, state] = [await _names(store, road, RESOURCE, task) for task in made]
+            here = [await _default(road, state, text), await _aliased(road, state, text)]
+            names["", state] = [await _names(store, road, "", task) for task in here]
+        for tenant, state in names:
+            if state == "running":  # so that nothing happens to it any more by itself
+                for one in names[tenant, state]:
+                    await _until_working(road, tenant, one.task)
+    return Victim(names)
+
+
+async def _make(connections: ServerConnections, speaker: Any, state: str, text: str) -> str:
+    if state == "running":
+        return str(await speaker.start(connections, text))
+    return str((await speaker.send(connections, text)).id)
+
+
+async def _default(connections: ServerConnections, state: str, text: str) -> str:
+    """A task in the default scope, with a file and under an idempotency key."""
+    parts = [pb.Part(text=text), types.file(SECRET.encode() * 60_000, name=f"{SECRET}.txt")]
+    message = pb.Message(message_id=f"m-{SECRET}", role=pb.ROLE_USER, parts=parts)
+    configuration = pb.SendMessageConfiguration(return_immediately=state == "running")
+    request = pb.SendMessageRequest(message=message, configuration=configuration)
+    answer = await connections.v1.SendMessage(request, metadata=(("idempotency-key", _key(state)),))
+    return str(answer.task.id)
+
+
+def _key(state: str) -> str:
+    return f"key-{state}-000001"
+
+
+async def _aliased(connections: ServerConnections, state: str, text: str) -> str:
+    """A task in the default scope whose name its client chose, in a conversation that it named too."""
+    task, message = f"mine-{uuid.uuid4()}", {"role": "user", "parts": [{"type": "text", "text": text}]}
+    params = {"id": task, "sessionId": f"talk-{uuid.uuid4()}", "message": message}
+    method = "tasks/sendSubscribe" if state == "running" else "tasks/send"
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    async with connections.http.post("/", json=body, headers={"Idempotency-Key": f"{_key(state)}-0"}) as answer:
+        async for line in answer.content:
+            if state != "running":
+                assert "error" not in json.loads(line)
+            elif b"working" in line:
+                break
+    return task
+
+
+async def _until_working(connections: ServerConnections, tenant: str, task: str) -> None:
+    async for event in connections.v1.SubscribeToTask(pb.SubscribeToTaskRequest(tenant=tenant, id=task)):
+        if pb.TASK_STATE_WORKING in (event.task.status.state, event.status_update.status.state):
+            return
+
+
+async def _names(store: Store, connections: ServerConnections, tenant: str, task: str) -> Names:
+    scope = tenant.partition("/agents/")[0] or "default"
+    (head,) = [one for one in await store.locate(task) if one.ref.owner.scope == scope]
+    assert head.principal == VICTIM
+    listed = await connections.v1.ListTasks(pb.ListTasksRequest(tenant=tenant, page_size=1))
+    snapshot = await store.read(head.ref)
+    assert snapshot is not None
+    return Names(
+        task=task,
+        context=head.context,
+        cursor=cursors.cursor_prefix(store.epoch, head.ref.key) + "1",
+        token=listed.next_page_token or "A" * 38,
+        key=_key("finished"),
+        config=await _config(connections, tenant, task),
+        blob=hashlib.sha256(SECRET.encode() * 60_000).hexdigest(),
+    )
+
+
+async def _config(connections: ServerConnections, tenant: str, task: str) -> str:
+    """The id of a push config of the task, where there are such things."""
+    config = pb.TaskPushNotificationConfig(
+        tenant=tenant, task_id=task, id="config-000001", url=f"https://example.com/{SECRET}"
+    )
+    try:
+        made = await connections.v1.CreateTaskPushNotificationConfig(config)
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION, error  # noqa: PT017
+        return config.id
+    return str(made.id)
+
+
+def kept(path: Path, principal: str = VICTIM) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of the store that is a principal's, by table."""
+    with sqlite3.connect(path) as connection:
+        owners = [row[0] for row in connection.execute("SELECT owner FROM owners WHERE principal = ?", (principal,))]
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        found = {}
+        for table in tables:
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            owning = [column for column in ("owner", "host") if column in columns]
+            if owning:
+                marks = ", ".join(map(str, owners))
+                where = " OR ".join(f"{column} IN ({marks})" for column in owning)
+                found[table] = sorted(connection.execute(f"SELECT * FROM {table} WHERE {where}"), key=repr)
+    connection.close()
+    assert {"tasks", "log", "messages", "totals", "idempotency"} <= {name for name, rows in found.items() if rows}
+    return found

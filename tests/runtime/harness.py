@@ -1,0 +1,156 @@
+"""A small world to run agents in: a real store, a bus, and short spellings of what callers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dragoman.agents.functions.declaration import agent as declare
+from dragoman.agents.functions.turn import Turn
+from dragoman.bus.local import LocalBus
+from dragoman.core.access.identity import ANONYMOUS
+from dragoman.core.task.log import Event
+from dragoman.ports import Bus, Store
+from dragoman.runtime import Call, Runtime, open_runtime
+from dragoman.stores.sqlite import open_store
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def request(text: str = "hello", **message: Any) -> pb.SendMessageRequest:
+    """A request with one text part."""
+    return pb.SendMessageRequest(
+        message=pb.Message(message_id=f"m-{text}", role=pb.ROLE_USER, parts=[pb.Part(text=text)], **message)
+    )
+
+
+def texts(task: pb.Task) -> list[str]:
+    """The text of each artifact."""
+    return ["".join(part.text for part in artifact.parts) for artifact in task.artifacts]
+
+
+def state(task: pb.Task) -> str:
+    return pb.TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
+
+
+def status_text(task: pb.Task) -> str:
+    """What the task's status says."""
+    return "".join(part.text for part in task.status.message.parts)
+
+
+@dataclass
+class Harness:
+    """A runtime, and what a caller may ask of it."""
+
+    runtime: Runtime
+    store: Store
+    reached: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    @property
+    def call(self) -> Call:
+        return Call(self.runtime.service.authorize("", ANONYMOUS))
+
+    def at(self, place: str) -> asyncio.Event:
+        """An event that an agent of the test sets, or waits for."""
+        return self.reached.setdefault(place, asyncio.Event())
+
+    async def answer(self, text: str = "hello", seconds: float | None = None, **message: Any) -> pb.SendMessageResponse:
+        call = Call(self.call.caller, seconds)
+        return pb.SendMessageResponse.FromString(
+            await self.runtime.service.send_message(call, request(text, **message))
+        )
+
+    async def send(self, text: str = "hello", **message: Any) -> pb.Task:
+        """A blocking send."""
+        return (await self.answer(text, **message)).task
+
+    async def start(self, text: str = "hello", **message: Any) -> pb.Task:
+        """A send that does not wait."""
+        asked = request(text, **message)
+        asked.configuration.return_immediately = True
+        return pb.SendMessageResponse.FromString(await self.runtime.service.send_message(self.call, asked)).task
+
+    async def get(self, task_id: str) -> pb.Task:
+        return pb.Task.FromString(await self.runtime.service.get_task(self.call, pb.GetTaskRequest(id=task_id)))
+
+    async def cancel(self, task_id: str) -> pb.Task:
+        return pb.Task.FromString(await self.runtime.service.cancel_task(self.call, pb.CancelTaskRequest(id=task_id)))
+
+    async def idle(self) -> None:
+        """Returns when no run is left."""
+        await self.runtime.scheduler._idle.wait()
+
+    def stream(self, text: str = "hello", **message: Any) -> AsyncIterator[Event]:
+        return self.runtime.service.send_streaming_message(self.call, request(text, **message))
+
+    def follow(self, task_id: str) -> AsyncIterator[Event]:
+        return self.runtime.service.subscribe_to_task(self.call, pb.SubscribeToTaskRequest(id=task_id))
+
+    async def list(self, **filters: Any) -> pb.ListTasksResponse:
+        asked = pb.ListTasksRequest(**filters)
+        return pb.ListTasksResponse.FromString(await self.runtime.service.list_tasks(self.call, asked))
+
+    async def ended(self, task_id: str) -> pb.Task:
+        """The task once it has ended."""
+        try:
+            async for _ in self.follow(task_id):
+                pass
+        except Exception as error:
+            if "ended" not in str(error):
+                raise
+        return await self.get(task_id)
+
+
+ABOUT = ("keep", "direct", "streaming", "cancelable", "while_working", "on_crash", "idle_limit", "time_limit", "id")
+
+
+@asynccontextmanager
+async def open_harness(
+    tmp_path: Path,
+    *functions: Callable[[Turn], object],
+    bus: Bus | None = None,
+    store: Store | None = None,
+    **options: Any,
+) -> AsyncIterator[Harness]:
+    """Runs these functions as agents, the first as root. `options` are those of open_runtime and of `@agent`."""
+    about: dict[str, Any] = {name: options.pop(name) for name in ABOUT if name in options}
+    if "keep" in about:
+        about["retention"] = about.pop("keep")
+    agents = [declare(**about)(function) for function in functions]
+    opened = store or open_store(tmp_path / "tasks.db")
+    try:
+        async with open_runtime(opened, bus or LocalBus(), agents, **options) as runtime:
+            yield Harness(runtime, opened)
+    finally:
+        await opened.close()
+
+
+async def collect(stream: AsyncIterator[Event]) -> list[Event]:
+    return [event async for event in stream]
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """What each event is, in a word: the state, or the text of the artifact."""
+    found = []
+    for event in events:
+        response = pb.StreamResponse.FromString(event.data)
+        match response.WhichOneof("payload"):
+            case "task":
+                found.append(f"task {state(response.task)}")
+            case "status_update":
+                found.append(pb.TaskState.Name(response.status_update.status.state).removeprefix("TASK_STATE_"))
+            case "artifact_update":
+                found.append("".join(part.text for part in response.artifact_update.artifact.parts))
+            case "message":
+                found.append("message")
+    return found
+
+
+async def disconnect(task: Awaitable[object]) -> None:
+    """A caller that goes away."""
+    future = asyncio.ensure_future(task)
+    future.cancel()
+    await asyncio.wait([future])

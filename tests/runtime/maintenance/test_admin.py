@@ -1,0 +1,158 @@
+"""Erasing under the feet of those who run and follow a task, and what an id means to operators."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.runtime.harness import open_harness
+
+from dragoman.agents.functions.turn import Turn
+from dragoman.core.errors import InvalidParams, TaskNotFound
+from dragoman.core.names import Owner
+from dragoman.core.task.log import Append, IncomingMessage, New, NewTask, TaskRef
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.stores.sqlite import open_store
+from dragoman.testing.fixtures import Clock, created, message, new_ref
+
+
+async def test_an_erased_run_is_stopped_and_writes_nothing(tmp_path: Path) -> None:
+    stopped = asyncio.Event()
+
+    async def slow(turn: Turn) -> str:
+        turn.status("at it")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    async with open_harness(tmp_path, slow) as here:
+        task = await here.start()
+        receipt = await here.runtime.maintenance.purge(TaskSelection(task=task.id))
+        assert receipt.counts.tasks == 1
+        await stopped.wait()
+        await here.idle()
+        with pytest.raises(TaskNotFound):
+            await here.get(task.id)
+        assert (await here.list()).total_size == 0
+
+
+async def test_an_agent_that_does_not_stop_writes_into_nothing(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def stubborn(turn: Turn) -> str:
+        turn.status("at it")
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        turn.chunk("late")
+        return "late"
+
+    async with open_harness(tmp_path, stubborn) as here:
+        task = await here.start()
+        await here.runtime.maintenance.purge(TaskSelection(task=task.id))
+        go.set()
+        await here.idle()
+        with pytest.raises(TaskNotFound):
+            await here.get(task.id)
+
+
+@pytest.mark.parametrize("how", ["subscription", "blocking send"])
+async def test_who_follows_an_erased_task_is_told(tmp_path: Path, how: str) -> None:
+    async def asleep(turn: Turn) -> None:
+        turn.status("at it")
+        here.at("working").set()
+        await asyncio.Event().wait()
+
+    async with open_harness(tmp_path, asleep) as here:
+        if how == "subscription":
+            task_id = (await here.start()).id
+            following = asyncio.create_task(_drain(here.follow(task_id)))
+        else:
+            following = asyncio.create_task(_drain(here.stream()))
+        await here.at("working").wait()
+        await asyncio.sleep(0)
+        await here.runtime.maintenance.purge(TaskSelection(principal="anonymous"))
+        with pytest.raises(TaskNotFound):
+            await following
+
+
+async def _drain(events: object) -> None:
+    async for _ in events:  # type: ignore[attr-defined]
+        pass
+
+
+async def test_who_follows_a_task_erased_by_another_process_is_told_by_the_next_look(tmp_path: Path) -> None:
+    async def asks(turn: Turn) -> None:
+        turn.ask("which?")
+
+    async with open_harness(tmp_path, asks) as here:
+        task = await here.send()
+        following = asyncio.create_task(_drain(here.follow(task.id)))
+        followers = here.runtime.service._feeds
+        while not any(one.has_waiters for one in followers._feeds.values()):  # noqa: ASYNC110  # nobody tells of it
+            await asyncio.sleep(0)
+        await here.store.erase(TaskSelection(task=task.id))  # past the runtime, as another process would
+        await followers.poll()
+        with pytest.raises(TaskNotFound):
+            await following
+
+
+async def test_an_id_or_context_of_several_owners_has_to_be_told_apart(tmp_path: Path) -> None:
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    store = open_store(tmp_path / "t.db")
+    for principal in ("alice", "bob"):
+        ref = TaskRef(Owner("default", principal), new_ref().key)
+        new = NewTask("echo", "mine", "c", alias=True)
+        await store.append(
+            Append(task=ref, guard=New(), create=new, message=IncomingMessage(message("hi")), claim_session=1)
+        )
+    async with open_harness(tmp_path, echo, store=store) as here:
+        upkeep = here.runtime.maintenance
+        for said in (TaskSelection(task="mine"), TaskSelection(context="c")):
+            with pytest.raises(InvalidParams, match=r"belongs to several: .* echo of alice in default; echo of bob"):
+                await upkeep.purge(said)
+            with pytest.raises(InvalidParams, match="belongs to several"):
+                await upkeep.measure(said)
+        with pytest.raises(InvalidParams, match="belongs to several"):
+            [piece async for piece in upkeep.export(TaskSelection(task="mine"))]
+        assert (await upkeep.purge(TaskSelection(task="mine", principal="alice"))).counts.tasks == 1
+        assert (await upkeep.purge(TaskSelection(context="c"))).counts.tasks == 1
+
+
+async def test_an_export_is_of_one_moment(tmp_path: Path) -> None:
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    store = open_store(tmp_path / "t.db")
+    made = await store.append(created(new_ref(), claim=1))
+    async with open_harness(tmp_path, echo, store=store) as here:
+        pieces = [piece async for piece in here.runtime.maintenance.export(TaskSelection(task=made.record.id))]
+    head = pieces[0].record
+    assert [piece.event.sequence for piece in pieces if piece.event] == list(range(1, head.last_sequence + 1))
+    assert [piece.message.number for piece in pieces if piece.message] == list(range(1, head.message_count + 1))
+
+
+async def test_an_export_of_a_task_whose_log_was_cut_begins_where_its_log_does(tmp_path: Path) -> None:
+    async def long(turn: Turn) -> None:
+        for number in range(300):
+            turn.chunk(f"{number} ")
+            await turn.flush()
+
+    clock = Clock()
+    store = open_store(tmp_path / "t.db", clock=clock)
+    async with open_harness(tmp_path, long, store=store) as here:
+        task = await here.send()
+        clock.now += 7 * 24 * 3600 * 1000
+        assert (await store.compact()).events > 0
+        pieces = [piece async for piece in here.runtime.maintenance.export(TaskSelection(task=task.id))]
+        head = pieces[0].record
+        kept = range(await store.oldest_sequence(head.ref), head.last_sequence + 1)
+    assert kept.start > 1
+    assert [piece.event.sequence for piece in pieces if piece.event] == list(kept)

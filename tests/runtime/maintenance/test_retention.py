@@ -1,0 +1,225 @@
+"""What happens to tasks whose time is over, by a clock that only the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.harness import Harness, collect, open_harness, state, status_text
+
+from dragoman.agents.functions.turn import Turn
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.task import states
+from dragoman.core.task.maintenance import RETENTION_REASON, RetentionPolicy, TaskSelection, parse_retention_ages
+from dragoman.runtime.maintenance import retention
+from dragoman.stores.sqlite import open_store
+from dragoman.testing.fixtures import Clock
+
+DAY = 86_400_000
+Open = Callable[..., AbstractAsyncContextManager[Harness]]
+
+
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+async def asks(turn: Turn) -> str:
+    if turn.text != "done":
+        turn.ask("which?")
+    return "thanks"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, clock: Clock) -> Open:
+    @asynccontextmanager
+    async def open_it(*functions: Callable[[Turn], object], **options: Any) -> AsyncIterator[Harness]:
+        store = open_store(tmp_path / "t.db", clock=clock)
+        async with open_harness(tmp_path, *functions, store=store, **options) as here:
+            # The round that every start begins with finds nothing here; it is over before the test has its own.
+            while not here.runtime.retention.counts.rounds:  # noqa: ASYNC110  # counters only
+                await asyncio.sleep(0.001)
+            yield here
+
+    return open_it
+
+
+def rules(**ages: str) -> RetentionPolicy:
+    return RetentionPolicy(parse_retention_ages(ages))
+
+
+async def is_there(here: Harness, task_id: str) -> bool:
+    try:
+        await here.get(task_id)
+    except TaskNotFound:
+        return False
+    return True
+
+
+async def test_unless_somebody_says_so_everything_is_kept(opened: Open, clock: Clock) -> None:
+    async with opened(echo) as here:
+        task = await here.send()
+        clock.now += 10_000 * DAY
+        await here.runtime.retention.run_once()
+        assert await is_there(here, task.id)
+
+
+async def test_a_task_is_erased_when_its_time_is_over_and_not_before(opened: Open, clock: Clock) -> None:
+    async with opened(echo, retention=rules(completed="30d")) as here:
+        old = await here.send()
+        clock.now += 30 * DAY - 1
+        await here.runtime.retention.run_once()
+        assert await is_there(here, old.id)
+        young = await here.send()
+        clock.now += 1
+        await here.runtime.retention.run_once()
+        assert [await is_there(here, one.id) for one in (old, young)] == [False, True]
+        counts = here.runtime.retention.counts
+        assert (counts.erased, counts.expired, counts.failed) == (1, 0, 0)
+        (receipt,) = await here.store.receipts()
+        assert (receipt.reason, receipt.counts.tasks) == (RETENTION_REASON, 1)
+        assert receipt.selection == "agent echo, COMPLETED, older than 30d"
+
+
+async def test_who_waits_too_long_fails_first_where_followers_see_it(opened: Open, clock: Clock) -> None:
+    async with opened(asks, retention=rules(**{"input-required": "7d", "failed": "30d"})) as here:
+        task = await here.send()
+        following = asyncio.create_task(collect(here.follow(task.id)))
+        clock.now += 7 * DAY
+        await here.runtime.retention.run_once()
+        last = (await following)[-1]
+        assert last.state == states.FAILED
+        ended = await here.get(task.id)
+        assert (state(ended), status_text(ended).startswith("EXPIRED: Nobody answered")) == ("FAILED", True)
+        assert ended.status.message.metadata["reason"] == "EXPIRED"
+        assert here.runtime.retention.counts.expired == 1
+        clock.now += 30 * DAY - 1
+        await here.runtime.retention.run_once()
+        assert await is_there(here, task.id)
+        clock.now += 1
+        await here.runtime.retention.run_once()
+        assert not await is_there(here, task.id)
+
+
+async def test_who_answers_in_the_last_moment_goes_on(opened: Open, clock: Clock) -> None:
+    async with opened(asks, retention=rules(**{"input-required": "7d"})) as here:
+        task = await here.send()
+        head = await here.store.find(here.call.caller.owner, "asks", task.id)
+        assert head is not None
+        clock.now += 7 * DAY
+        stale = [one async for one in _selected(here)]
+        answered = await here.send("done", task_id=task.id)
+        assert state(answered) == "COMPLETED"
+        assert not await here.runtime.retention._end(stale[0], TaskSelection(older_than=DAY))
+        assert state(await here.get(task.id)) == "COMPLETED"
+
+
+async def _selected(here: Harness) -> AsyncIterator[Any]:
+    async for heads in here.store.select(TaskSelection(older_than=DAY, state=states.INPUT_REQUIRED)):
+        for head in heads:
+            yield head
+
+
+async def test_a_task_that_says_auth_required_while_it_runs_is_left_alone(opened: Open, clock: Clock) -> None:
+    async def runs(turn: Turn) -> str:
+        turn.status("log in, meanwhile I go on", state=states.AUTH_REQUIRED)
+        await turn.flush()
+        here.at("asked").set()
+        await here.at("go").wait()
+        return "done"
+
+    async with opened(runs, retention=rules(**{"auth-required": "1d"})) as here:
+        task = await here.start()
+        await here.at("asked").wait()
+        clock.now += 2 * DAY
+        await here.runtime.retention.run_once()
+        here.at("go").set()
+        await here.idle()
+        assert state(await here.get(task.id)) == "COMPLETED"
+
+
+async def test_an_agent_may_say_it_for_itself_and_the_operator_has_the_last_word(opened: Open, clock: Clock) -> None:
+    async with opened(echo, keep="1d", retention=rules(completed="30d")) as here:
+        first = await here.send()
+        clock.now += DAY
+        await here.runtime.retention.run_once()
+        assert not await is_there(here, first.id)
+    operators = RetentionPolicy(overrides={"echo": parse_retention_ages({"completed": "0"})})
+    async with opened(echo, keep="1d", retention=operators) as here:
+        second = await here.send()
+        clock.now += 100 * DAY
+        await here.runtime.retention.run_once()
+        assert await is_there(here, second.id)
+
+
+async def test_many_go_in_lots(opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "ERASE_BATCH_SIZE", 10)
+    async with opened(echo, retention=rules(completed="1d")) as here:
+        await asyncio.gather(*(here.send() for _ in range(35)))
+        clock.now += DAY
+        await here.runtime.retention.run_once()
+        assert (await here.list()).total_size == 0
+        assert [one.counts.tasks for one in await here.store.receipts()] == [5, 10, 10, 10]
+
+
+async def test_tasks_of_an_agent_that_is_served_no_more_go_too(opened: Open, clock: Clock) -> None:
+    async with opened(echo) as here:
+        await here.send()
+    async with opened(asks, retention=rules(completed="1d")) as here:
+        clock.now += DAY
+        await here.runtime.retention.run_once()
+        assert here.runtime.retention.counts.erased == 1
+
+
+async def test_a_round_that_fails_is_told_and_counted_and_the_next_one_comes(
+    opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retention, "RETENTION_INTERVAL", 0.001)
+    async with opened(echo, retention=rules(completed="1d")) as here:
+        keeper = here.runtime.retention
+        while not keeper.counts.rounds:  # noqa: ASYNC110  # counters only
+            await asyncio.sleep(0.001)
+        resting, failed = here.store.resting_states, asyncio.Event()
+
+        async def broken() -> list[tuple[str, int]]:
+            failed.set()
+            raise OSError("no disk")
+
+        monkeypatch.setattr(here.store, "resting", broken)
+        await failed.wait()
+        monkeypatch.setattr(here.store, "resting", resting)
+        rounds = keeper.counts.rounds
+        while keeper.counts.rounds == rounds:  # noqa: ASYNC110  # counters only
+            await asyncio.sleep(0.001)
+        assert keeper.counts.failed >= 1
+    assert "the next round tries again" in caplog.text
+
+
+async def test_what_was_done_is_logged_with_counts(
+    opened: Open, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.retention")
+    for function, kept in ((echo, "completed"), (asks, "input-required")):
+        async with opened(function, retention=rules(**{kept: "1d"})) as here:
+            await asyncio.gather(here.send(), here.send())
+            clock.now += DAY
+            await here.runtime.retention.run_once()
+    lines = [record for record in caplog.records if record.name == "dragoman.retention"]
+    told = {line.getMessage(): (line.__dict__["tasks"], line.__dict__["after"]) for line in lines}
+    assert told == {
+        "the time of these tasks was over; they are erased: 2 of echo in COMPLETED": (2, "1d"),
+        "nobody answered these tasks in time; they end as FAILED: 2 of asks in INPUT_REQUIRED": (2, "1d"),
+    }
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    for message in told:
+        assert re.sub(r"\d of \w+", "1 of playground", message) in page

@@ -1,0 +1,151 @@
+"""What is told to the audit log, how it waits, and what becomes of it when the store does not take it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from dragoman.core.access.identity import Identity
+from dragoman.core.audit import AuditEntry, AuditLevel, AuditRecord
+from dragoman.core.errors import PermissionDenied, TaskNotFound, Unauthenticated
+from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt
+from dragoman.runtime.observe import audit
+from dragoman.runtime.observe.audit import Auditor
+
+ALICE = Identity("alice", credential_id="abc")
+
+
+@dataclass
+class Shelf:
+    """An audit log in memory, which can be out of order."""
+
+    entries: list[AuditEntry] = field(default_factory=list)
+    lots: list[int] = field(default_factory=list)
+    broken: bool = False
+    old: list[int] = field(default_factory=list)
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def append(self, entries: Sequence[AuditEntry]) -> None:
+        await asyncio.sleep(0)
+        if self.broken:
+            self.tried.set()
+            raise OSError("no room")
+        self.entries += entries
+        self.lots.append(len(entries))
+
+    async def read(self, after: int, limit: int = 256) -> list[AuditRecord]:
+        raise NotImplementedError
+
+    async def truncate(self, before: int, limit: int = 1024) -> int:
+        return self.old.pop() if self.old else 0
+
+
+def telling(shelf: Shelf, level: AuditLevel = "all") -> Auditor:
+    return Auditor(shelf, itertools.count(1).__next__, level)
+
+
+def actions(shelf: Shelf) -> list[str]:
+    return [entry.action for entry in shelf.entries]
+
+
+async def test_what_callers_do_is_written_together_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "AUDIT_FLUSH_SECONDS", 0.0)
+    shelf = Shelf()
+    auditor = telling(shelf)
+    for number in range(3):
+        auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
+    assert shelf.entries == []
+    assert auditor._write_task is not None
+    await auditor._write_task
+    assert shelf.lots == [3]
+    about, who = {"scope": "default", "agent": "echo"}, {"principal": "alice", "key": "abc", "task": "t0"}
+    assert shelf.entries[0] == AuditEntry(1, "task.created", "ok", about, who)
+
+
+async def test_what_operators_do_is_there_when_they_are_answered_and_behind_what_was_before() -> None:
+    shelf = Shelf()
+    auditor = telling(shelf)
+    auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
+    await auditor.record_operator_action("Purge", {"principal": "olga"}, {"asked.dryRun": "x" * 1000}, receipt="1")
+    assert actions(shelf) == ["task.created", "operator.Purge"]
+    assert len(shelf.entries[1].who["asked.dryRun"]) == 512
+    await auditor.close()
+
+
+async def test_refusals_are_told_without_what_was_shown() -> None:
+    shelf = Shelf()
+    auditor = telling(shelf)
+    auditor.note_denied(PermissionDenied("no", log_details={"principal": "mallory"}), "10.0.0.1", "GET /tasks")
+    auditor.note_denied(Unauthenticated("bad", log_details={"key": "k"}), "10.0.0.1", "m")
+    auditor.note_denied(TaskNotFound(), "10.0.0.1", "m")
+    await auditor.close()
+    assert [entry.outcome for entry in shelf.entries] == ["PermissionDenied", "Unauthenticated"]
+    assert shelf.entries[0].who == {"peer": "10.0.0.1", "principal": "mallory"}
+    assert shelf.entries[0].about == {"method": "GET /tasks", "reason": "no"}
+
+
+async def test_erasures_are_told_with_their_receipt() -> None:
+    shelf = Shelf()
+    auditor = telling(shelf)
+    counts = ErasureCounts(tasks=2, bytes=10)
+    await auditor.record_erasure(ErasureReceipt(7, "RETENTION", "older than 1d", 1, 2, counts, "abc"))
+    await auditor.record_erasure(ErasureReceipt(0, "PURGE", "task", 1, 2, ErasureCounts(), "abc"))
+    asked = {"receipt": "7", "reason": "RETENTION", "selection": "older than 1d"}
+    assert [entry.about for entry in shelf.entries] == [{**asked, "tasks": "2", "bytes": "10", "digest": "abc"}]
+
+
+@pytest.mark.parametrize(
+    ("level", "told"), [("off", []), ("security", ["operator.X"]), ("all", ["task.x", "operator.X"])]
+)
+async def test_the_setting_says_what_is_told(level: AuditLevel, told: list[str]) -> None:
+    shelf = Shelf()
+    auditor = telling(shelf, level)
+    auditor.note_task_action("task.x", ALICE, "default", "echo", "t")
+    await auditor.record_operator_action("X", {}, {})
+    await auditor.close()
+    assert actions(shelf) == told
+
+
+async def test_a_store_that_takes_nothing_is_told_later_and_more_than_fits_is_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit, "MAX_PENDING_AUDIT_ENTRIES", 3)
+    shelf = Shelf(broken=True)
+    auditor = telling(shelf)
+    for number in range(5):
+        auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
+    with pytest.raises(OSError, match="no room"):
+        await auditor.record_operator_action("Purge", {}, {})
+    shelf.broken = False
+    await auditor.close()
+    assert actions(shelf) == ["task.created"] * 3 + ["audit.lost"]
+    assert shelf.entries[-1].about == {"entries": "2"}
+
+
+async def test_a_writer_that_failed_tries_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit, "AUDIT_FLUSH_SECONDS", 0.0)
+    shelf = Shelf(broken=True)
+    auditor = telling(shelf)
+    auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
+    await shelf.tried.wait()
+    shelf.broken = False
+    assert auditor._write_task is not None
+    await auditor._write_task
+    assert "could not be written" in caplog.text
+    assert actions(shelf) == ["task.created"]
+
+
+async def test_what_goes_by_policy_is_told() -> None:
+    shelf = Shelf(old=[3, 5])
+    auditor = telling(shelf)
+    assert await auditor.truncate(1000) == 8
+    assert await auditor.truncate(1000) == 0
+    assert [(entry.action, dict(entry.about)) for entry in shelf.entries] == [
+        ("audit.cut", {"entries": "8", "age_ms": "1000"})
+    ]

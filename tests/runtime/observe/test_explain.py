@@ -1,0 +1,111 @@
+"""`explain`: where a task stands, who holds it, and what happens next, in each of the places it can stand."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.runtime.harness import Harness, open_harness
+from tests.runtime.test_sessions import Shifted, hold, two
+
+from dragoman import Turn, retry
+from dragoman.core.task import states
+from dragoman.core.task.maintenance import RetentionPolicy
+from dragoman.runtime.observe.explain import Explanation
+
+
+async def explained(here: Harness, task_id: str) -> Explanation:
+    (one,) = await here.runtime.explainer.explain(task_id)
+    return one
+
+
+async def waits(turn: Turn) -> str:
+    if turn.text == "ask":
+        turn.ask("which?")
+    await asyncio.Event().wait()
+    return ""
+
+
+async def test_a_running_task_is_held_here_until_its_session_ends(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, waits, time_limit=60) as here:
+        task = await here.start()
+        one = await explained(here, task.id)
+        assert (one.here, one.attempts_allowed, one.subscribers) == (True, 1, 0)
+        assert one.session_expires > one.record.updated
+        assert "and has said nothing yet. It may take 60 s: at " in one.next
+        assert "Should this server go, it ends as FAILED within 10 s" in one.next
+
+
+async def test_how_long_a_silent_agent_may_be_silent_is_said(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def speaks_once(turn: Turn) -> None:
+        turn.chunk("x")
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with open_harness(tmp_path, speaks_once, idle_limit=50) as here:
+        task = await here.start()
+        await begun.wait()
+        said = (await explained(here, task.id)).next
+        assert "last said something " in said
+        assert "It may be silent for 50 s: unless it says something it is stopped about " in said
+    async with open_harness(tmp_path, waits) as here:
+        task = await here.start()
+        assert "It has no time_limit and no idle_limit" in (await explained(here, task.id)).next
+
+
+async def test_a_task_without_a_slot_waits_for_one(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, waits, slots=1) as here:
+        await here.start()
+        waiting = await here.start()
+        one = await explained(here, waiting.id)
+        assert (one.record.ready, one.here, one.free_slots) == (True, False, 0)
+        assert one.next.startswith('It waits for a free slot here: all 1 are taken, by agent "waits". It is taken once')
+
+
+async def test_one_that_asked_waits_for_its_caller_and_one_that_ended_for_nothing(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, waits) as here:
+        asked = await here.send("ask")
+        assert (await explained(here, asked.id)).next == (
+            'It waits for a message of its caller: "which?" A cancel ends it, too; it waits for as long as that takes '
+            "(nothing is said of --retain-input-required)."
+        )
+        await here.cancel(asked.id)
+        assert (await explained(here, asked.id)).next == "Nothing: it has ended."
+
+
+async def test_one_that_waits_too_long_for_its_caller_says_until_when(tmp_path: Path) -> None:
+    rules = RetentionPolicy({states.INPUT_REQUIRED: 86_400_000})
+    async with open_harness(tmp_path, waits, retention=rules) as here:
+        asked = await here.send("ask")
+        one = await explained(here, asked.id)
+        ends = datetime.fromtimestamp(one.record.updated / 1000 + 86_400, UTC)
+        assert one.next.endswith(f"unanswered it ends as FAILED about {ends:%Y-%m-%d %H:%M} UTC.")
+
+
+async def test_one_that_failed_says_why(tmp_path: Path) -> None:
+    async def fails(turn: Turn) -> None:
+        raise RuntimeError("the pump\nis broken " + "x" * 500)
+
+    async with open_harness(tmp_path, fails) as here:
+        task = await here.send("x")
+        said = (await explained(here, task.id)).next
+        assert said.startswith('Nothing: it has ended: "RuntimeError: the pump is broken xxx')
+        assert said.endswith('x…"')
+
+
+async def test_the_task_of_a_dead_process_says_what_becomes_of_it(tmp_path: Path) -> None:
+    clock = Shifted()
+    async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
+        task = await one.start()
+        assert "its turn begins again (attempt 2 of 2) after " in (await explained(other, task.id)).next
+        assert not (await explained(other, task.id)).here
+        clock.ahead += 15_000
+        assert (await explained(other, task.id)).next.startswith("Its process is gone: ")
+
+
+async def test_nothing_is_known_of_what_is_not_there(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, waits) as here:
+        assert await here.runtime.explainer.explain("none") == []

@@ -1,0 +1,161 @@
+"""G5: a cancel that was acknowledged is done, whoever dies and whatever the bus loses.
+
+Two runtimes here have a store in common, and no bus between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.harness import Harness, open_harness, state
+from tests.runtime.test_fencing import until
+from tests.runtime.test_remote_agents import Far, served
+from tests.runtime.test_sessions import Shifted, reaper, two
+
+from dragoman import Turn, retry
+from dragoman.core.task import states
+from dragoman.ports import TaskSignal, TurnContext, TurnResult, WorkerLost
+from dragoman.runtime.operations import cancel
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CancelTask does not wait for the agent, and nobody looks for cancels but tests."""
+    monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.0)
+    monkeypatch.setattr(cancel, "CANCEL_POLL_INTERVAL", 3600.0)
+
+
+async def waits(turn: Turn) -> None:
+    turn.status(f"attempt {turn.attempt}")
+    await turn.flush()
+    await asyncio.Event().wait()
+
+
+async def look(here: Harness) -> None:
+    """What every server does every two seconds."""
+    service: Any = here.runtime.service
+    await service._canceling.look()
+
+
+async def test_a_cancel_that_no_bus_brought_is_found_in_the_store(tmp_path: Path) -> None:
+    async with two(tmp_path, Shifted(), waits) as (one, other):
+        task = await one.start()
+        assert state(await other.cancel(task.id)) in ("SUBMITTED", "WORKING")
+        await look(other)
+        assert other.runtime.scheduler.running == 0
+        await look(one)
+        assert state(await one.ended(task.id)) == "CANCELED"
+
+
+async def test_a_cancel_that_a_bus_says_again_later_stops_no_other_turn(tmp_path: Path) -> None:
+    """A bus that was away says again what nobody may have heard; meanwhile the agent has asked, and was answered."""
+
+    async def asks(turn: Turn) -> str:
+        if turn.question is None:
+            try:
+                await waits(turn)
+            except asyncio.CancelledError:
+                turn.ask("are you sure?")
+        here.at("second").set()
+        await here.at("go").wait()
+        return "no"
+
+    async with asyncio.timeout(60), open_harness(tmp_path, asks) as here:
+        task = await here.start()
+        (run,) = here.runtime.scheduler._runners.values()
+        await until(lambda: run.record.last_sequence > 1)
+        bus, ref = here.runtime.scheduler._bus, run.record.ref
+        await here.store.cancel_requests.request(ref)
+        bus.publish_signal(ref, TaskSignal.CANCEL)  # as another server does
+        await here.idle()
+        assert state(await here.get(task.id)) == "INPUT_REQUIRED"
+        await here.start("no", task_id=task.id)
+        await here.at("second").wait()
+        looked, among = asyncio.Event(), here.store.cancel_requests.pending
+
+        async def looks(*given: Any) -> Any:
+            try:
+                return await among(*given)
+            finally:
+                looked.set()
+
+        here.store.cancel_requests.pending = looks  # type: ignore[assignment]
+        bus.publish_signal(ref, TaskSignal.CANCEL)
+        await looked.wait()
+        here.at("go").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_a_task_that_was_to_be_canceled_when_its_process_died_is_canceled(tmp_path: Path, retries: int) -> None:
+    clock = Shifted()
+    async with two(tmp_path, clock, waits, on_crash=retry(retries) if retries else "fail") as (one, other):
+        task = await one.start()
+        await other.cancel(task.id)
+        clock.ahead += 15_000
+        assert await reaper(other).reap() == 1
+        assert state(await other.get(task.id)) == "CANCELED"
+
+
+async def test_an_attempt_that_was_begun_before_the_cancel_was_found_is_canceled(tmp_path: Path) -> None:
+    clock = Shifted()
+    async with two(tmp_path, clock, waits, on_crash=retry(2)) as (one, other):
+        task = await one.start()
+        clock.ahead += 15_000
+        assert await reaper(other).reap() == 1
+        async with asyncio.timeout(60):
+            while not other.runtime.scheduler.running:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+        await one.cancel(task.id)
+        await look(other)
+        assert state(await other.ended(task.id)) == "CANCELED"
+
+
+class Deaf(Far):
+    """Hears that it is to stop, and does not."""
+
+    def __init__(self) -> None:
+        super().__init__(retries=2)
+        self.told = asyncio.Event()
+
+    async def take_turn(self, desk: TurnContext) -> TurnResult:
+        turn = asyncio.ensure_future(super().take_turn(desk))
+        while True:
+            try:
+                return await asyncio.shield(turn)
+            except asyncio.CancelledError:
+                self.told.set()
+
+
+async def test_a_turn_that_was_to_stop_is_not_begun_again_when_its_worker_is_lost(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Deaf()) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        await here.cancel(task.id)
+        await far.told.wait()
+        end.set_exception(WorkerLost)
+        assert state(await here.ended(task.id)) == "CANCELED"
+        assert far.turns.empty()
+
+
+async def test_a_drain_in_the_midst_of_a_cancel_ends_in_a_cancel(tmp_path: Path) -> None:
+    async def slow(turn: Turn) -> None:
+        here.at("begun").set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            here.at("told").set()
+            await here.at("go").wait()
+
+    async with open_harness(tmp_path, slow, on_crash=retry(2)) as here:
+        task = await here.start()
+        await here.at("begun").wait()
+        await here.cancel(task.id)
+        await here.at("told").wait()
+        await here.runtime.scheduler.drain(0)
+        here.at("go").set()
+        ended = await here.ended(task.id)
+        assert ended.status.state == states.CANCELED

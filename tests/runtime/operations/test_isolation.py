@@ -1,0 +1,262 @@
+"""Who sees a task under each policy, and who is said to have asked."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.harness import Harness, open_harness, request, state, status_text, texts
+
+from dragoman.agents.functions.turn import Turn
+from dragoman.core.access.identity import ISOLATION_POLICIES, Identity, Isolation, parse_isolation
+from dragoman.core.errors import IdempotencyKeyReused, InvalidParams, PermissionDenied, TaskNotFound, Unauthenticated
+from dragoman.runtime import Call
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+async def desk(turn: Turn) -> Any:
+    """Says who asked and what it was shown; `ask` waits for more."""
+    notes = turn.context.state
+    notes["heard"] = notes.get("heard", 0) + 1
+    if turn.text.startswith("ask"):
+        turn.ask(f"what else, {turn.principal}?")
+    referred = ",".join(task.id for task in turn.references)
+    return f"{turn.principal} {notes['heard']} {referred}".strip()
+
+
+async def other(turn: Turn) -> str:
+    return turn.text
+
+
+class Person:
+    """A principal with a world to ask."""
+
+    def __init__(self, here: Harness, principal: str, tenant: str = "", **details: Any) -> None:
+        self.here = here
+        self.call = Call(here.runtime.service.authorize(tenant, Identity(principal)), **details)
+
+    def using(self, **details: Any) -> Person:
+        changed = object.__new__(Person)
+        changed.here, changed.call = self.here, replace(self.call, **details)
+        return changed
+
+    async def send(self, text: str = "hello", **message: Any) -> pb.Task:
+        answer = await self.here.runtime.service.send_message(self.call, request(text, **message))
+        return pb.SendMessageResponse.FromString(answer).task
+
+    async def get(self, task_id: str) -> pb.Task:
+        answer = await self.here.runtime.service.get_task(self.call, pb.GetTaskRequest(id=task_id))
+        return pb.Task.FromString(answer)
+
+    async def cancel(self, task_id: str) -> pb.Task:
+        answer = await self.here.runtime.service.cancel_task(self.call, pb.CancelTaskRequest(id=task_id))
+        return pb.Task.FromString(answer)
+
+    async def lists(self, **filters: Any) -> set[str]:
+        answer = await self.here.runtime.service.list_tasks(self.call, pb.ListTasksRequest(**filters))
+        listed = pb.ListTasksResponse.FromString(answer)
+        assert listed.total_size == len(listed.tasks)
+        return {task.id for task in listed.tasks}
+
+
+@asynccontextmanager
+async def people(tmp_path: Path, policy: str, *names: str) -> AsyncIterator[list[Person]]:
+    async with open_harness(tmp_path, desk, other, isolation=parse_isolation(policy)) as here:
+        yield [Person(here, name) for name in names or ("alice", "bob")]
+
+
+# Owner -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_is_its_principal_s_alone(tmp_path: Path) -> None:
+    async with people(tmp_path, "owner") as (alice, bob):
+        task = await alice.send()
+        for attempt in (bob.get(task.id), bob.cancel(task.id), bob.send(task_id=task.id)):
+            with pytest.raises(TaskNotFound):
+                await attempt
+        assert await bob.lists() == set()
+        assert await alice.lists() == {task.id}
+
+
+async def test_who_names_a_stranger_s_conversation_begins_one_of_the_same_name(tmp_path: Path) -> None:
+    async with people(tmp_path, "owner") as (alice, bob):
+        hers = await alice.send()
+        his = await bob.send(context_id=hers.context_id)
+        assert his.context_id == hers.context_id
+        assert texts(his) == ["bob 1"]  # and nothing of what the agent had noted in hers
+        assert await bob.lists(context_id=hers.context_id) == {his.id}
+        assert await alice.lists(context_id=hers.context_id) == {hers.id}
+
+
+@pytest.mark.parametrize("policy", ISOLATION_POLICIES)
+async def test_a_name_that_stands_for_many_is_nobody_s(tmp_path: Path, policy: str) -> None:
+    async with people(tmp_path, policy) as (alice, _):
+        service = alice.here.runtime.service
+        for name in ("shared:scope", "shared:", ""):
+            with pytest.raises(Unauthenticated, match="shared:"):
+                service.authorize("", Identity(name))
+
+
+async def test_grants_are_looked_at_before_any_task(tmp_path: Path) -> None:
+    async with people(tmp_path, "scope") as (alice, _):
+        service = alice.here.runtime.service
+        with pytest.raises(PermissionDenied):
+            service.authorize("", Identity("alice", frozenset({"agent:other"})))
+        with pytest.raises(PermissionDenied):
+            service.authorize("", Identity("alice", frozenset({"scope:elsewhere"})))
+
+
+# Scope -------------------------------------------------------------------------------------------------------------
+
+
+async def test_all_of_a_scope_share_its_tasks_and_are_told_apart(tmp_path: Path) -> None:
+    async with people(tmp_path, "scope") as (alice, bob):
+        task = await alice.send("ask")
+        assert status_text(task) == "what else, alice?"
+        assert await bob.lists() == {task.id}
+        done = await bob.send("this", task_id=task.id)
+        assert texts(done) == ["bob 2"]
+        (head,) = await alice.here.store.locate(task.id)
+        assert head.principal == "alice"
+        elsewhere = Person(alice.here, "alice", tenant=f"{SCOPE}/agents/desk")
+        assert await elsewhere.lists() == set()
+        with pytest.raises(TaskNotFound):
+            await elsewhere.get(task.id)
+
+
+SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
+
+
+async def test_keys_are_each_one_s_own_although_tasks_are_shared(tmp_path: Path) -> None:
+    async with people(tmp_path, "scope") as (alice, bob):
+        one, two = alice.using(key="1"), bob.using(key="1")
+        hers, his = await one.send("hers"), await two.send("his")
+        assert hers.id != his.id
+        assert (await one.send("hers")).id == hers.id
+        assert (await two.send("his")).id == his.id
+        with pytest.raises(IdempotencyKeyReused):
+            await two.send("hers")
+
+
+async def test_agents_may_have_policies_of_their_own(tmp_path: Path) -> None:
+    async with people(tmp_path, "owner,other=scope") as (alice, bob):
+        private = await alice.send()
+        shared = await Person(alice.here, "alice", "other").send()
+        assert (await Person(bob.here, "bob", "other").get(shared.id)).id == shared.id
+        with pytest.raises(TaskNotFound):
+            await bob.get(private.id)
+
+
+# Context -----------------------------------------------------------------------------------------------------------
+
+
+async def test_who_names_a_conversation_that_the_server_named_takes_part(tmp_path: Path) -> None:
+    async with people(tmp_path, "context", "alice", "bob", "carol") as (alice, bob, carol):
+        first = await alice.send()
+        private = await alice.send()
+        assert await bob.lists() == set()
+        with pytest.raises(TaskNotFound):
+            await bob.get(first.id)
+        assert await bob.lists(context_id=first.context_id) == set()  # reading joins nothing
+        second = await bob.send(context_id=first.context_id)
+        assert texts(second) == ["bob 2"]  # the notes of the conversation are shared
+        assert await bob.lists() == {first.id, second.id}
+        assert await alice.lists() == {first.id, second.id, private.id}
+        assert (await alice.get(second.id)).id == second.id
+        assert (await bob.get(first.id)).id == first.id
+        with pytest.raises(TaskNotFound):
+            await bob.get(private.id)
+        for task in (first, second, private):
+            with pytest.raises(TaskNotFound):
+                await carol.get(task.id)
+        (head,) = await alice.here.store.locate(second.id)
+        assert (head.principal, head.ref.owner.principal) == ("bob", "alice")
+
+
+async def test_a_conversation_that_a_client_named_is_joined_by_nobody(tmp_path: Path) -> None:
+    async with people(tmp_path, "context") as (alice, bob):
+        for name in ("tuesday", str(uuid.uuid4())):
+            hers = await alice.send(context_id=name)
+            his = await bob.send(context_id=name)
+            assert await alice.lists(context_id=name) == {hers.id}
+            assert await bob.lists(context_id=name) == {his.id}
+
+
+async def test_a_task_and_its_conversation_together_let_one_in(tmp_path: Path) -> None:
+    async with people(tmp_path, "context") as (alice, bob):
+        task, private = await alice.send("ask"), await alice.send("ask")
+        for wrong in ({"task_id": task.id}, {"task_id": private.id, "context_id": task.context_id}):
+            with pytest.raises(TaskNotFound):
+                await bob.send(**wrong)
+        assert await bob.lists() == set()
+        done = await bob.send("so", task_id=task.id, context_id=task.context_id)
+        assert (state(done), texts(done)) == ("COMPLETED", ["bob 2"])
+        assert await bob.lists() == {task.id}
+        with pytest.raises(InvalidParams):
+            await alice.send(task_id=private.id, context_id=task.context_id)
+
+
+async def test_a_guest_refers_to_nothing_that_it_may_not_see(tmp_path: Path) -> None:
+    async with people(tmp_path, "context") as (alice, bob):
+        first, private = await alice.send(), await alice.send()
+        both = [first.id, private.id]
+        his = await bob.send(context_id=first.context_id, reference_task_ids=both)
+        assert texts(his) == [f"bob 2 {first.id}"]
+        own = await bob.send()
+        hers = await alice.send(context_id=first.context_id, reference_task_ids=[*both, own.id])
+        assert texts(hers) == [f"alice 3 {first.id},{private.id}"]
+
+
+async def test_a_repeated_send_of_a_guest_is_answered_from_the_conversation(tmp_path: Path) -> None:
+    async with people(tmp_path, "context") as (alice, bob):
+        first = await alice.using(key="k").send()
+        his = await bob.using(key="k").send(context_id=first.context_id)
+        assert (await bob.using(key="k").send(context_id=first.context_id)).id == his.id
+        with pytest.raises(IdempotencyKeyReused):
+            await bob.using(key="k").send("something else")
+
+
+async def test_names_that_clients_choose_stay_with_their_clients(tmp_path: Path) -> None:
+    async with people(tmp_path, "context") as (alice, bob):
+        hers = await alice.using(names_tasks=True).send("ask", task_id="1")
+        await bob.send(context_id=hers.context_id)
+        assert (await bob.get("1")).context_id == hers.context_id
+        his = await bob.using(names_tasks=True).send("ask", task_id="1")
+        assert his.context_id != hers.context_id
+        assert len((await alice.get("1")).history) == 1
+        # nor does a conversation of another, named by who names its tasks, let them be mixed up
+        third = await bob.using(names_tasks=True).send("ask", task_id="2", context_id=hers.context_id)
+        with pytest.raises(TaskNotFound):
+            await alice.get(third.id)
+
+
+async def test_who_may_not_share_any_more_keeps_what_is_kept_with_it(tmp_path: Path) -> None:
+    async with people(tmp_path, "context") as (alice, bob):
+        first = await alice.send()
+        second = await bob.send(context_id=first.context_id)
+    async with people(tmp_path, "owner") as (alice, bob):
+        assert await alice.lists() == {first.id, second.id}
+        assert await bob.lists() == set()
+        with pytest.raises(TaskNotFound):
+            await bob.get(second.id)
+
+
+# The policies --------------------------------------------------------------------------------------------------------
+
+
+def test_policies_are_read_from_text_and_tables() -> None:
+    assert parse_isolation("scope") == Isolation("scope")
+    assert parse_isolation("context, desk=owner") == Isolation("context", {"desk": "owner"})
+    assert parse_isolation({"default": "scope", "desk": "owner"}) == Isolation("scope", {"desk": "owner"})
+    assert parse_isolation("") == Isolation()
+
+
+@pytest.mark.parametrize("wrong", ["everyone", "owner,desk=none", {"desk": 1}])
+def test_a_policy_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="is no policy; use owner, scope, context"):
+        parse_isolation(wrong)

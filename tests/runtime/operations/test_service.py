@@ -1,0 +1,388 @@
+"""The operations, on a real store and with real agents."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.runtime.harness import collect, kinds, open_harness, request, state, status_text, texts
+
+from dragoman import Turn
+from dragoman.core.access.identity import ANONYMOUS
+from dragoman.core.errors import (
+    AgentNotFound,
+    InvalidParams,
+    PushNotificationNotSupported,
+    TaskEnded,
+    TaskNotCancelable,
+    TaskNotFound,
+    Unavailable,
+    UnsupportedOperation,
+)
+from dragoman.runtime.operations import cancel
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+async def asker(turn: Turn) -> str:
+    count = turn.state["count"] = turn.state.get("count", 0) + 1
+    if turn.text != "enough":
+        turn.ask(f"question {count}")
+    return " ".join("".join(part.text for part in message.parts) for message in turn.history)
+
+
+# Sending -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_blocking_send_answers_with_the_finished_task(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        task = await here.send("hello")
+        assert (state(task), texts(task)) == ("COMPLETED", ["hello"])
+        assert await here.get(task.id) == task
+
+
+async def test_a_send_that_does_not_wait_answers_at_once(tmp_path: Path) -> None:
+    async def waits(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "done"
+
+    async with open_harness(tmp_path, waits) as here:
+        task = await here.start()
+        assert state(task) == "SUBMITTED"
+        here.at("go").set()
+        assert texts(await here.ended(task.id)) == ["done"]
+
+
+async def test_a_blocking_send_gives_up_at_its_time_and_the_task_goes_on(tmp_path: Path) -> None:
+    async def waits(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "done"
+
+    async with open_harness(tmp_path, waits) as here:
+        task = (await here.answer(seconds=0.1)).task
+        assert state(task) in ("SUBMITTED", "WORKING")
+        here.at("go").set()
+        assert texts(await here.ended(task.id)) == ["done"]
+
+
+@pytest.mark.parametrize(("history", "left"), [(None, 1), (0, 0), (1, 1)])
+async def test_the_answer_has_the_history_that_was_asked_for(tmp_path: Path, history: int | None, left: int) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        asked = request()
+        if history is not None:
+            asked.configuration.history_length = history
+        answer = pb.SendMessageResponse.FromString(await here.runtime.service.send_message(here.call, asked))
+        assert len(answer.task.history) == left
+
+
+async def test_a_follow_up_needs_only_the_task_every_time(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, asker) as here:
+        task = await here.send("first")
+        for number in (2, 3, 4):
+            task = await here.send(f"again {number}", task_id=task.id)
+            assert (state(task), status_text(task)) == ("INPUT_REQUIRED", f"question {number}")
+        task = await here.send("enough", task_id=task.id)
+        assert {message.context_id for message in task.history if message.role == pb.ROLE_USER} == {task.context_id}
+        assert texts(task) == ["first question 1 again 2 question 2 again 3 question 3 again 4 question 4"]
+
+
+async def test_the_agent_knows_what_it_asked(tmp_path: Path) -> None:
+    async def remembers(turn: Turn) -> str:
+        if turn.question is None:
+            turn.ask("what colour?")
+        return f"{turn.question.parts[0].text} {turn.text}"
+
+    async with open_harness(tmp_path, remembers) as here:
+        task = await here.send("hello")
+        assert texts(await here.send("blue", task_id=task.id)) == ["what colour? blue"]
+
+
+async def test_another_context_for_a_task_is_refused(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, asker) as here:
+        task = await here.send()
+        with pytest.raises(InvalidParams, match=r"message\.contextId"):
+            await here.send("more", task_id=task.id, context_id="another")
+        assert (await here.get(task.id)) == task
+
+
+async def test_a_context_of_the_caller_is_kept(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        assert (await here.send(context_id="mine")).context_id == "mine"
+
+
+async def test_a_message_to_a_finished_task_is_refused(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        task = await here.send()
+        with pytest.raises(TaskEnded):
+            await here.send("more", task_id=task.id)
+        with pytest.raises(TaskNotFound):
+            await here.send("more", task_id="no such task")
+
+
+async def test_a_push_configuration_is_refused_while_push_is_off(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        asked = request()
+        asked.configuration.task_push_notification_config.url = "http://127.0.0.1/"
+        with pytest.raises(PushNotificationNotSupported):
+            await here.runtime.service.send_message(here.call, asked)
+        assert (await here.list()).total_size == 0
+
+
+async def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        with pytest.raises(AgentNotFound, match="nobody"):
+            here.runtime.service.authorize("nobody", ANONYMOUS)
+
+
+# Messages while working --------------------------------------------------------------------------------------------
+
+
+async def test_a_running_agent_takes_messages_as_they_come(tmp_path: Path) -> None:
+    async def listens(turn: Turn) -> str:
+        heard = []
+        here.at("listening").set()
+        async for message in turn.messages():
+            heard.append(message.text)
+            if message.text == "stop":
+                return " ".join(heard)
+        raise AssertionError
+
+    async with open_harness(tmp_path, listens) as here:
+        task = await here.start()
+        await here.at("listening").wait()
+        for text in ("one", "two", "stop"):
+            await here.start(text, task_id=task.id)
+        assert texts(await here.ended(task.id)) == ["one two stop"]
+
+
+async def test_a_message_nobody_took_calls_the_agent_again(tmp_path: Path) -> None:
+    async def slow(turn: Turn) -> str:
+        if turn.text == "first":
+            here.at("working").set()
+            await here.at("go").wait()
+        return turn.text
+
+    async with open_harness(tmp_path, slow) as here:
+        task = await here.start("first")
+        await here.at("working").wait()
+        await here.start("second", task_id=task.id)
+        here.at("go").set()
+        assert texts(await here.ended(task.id)) == ["first", "second"]
+
+
+async def test_a_cancel_is_obeyed_in_the_turn_that_a_waiting_message_began(tmp_path: Path) -> None:
+    async def answers(turn: Turn) -> str:
+        here.at(turn.text).set()
+        await here.at(f"end {turn.text}").wait()
+        return turn.text
+
+    async with open_harness(tmp_path, answers) as here:
+        task = await here.start("first")
+        await here.at("first").wait()
+        await here.start("second", task_id=task.id)
+        here.at("end first").set()
+        await here.at("second").wait()
+        await here.cancel(task.id)
+        assert state(await here.ended(task.id)) == "CANCELED"
+
+
+async def test_an_agent_may_refuse_messages_while_it_works(tmp_path: Path) -> None:
+    async def busy(turn: Turn) -> None:
+        await here.at("go").wait()
+
+    async with open_harness(tmp_path, busy, while_working="refuse") as here:
+        task = await here.start()
+        with pytest.raises(UnsupportedOperation, match="while it works"):
+            await here.start("more", task_id=task.id)
+        here.at("go").set()
+        assert len((await here.ended(task.id)).history) == 1
+
+
+# Direct agents -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("time_to_think")
+async def test_a_direct_reply_is_a_message_and_leaves_nothing(tmp_path: Path) -> None:
+    async def replies(turn: Turn) -> None:
+        turn.reply("hi")
+
+    async with open_harness(tmp_path, replies, direct=True) as here:
+        answer = await here.answer()
+        assert answer.message.parts[0].text == "hi"
+        assert (await here.list()).total_size == 0
+        assert kinds(await collect(here.stream())) == ["message"]
+
+
+async def test_a_reply_after_the_task_was_shown_completes_it(tmp_path: Path) -> None:
+    async def replies(turn: Turn) -> None:
+        turn.status("thinking")
+        await turn.flush()
+        turn.reply("hi")
+
+    async with open_harness(tmp_path, replies, direct=True) as here:
+        task = (await here.answer()).task
+        assert (state(task), status_text(task)) == ("COMPLETED", "hi")
+
+
+async def test_a_reply_of_another_agent_completes_its_task(tmp_path: Path) -> None:
+    async def replies(turn: Turn) -> None:
+        turn.reply("hi")
+
+    async with open_harness(tmp_path, replies) as here:
+        task = (await here.answer()).task
+        assert (state(task), status_text(task)) == ("COMPLETED", "hi")
+
+
+async def test_a_direct_agent_that_thinks_long_is_shown_as_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.runtime.turn.runner.HELD_FOR", 0.05)
+
+    async def thinks(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "done"
+
+    async with open_harness(tmp_path, thinks, direct=True) as here:
+        task = await here.start()
+        assert state(task) == "WORKING"
+        here.at("go").set()
+        assert texts(await here.ended(task.id)) == ["done"]
+
+
+# Ends --------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_exception_fails_the_task_without_its_traceback(tmp_path: Path) -> None:
+    async def breaks(turn: Turn) -> None:
+        raise ZeroDivisionError("no")
+
+    async with open_harness(tmp_path, breaks) as here:
+        task = await here.send()
+        assert (state(task), status_text(task)) == ("FAILED", "ZeroDivisionError: no")
+
+
+async def test_a_waiting_task_is_canceled_in_one_append(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, asker) as here:
+        task = await here.send()
+        assert state(await here.cancel(task.id)) == "CANCELED"
+        with pytest.raises(TaskNotCancelable):
+            await here.cancel(task.id)
+        with pytest.raises(TaskNotFound):
+            await here.cancel("no such task")
+
+
+async def test_a_cancel_reaches_the_agent_and_its_followers(tmp_path: Path) -> None:
+    async def sleeps(turn: Turn) -> None:
+        turn.status("sleeping")
+        try:
+            await here.at("never").wait()
+        finally:
+            here.at("cleaned up").set()
+
+    async with open_harness(tmp_path, sleeps) as here:
+        task = await here.start()
+        following = here.follow(task.id)
+        seen = [await anext(following)]
+        assert state(await here.cancel(task.id)) == "CANCELED"
+        assert here.at("cleaned up").is_set()
+        seen += [event async for event in following]
+        assert kinds(seen)[-1] == "CANCELED"
+
+
+async def test_a_result_before_the_cancel_wins(tmp_path: Path) -> None:
+    async def finishes(turn: Turn) -> str:
+        try:
+            await here.at("never").wait()
+        except asyncio.CancelledError:
+            return "too late to cancel"
+        raise AssertionError
+
+    async with open_harness(tmp_path, finishes) as here:
+        task = await here.start()
+        with pytest.raises(TaskNotCancelable):
+            await here.cancel(task.id)
+        assert texts(await here.get(task.id)) == ["too late to cancel"]
+
+
+async def test_an_agent_that_ignores_a_cancel_is_fenced_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.runtime.turn.runner.FENCED_AFTER", 0.05)
+    monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.01)
+
+    async def stubborn(turn: Turn) -> str:
+        while not here.at("go").is_set():
+            try:
+                await here.at("go").wait()
+            except asyncio.CancelledError:
+                here.at("asked").set()
+        return "result of a run that lost its task"
+
+    async with open_harness(tmp_path, stubborn) as here:
+        task = await here.start()
+        assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
+        await here.at("asked").wait()
+        ended = await here.ended(task.id)
+        here.at("go").set()
+        assert state(ended) == "CANCELED"
+        assert texts(await here.get(task.id)) == []
+
+
+async def test_an_agent_may_not_let_itself_be_canceled(tmp_path: Path) -> None:
+    async def important(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "done"
+
+    async with open_harness(tmp_path, important, cancelable=False) as here:
+        task = await here.start()
+        with pytest.raises(TaskNotCancelable, match="does not let"):
+            await here.cancel(task.id)
+        here.at("go").set()
+        assert texts(await here.ended(task.id)) == ["done"]
+
+
+async def test_nothing_is_accepted_while_draining(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        await here.runtime.scheduler.drain(1)
+        with pytest.raises(Unavailable):
+            await here.send()
+        assert (await here.list()).total_size == 0
+
+
+# Reading -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("filters", "field"),
+    [
+        ({"page_size": 0}, "pageSize"),
+        ({"page_size": 101}, "pageSize"),
+        ({"page_token": "garbage"}, "pageToken"),
+        ({"history_length": -1}, "historyLength"),
+        ({"status": 99}, "status"),
+    ],
+)
+async def test_a_wrong_filter_is_named(tmp_path: Path, filters: dict[str, int | str], field: str) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        with pytest.raises(InvalidParams, match=field):
+            await here.list(**filters)
+
+
+async def test_pages_follow_one_another_and_belong_to_their_filters(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        made = [(await here.send(str(number))).id for number in range(5)]
+        first = await here.list(page_size=2)
+        second = await here.list(page_size=2, page_token=first.next_page_token)
+        third = await here.list(page_size=2, page_token=second.next_page_token)
+        assert [task.id for page in (first, second, third) for task in page.tasks] == made[::-1]
+        assert (first.total_size, first.page_size, third.next_page_token) == (5, 2, "")
+        with pytest.raises(InvalidParams, match="other filters"):
+            await here.list(page_size=2, page_token=first.next_page_token, status=pb.TASK_STATE_FAILED)
+
+
+async def test_a_time_filter_includes_its_own_moment(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        task = await here.send()
+        assert (await here.list(status_timestamp_after=task.status.timestamp.ToDatetime())).total_size == 1

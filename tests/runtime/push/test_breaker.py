@@ -1,0 +1,216 @@
+"""Hosts that are not there: called seldom, and everything at once when they are back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.runtime.push.receivers import OK, answered
+from tests.runtime.push.test_delivery import HOOK, OTHER, SECOND, Scene, echo, scene
+
+from dragoman.core.push.delivery import PushState
+from dragoman.ports import ConnectFailed, OutboundFailed, OutboundResponse
+from dragoman.runtime.push.breaker import BREAKER_THRESHOLD, MAX_FAILING_HOSTS, HostBreaker
+from dragoman.runtime.push.scheduler import PushScheduler
+
+HOST = "hook.example:443"
+DOWN = ConnectFailed("hook.example:443: refused the connection")
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Scene]:
+    """A scene whose courier does not look by itself."""
+    async with scene(tmp_path, echo) as told:
+        told.courier._look = 10.0**6
+        told.courier._next_look = asyncio.get_running_loop().time() + 10.0**6
+        yield told
+
+
+async def tired(here: Scene) -> list[str]:
+    """Tasks whose host rests after they were told in vain."""
+    here.receivers.answer(HOOK, then=DOWN)
+    tasks = []
+    for _ in range(BREAKER_THRESHOLD):
+        tasks.append((await here.send()).id)
+        await here.until(tasks[-1], PushState.LIVE, tries=1, session=0)
+        await here.idle()  # a look passes over what its carrier has not let go of yet
+    return tasks
+
+
+async def nudged(courier: PushScheduler) -> None:
+    await courier._claim_woken()
+
+
+async def test_a_host_that_is_down_is_not_called_for_each_new_task(here: Scene) -> None:
+    await tired(here)
+    tasks = [(await here.send()).id for _ in range(5)]
+    await nudged(here.courier)
+    assert len(here.receivers.posts) == BREAKER_THRESHOLD
+    assert not here.courier._carriers
+    for task in tasks:
+        (push,) = await here.pushes(task)
+        assert (push.state, push.failures, push.due_at) == (PushState.LIVE, 0, here.clock.now)
+
+
+async def test_one_call_finds_out_for_all_that_is_due(here: Scene) -> None:
+    failed = await tired(here)
+    tasks = failed + [(await here.send()).id for _ in range(5)]
+    await here.later(SECOND)
+    for task in tasks:
+        push = await here.until(task, PushState.LIVE, tries=2 if task in failed else 1, session=0)
+        wait = 2 if task in failed else 1
+        assert (push.reason, push.due_at) == (str(DOWN), here.clock.now + wait * SECOND)
+        kept = await here.world.store.pushes.attempts(push.task, push.config.id)
+        assert (kept[0].sequence, kept[0].status, kept[0].error) == (1, 0, str(DOWN))
+    # Who comes to the host only after that call was answered makes another, on a machine that stands still in between.
+    assert BREAKER_THRESHOLD < len(here.receivers.posts) < BREAKER_THRESHOLD + len(tasks)
+
+
+async def test_the_first_that_is_taken_ends_the_rest(here: Scene) -> None:
+    tasks = await tired(here)
+    tasks += [(await here.send()).id for _ in range(5)]
+    here.receivers.answer(HOOK)
+    await here.later(SECOND)
+    for task in tasks:
+        await here.until(task, PushState.DONE)
+    assert HOST not in here.courier._means.rests
+    assert here.receivers.taken(HOOK).count(1) == len(tasks)
+    late = await here.send()
+    await here.until(late.id, PushState.DONE)  # at once, as ever
+
+
+async def test_what_was_not_begun_is_begun_when_somebody_is_there(here: Scene) -> None:
+    await tired(here)
+    late = await here.send()
+    await nudged(here.courier)
+    here.courier._means.rests.there(HOST)  # no look of the test's own, and none is due for long
+    here.receivers.answer(HOOK)
+    await here.until(late.id, PushState.DONE)
+
+
+async def test_a_receiver_that_does_not_want_to_is_there(here: Scene) -> None:
+    tasks = await tired(here)
+    here.receivers.answer(HOOK, then=answered(500))
+    await here.later(SECOND)
+    for task in tasks:
+        await here.until(task, PushState.LIVE, tries=2, session=0)
+    assert len(here.receivers.posts) == 2 * BREAKER_THRESHOLD
+    assert HOST not in here.courier._means.rests
+
+
+async def test_one_path_that_is_silent_does_not_stop_the_others(here: Scene) -> None:
+    here.receivers.answer(HOOK, then=OutboundFailed("hook.example:443: silent for 10 s"))
+    for _ in range(2 * BREAKER_THRESHOLD):
+        await here.send()
+    good = await here.send(url="https://hook.example/good")
+    await here.until(good.id, PushState.DONE)
+
+
+async def test_other_hosts_do_not_rest(here: Scene) -> None:
+    await tired(here)
+    task = await here.send(url=OTHER)
+    await here.until(task.id, PushState.DONE)
+
+
+async def test_who_rests_is_given_up_like_anybody(here: Scene) -> None:
+    tasks = await tired(here)
+    await here.later(3600 * SECOND)
+    for task in tasks:
+        assert (await here.until(task, PushState.DEAD)).reason == f"given up after 2 tries: {DOWN}"
+    assert len(here.receivers.posts) > BREAKER_THRESHOLD  # who comes late makes a call of its own; see above
+
+
+async def test_others_wait_for_the_call_that_finds_out(here: Scene) -> None:
+    tasks = await tired(here)
+    calling, let_go = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> OutboundResponse:
+        calling.set()
+        await let_go.wait()
+        return OK
+
+    here.receivers.answer(HOOK, slow)
+    await here.later(SECOND)
+    await calling.wait()
+    assert here.receivers.calls == 1
+    let_go.set()
+    for task in tasks:
+        await here.until(task, PushState.DONE)
+
+
+# By themselves -----------------------------------------------------------------------------------------------------
+
+
+def resting() -> HostBreaker:
+    rests = HostBreaker()
+    for _ in range(BREAKER_THRESHOLD):
+        rests.record_failure(HOST, "down")
+    return rests
+
+
+async def test_only_so_many_in_a_row_make_a_host_rest() -> None:
+    rests = HostBreaker()
+    for _ in range(BREAKER_THRESHOLD - 1):
+        rests.record_failure(HOST, "down")
+    rests.record_success(HOST)
+    for _ in range(BREAKER_THRESHOLD - 1):
+        rests.record_failure(HOST, "down")
+    assert HOST not in rests
+    rests.record_failure(HOST, "down")
+    assert HOST in rests
+
+
+async def test_if_the_one_who_would_find_out_does_not_the_next_one_does() -> None:
+    rests, order = resting(), []
+    first = asyncio.Event()
+
+    async def leaves() -> None:
+        async with rests.call(HOST) as why:
+            order.append(("first", why))
+            await first.wait()
+            raise LookupError
+
+    async def follows() -> None:
+        async with rests.call(HOST) as why:
+            order.append(("second", why))
+            await asyncio.sleep(0)  # for the third to wait
+            rests.record_failure(HOST, "still down")
+
+    async def learns() -> None:
+        async with rests.call(HOST) as why:
+            order.append(("third", why))
+
+    async with asyncio.timeout(60):
+        tasks = [asyncio.create_task(one()) for one in (leaves, follows, learns)]
+        await asyncio.sleep(0)
+        first.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in found] == [LookupError, type(None), type(None)]
+    assert order == [("first", ""), ("second", ""), ("third", "still down")]
+
+
+async def test_who_is_cancelled_while_it_waits_spoils_nothing() -> None:
+    rests = resting()
+    async with rests.call(HOST) as why:
+        assert why == ""
+
+        async def waits() -> str:
+            async with rests.call(HOST) as told:
+                return told
+
+        cancelled, other = asyncio.create_task(waits()), asyncio.create_task(waits())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        rests.record_failure(HOST, "down")
+        assert await other == "down"
+    assert cancelled.cancelled()
+
+
+async def test_what_is_remembered_does_not_grow() -> None:
+    rests = HostBreaker()
+    for number in range(2 * MAX_FAILING_HOSTS):
+        rests.record_failure(f"{number}.example:443", "down")
+    assert len(rests._hosts) == MAX_FAILING_HOSTS

@@ -1,0 +1,137 @@
+"""Keys as operators make, rotate and revoke them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.access import caller_credentials
+from dragoman.core.errors import InvalidParams, KeyNotFound
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.testing.fixtures import Clock
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
+    store = open_store(tmp_path / "tasks.db", clock=clock)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def changed() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def keyring(store: SqliteStore, clock: Clock, changed: list[str]) -> ApiKeyService:
+    numbers = itertools.count(1)
+    return ApiKeyService(
+        store.api_keys,
+        clock=clock,
+        random_bytes=lambda size: next(numbers).to_bytes(size, "little"),
+        on_change=changed.append,
+    )
+
+
+async def test_a_new_key_is_kept_as_a_digest_and_told_once(
+    keyring: ApiKeyService, store: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    key, text = await keyring.create("nightly", grants=["agent:echo"], lifetime=DAY)
+    shown = caller_credentials.parse_api_key(text)
+    assert shown is not None
+    assert shown.id == key.id
+    assert key.matches(shown.digest, key.created)
+    assert (key.name, key.principal, sorted(key.grants)) == ("nightly", "nightly", ["agent:echo"])
+    assert key.expires == key.created + DAY
+    assert await keyring.list() == [key]
+    secret = text.rpartition("_")[2]
+    assert [line.__dict__["key"] for line in caplog.records if line.name == "dragoman.security"] == [key.id]
+    assert not any(secret in str(line.__dict__) for line in caplog.records)
+    await store.close()
+    assert not any(secret.encode() in path.read_bytes() for path in tmp_path.iterdir())
+
+
+async def test_keys_of_one_principal_may_be_several(keyring: ApiKeyService) -> None:
+    first, _ = await keyring.create("laptop", principal="alice")
+    second, _ = await keyring.create("server", principal="alice")
+    assert first.id != second.id
+    assert {key.principal for key in await keyring.list()} == {"alice"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": " x"}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "anonymous"}, "name"),
+        ({"name": "x", "principal": "anonymous"}, "principal"),
+        ({"name": "x", "grants": ["root"]}, "grants"),
+        ({"name": "x", "lifetime": -1}, "lifetime"),
+        ({"name": "x", "lifetime": 10**13}, "lifetime"),
+    ],
+)
+async def test_a_wrong_wish_is_named_and_makes_nothing(
+    keyring: ApiKeyService, asked: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        await keyring.create(**asked)  # type: ignore[arg-type]
+    assert caught.value.violations[0].field == field
+    assert await keyring.list(all=True) == []
+
+
+async def test_a_rotated_key_has_a_new_secret_and_the_old_one_for_a_while(
+    keyring: ApiKeyService, clock: Clock, changed: list[str]
+) -> None:
+    key, old = await keyring.create("n", lifetime=10 * DAY)
+    rotated, new = await keyring.rotate(key.id, grace=DAY)
+    assert rotated.id == key.id
+    assert rotated.expires == key.expires
+    for text, later, good in ((old, DAY - 1, True), (old, DAY, False), (new, DAY, True)):
+        assert rotated.matches(caller_credentials.api_key_digest(text), clock.now + later) is good
+    assert changed == [key.id]
+
+
+async def test_a_rotation_may_give_a_key_more_time(keyring: ApiKeyService, clock: Clock) -> None:
+    key, _ = await keyring.create("n", lifetime=DAY)
+    clock.now += DAY
+    with pytest.raises(InvalidParams, match="has expired; give it a lifetime"):
+        await keyring.rotate(key.id)
+    rotated, _ = await keyring.rotate(key.id, lifetime=DAY)
+    assert rotated.expires == clock.now + DAY
+    assert (await keyring.rotate(key.id, lifetime=0))[0].expires == 0
+
+
+async def test_a_revoked_key_is_neither_listed_nor_rotated(keyring: ApiKeyService, changed: list[str]) -> None:
+    key, _ = await keyring.create("n")
+    revoked = await keyring.revoke(key.id)
+    assert revoked.revoked
+    assert await keyring.revoke(key.id) == revoked
+    assert await keyring.list() == []
+    assert await keyring.list(all=True) == [revoked]
+    with pytest.raises(InvalidParams, match="was revoked; make another"):
+        await keyring.rotate(key.id, lifetime=DAY)
+    assert changed == [key.id, key.id]
+
+
+async def test_an_unknown_key_is_named_but_never_a_pasted_one(keyring: ApiKeyService) -> None:
+    for verb in (keyring.rotate, keyring.revoke):
+        with pytest.raises(KeyNotFound, match='no key "aaaaaaaaaaaa"'):
+            await verb("aaaaaaaaaaaa")
+        with pytest.raises(KeyNotFound) as caught:
+            await verb("dgm_aaaaaaaaaaaa_secret")
+        assert "secret" not in str(caught.value)

@@ -1,0 +1,269 @@
+"""A store that breaks off in the middle of a commit: what was taken all the same is gone on with (G3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.harness import Harness, open_harness, state, texts
+from tests.runtime.test_fencing import until
+from tests.runtime.unavailable_store import UnavailableStore
+
+from dragoman import Turn
+from dragoman.core.errors import Unavailable
+from dragoman.core.task.log import Append, ClaimHeld, Ready
+from dragoman.runtime import sessions
+
+
+class BreaksOff(UnavailableStore):
+    """Breaks off in the next commit of a claim, which is done then, or was not, or comes late."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.next: Callable[[Append], Awaitable[object]] | None = None
+
+    def append(self, change: Append) -> asyncio.Future[Any]:
+        if "append" in self.unavailable:
+            return self._refuse("append")(change)
+        if not change.claim_session or self.next is None:
+            return asyncio.ensure_future(self._store.append(change))
+        commit, self.next = self.next, None
+
+        async def break_off() -> None:
+            await commit(change)
+            raise uncertain()
+
+        return asyncio.ensure_future(break_off())
+
+    async def does(self, change: Append) -> None:
+        await self._store.append(change)
+
+    async def does_not(self, change: Append) -> None:
+        """It was not done."""
+
+
+def uncertain() -> Unavailable:
+    error = Unavailable("the store stopped answering in a commit")
+    error.outcome_unknown = True
+    return error
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "CLAIM_POLL_INTERVAL", 0.001)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tasks there were left to ask for, after each time that the store was asked."""
+    left: list[int] = []
+    ask = sessions.ClaimRecovery.poll
+
+    async def noted(self: sessions.ClaimRecovery) -> None:
+        await ask(self)
+        left.append(len(self._deadlines))
+
+    monkeypatch.setattr(sessions.ClaimRecovery, "poll", noted)
+    return left
+
+
+async def asks(turn: Turn) -> str:
+    if turn.text == "ask" and turn.question is None:
+        turn.ask("and?")
+    return turn.text
+
+
+async def only(here: Harness) -> str:
+    """The id of the one task that there is, once there is one."""
+    while True:
+        if tasks := (await here.list()).tasks:
+            return tasks[0].id
+
+
+async def test_a_task_that_was_written_all_the_same_is_run(tmp_path: Path) -> None:
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        ended = await here.ended(await only(here))
+        assert (state(ended), texts(ended)) == ("COMPLETED", ["hello"])
+        await here.idle()
+
+
+async def test_so_is_a_turn_of_a_task_that_was_there(tmp_path: Path) -> None:
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        task = await here.send("ask")
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("more", task_id=task.id)
+        ended = await here.ended(task.id)
+        assert (state(ended), texts(ended)) == ("COMPLETED", ["more"])
+
+
+async def test_and_one_that_had_waited_for_a_slot(tmp_path: Path) -> None:
+    async def works(turn: Turn) -> str:
+        await here.at(turn.text).wait()
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store, slots=1) as here:
+        await here.start("first")
+        second = await here.start("second")
+        store.next = store.does
+        here.at("second").set()
+        here.at("first").set()
+        assert texts(await here.ended(second.id)) == ["second"]
+        await here.idle()
+
+
+async def test_the_store_is_asked_until_it_answers(tmp_path: Path) -> None:
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        store.away.add("append")
+        await store.tried("append", 3)
+        store.away.clear()
+        assert texts(await here.ended(await only(here))) == ["hello"]
+
+
+async def test_a_commit_that_comes_late_is_found(tmp_path: Path, asked: list[int]) -> None:
+    late: list[Append] = []
+
+    async def comes_late(change: Append) -> None:
+        late.append(change)
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        store.next = comes_late
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        await until(lambda: len(asked) > 2)
+        await store.does(late[0])
+        assert texts(await here.ended(await only(here))) == ["hello"]
+
+
+async def test_one_that_never_comes_is_not_asked_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]
+) -> None:
+    monkeypatch.setattr(sessions, "CLAIM_WAIT_SECONDS", 0.0)
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        store.next = store.does_not
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        await until(lambda: bool(asked))
+        assert not (await here.list()).tasks
+        assert state(await here.send("hello")) == "COMPLETED"
+    assert asked == [0]
+
+
+async def test_what_runs_here_does_not_begin_a_second_time(tmp_path: Path, asked: list[int]) -> None:
+    begun: list[str] = []
+
+    async def works(turn: Turn) -> str:
+        begun.append(turn.text)
+        await here.at("over").wait()
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store) as here:
+        task = await here.start("hello")
+        store.next = store.does  # the message of a caller who comes while it runs
+        with pytest.raises(Unavailable):
+            await here.start("more", task_id=task.id)
+        await until(lambda: bool(asked))
+        assert (begun, here.runtime.scheduler.running) == (["hello"], 1)
+        here.at("over").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
+    assert asked == [0]
+
+
+async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: Path, asked: list[int]) -> None:
+    begun: list[str] = []
+
+    async def works(turn: Turn) -> str:
+        begun.append(turn.text)
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store) as here:
+
+        async def is_taken_over(change: Append) -> None:
+            head = (await store._store.append(change)).head
+            guard = ClaimHeld(head.session, head.token)
+            await store._store.append(Append(task=head.ref, guard=guard, retry=True))
+            await store._store.append(Append(task=head.ref, guard=Ready(), claim_session=head.session + 1))
+
+        store.next = is_taken_over
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        await until(lambda: bool(asked))
+    assert (begun, asked) == ([], [0])
+
+
+async def test_what_was_certainly_not_done_is_not_asked_for(tmp_path: Path, asked: list[int]) -> None:
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        store.away.add("append")
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        store.away.clear()
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        await until(lambda: bool(asked))
+        assert [texts(await here.ended(task.id)) for task in (await here.list()).tasks] == [["hello"]]
+    assert asked == [0]
+
+
+async def test_a_claim_that_is_answered_later_than_the_question_begins_no_second_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one with a large part is, though both were in one commit."""
+    begun: list[str] = []
+    may, ask = asyncio.Event(), sessions.ClaimRecovery.poll
+
+    async def when_it_may(self: sessions.ClaimRecovery) -> None:
+        await may.wait()
+        await ask(self)
+
+    monkeypatch.setattr(sessions.ClaimRecovery, "poll", when_it_may)
+
+    async def works(turn: Turn) -> str:
+        begun.append(turn.text)
+        if turn.text == "ask":
+            turn.ask("and?")
+        await here.at("over").wait()
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    here: Harness
+    async with open_harness(tmp_path, works, store=store) as here:
+        here.at("over").set()
+        task = await here.send("ask")
+        here.at("over").clear()
+        store.next = store.does_not
+        with pytest.raises(Unavailable):
+            await here.send("more", task_id=task.id)
+
+        async def answers_late(change: Append) -> Any:
+            answer = await store._store.append(change)
+            may.set()
+            await until(lambda: here.runtime.scheduler.running > 0)  # the question was answered first
+            return answer
+
+        answered = store._store.append
+        store.append = lambda change: asyncio.ensure_future((answers_late if change.claim else answered)(change))
+        sending = asyncio.ensure_future(here.start("more", task_id=task.id))
+        await until(lambda: sending.done() and len(begun) > 1)
+        here.at("over").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
+        await here.idle()
+    assert begun == ["ask", "more"]

@@ -1,0 +1,193 @@
+"""Events are handed on as many at a time as are there: the same events, in the same order, to the same end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.runtime.harness import kinds, open_harness
+
+from dragoman.agents.functions.turn import Turn
+from dragoman.bus.local import LocalBus
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.names import Owner
+from dragoman.core.task import states
+from dragoman.core.task.log import Event, TaskRef
+from dragoman.runtime.feeds import (
+    FEED_BATCH_BYTES,
+    FEED_BATCH_EVENTS,
+    FEED_WINDOW_EVENTS,
+    EventBatches,
+    EventStream,
+    TaskFeeds,
+    ends_task,
+    ends_turn,
+    split_at_end,
+)
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+REF = TaskRef(Owner("default", "anonymous"), bytes(16))
+
+
+class Stored:
+    """A store that has events and nothing else."""
+
+    epoch = "00000000"
+
+    def __init__(self, events: list[Event]) -> None:
+        self.all = events
+        self.asked = 0
+
+    async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
+        self.asked += 1
+        return [Event(one.sequence, one.data) for one in self.all[after : after + limit]]
+
+
+def events(count: int, size: int = 10) -> list[Event]:
+    return [Event(number, b"x" * size) for number in range(1, count + 1)]
+
+
+def followers(store: Stored) -> tuple[TaskFeeds, LocalBus]:
+    bus = LocalBus()
+    return TaskFeeds(store, bus), bus  # type: ignore[arg-type]  # all that is asked of it
+
+
+async def test_a_lot_is_what_is_there_and_no_more_than_its_limits() -> None:
+    many = events(FEED_BATCH_EVENTS + 10)
+    following, bus = followers(Stored(many))
+    async with following.subscribe(REF) as subscriber:
+        bus.publish(REF, many)
+        assert await subscriber.next_batch() == many[:FEED_BATCH_EVENTS]
+        assert await subscriber.next_batch() == many[FEED_BATCH_EVENTS:]
+        large = [Event(len(many) + 1 + number, b"x" * (FEED_BATCH_BYTES // 2)) for number in range(3)]
+        bus.publish(REF, large)
+        assert await subscriber.next_batch() == large[:2]
+        assert await subscriber.next_batch() == large[2:]
+        alone = Event(large[-1].sequence + 1, b"x" * 2 * FEED_BATCH_BYTES)
+        bus.publish(REF, [alone])
+        assert await subscriber.next_batch() == [alone]
+
+
+async def test_who_stands_at_the_same_place_is_given_the_same_lot() -> None:
+    many = events(30)
+    following, bus = followers(Stored(many))
+    async with following.subscribe(REF) as one, following.subscribe(REF) as other:
+        bus.publish(REF, many[:20])
+        assert await one.next_batch() is await other.next_batch()
+        bus.publish(REF, many[20:])
+        assert await one.next_batch() == await other.next_batch() == many[20:]
+        assert {event.cursor.rpartition(".")[2] for event in many} == {str(event.sequence) for event in many}
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 700), st.booleans()), max_size=12),
+    asks=st.lists(st.booleans(), max_size=60),
+)
+async def test_lots_and_single_events_leave_no_gap_wherever_they_come_from(
+    steps: list[tuple[int, bool]], asks: list[bool]
+) -> None:
+    many = events(sum(count for count, _ in steps))
+    store = Stored(many)
+    following, bus = followers(store)
+    seen: list[int] = []
+    at = 0
+    async with asyncio.timeout(60), following.subscribe(REF) as subscriber:
+        for count, told in steps:
+            some, at = many[at : at + count], at + count
+            if told:
+                bus.publish(REF, some)
+            else:  # the bus lost them, and the store tells how far the task is
+                following._feeds[REF].observe_version(at)
+            for single in asks[: len(asks) // max(len(steps), 1)]:
+                if subscriber.position < at:
+                    seen += [
+                        one.sequence for one in ([await subscriber.next()] if single else await subscriber.next_batch())
+                    ]
+        while subscriber.position < at:
+            seen += [one.sequence for one in await subscriber.next_batch()]
+    assert seen == list(range(1, at + 1))
+
+
+async def test_who_waits_is_given_what_comes() -> None:
+    many = events(FEED_WINDOW_EVENTS)
+    following, bus = followers(Stored(many))
+    async with asyncio.timeout(60), following.subscribe(REF) as subscriber:
+        subscriber.position = 5
+        waiting = asyncio.ensure_future(subscriber.next_batch())
+        await asyncio.sleep(0)
+        bus.publish(REF, many[5:9])
+        assert await waiting == many[5:9]
+        waiting = asyncio.ensure_future(subscriber.next_batch())
+        await asyncio.sleep(0)
+        following.mark_deleted(REF)
+        with pytest.raises(TaskNotFound):
+            await waiting
+
+
+# Flow --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_flow_is_read_either_way_and_ends() -> None:
+    closed = False
+
+    async def lots() -> EventBatches:
+        nonlocal closed
+        try:
+            yield events(3)
+            yield events(2)
+        finally:
+            closed = True
+
+    flow = EventStream(lots())
+    assert (await anext(flow)).sequence == 1
+    assert [event.sequence for event in await flow.next_batch()] == [2, 3]
+    assert [event.sequence async for event in flow] == [1, 2]
+    assert closed
+    assert not await flow.next_batch()
+    assert await anext(flow, None) is None
+    await flow.aclose()
+    await flow.aclose()
+
+
+async def test_a_flow_raises_what_its_operation_raises() -> None:
+    async def lots() -> EventBatches:
+        yield events(1)
+        raise TaskNotFound
+
+    flow = EventStream(lots())
+    assert len(await flow.next_batch()) == 1
+    with pytest.raises(TaskNotFound):
+        await flow.next_batch()
+
+
+# The service -------------------------------------------------------------------------------------------------------
+
+
+async def quick(turn: Turn) -> str:
+    """Says everything before anybody could have read it, then asks, and ends when it is answered."""
+    for number in range(5):
+        turn.chunk(f"{number} ")
+    if turn.question is None:
+        turn.ask("and?")
+    return "done"
+
+
+async def test_a_stream_stops_in_the_middle_of_what_is_there(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, quick) as here:
+        task = await here.send()
+        assert task.status.state == states.INPUT_REQUIRED
+        await here.send("more", task_id=task.id)
+        asked = pb.SubscribeToTaskRequest(id=task.id)
+        flow = here.runtime.service.subscribe_to_task(replace(here.call, cursor="1"), asked)
+        lot = await flow.next_batch()
+        assert kinds(list(lot))[-1] == "COMPLETED"
+        assert not await flow.next_batch()
+    asking = next(number for number, event in enumerate(lot, 1) if event.ends)
+    assert asking < len(lot)
+    assert split_at_end(lot, ends_turn) == (lot[:asking], True)
+    assert split_at_end(lot, ends_task) == (lot, True)
+    assert split_at_end(lot[: asking - 1], ends_turn) == (lot[: asking - 1], False)

@@ -1,0 +1,282 @@
+"""Following: everyone sees the same events in the same order, whatever the bus and the readers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+from tests.runtime.harness import Harness, collect, disconnect, kinds, open_harness, state, texts
+from tests.runtime.test_sessions import Shifted
+
+from dragoman import Turn
+from dragoman.bus.local import LocalBus
+from dragoman.core.cards.agent_spec import RESUME_EXTENSION
+from dragoman.core.errors import TaskNotFound, UnsupportedOperation
+from dragoman.core.names import Owner
+from dragoman.core.task.log import Event, TaskRef
+from dragoman.ports import Unsubscribe
+from dragoman.runtime import Call, feeds
+from dragoman.stores.sqlite import open_store
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+async def three(turn: Turn) -> AsyncIterator[str]:
+    for number in (1, 2, 3):
+        yield f"{number} "
+
+
+def chunks(count: int) -> Callable[[Turn], AsyncIterator[str]]:
+    async def agent(turn: Turn) -> AsyncIterator[str]:
+        for number in range(count):
+            yield f"{number} "
+
+    return agent
+
+
+def numbers(events: Sequence[Event]) -> list[int]:
+    return [event.sequence for event in events]
+
+
+async def test_a_stream_is_the_task_and_then_every_event(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, three) as here:
+        events = await collect(here.stream())
+        assert kinds(events) == ["task SUBMITTED", "WORKING", "1 ", "2 ", "3 ", "COMPLETED"]
+        assert numbers(events) == [1, 2, 3, 4, 5, 6]
+        assert [event.ends for event in events] == [False] * 5 + [True]
+
+
+async def test_a_follow_up_streams_from_the_task_as_it_is(tmp_path: Path) -> None:
+    async def asks(turn: Turn) -> str:
+        if turn.question is None:
+            turn.ask("which?")
+        return turn.text
+
+    async with open_harness(tmp_path, asks) as here:
+        first = await collect(here.stream())
+        assert kinds(first) == ["task SUBMITTED", "INPUT_REQUIRED"]
+        task = pb.StreamResponse.FromString(first[0].data).task
+        second = await collect(here.stream("blue", task_id=task.id))
+        assert kinds(second) == ["task WORKING", "blue", "COMPLETED"]
+        assert numbers(second) == [3, 4, 5]
+
+
+async def test_authentication_asked_in_passing_keeps_the_stream_open(tmp_path: Path) -> None:
+    async def asks(turn: Turn) -> str:
+        turn.status("log in there", pb.TASK_STATE_AUTH_REQUIRED)
+        await turn.flush()
+        return "thanks"
+
+    async with open_harness(tmp_path, asks) as here:
+        assert kinds(await collect(here.stream()))[-3:] == ["AUTH_REQUIRED", "thanks", "COMPLETED"]
+
+
+async def test_authentication_asked_for_the_next_turn_ends_the_stream(tmp_path: Path) -> None:
+    async def asks(turn: Turn) -> None:
+        turn.need_auth("log in first")
+
+    async with open_harness(tmp_path, asks) as here:
+        assert kinds(await collect(here.stream()))[-1] == "AUTH_REQUIRED"
+
+
+async def test_a_subscription_stays_open_while_the_task_waits(tmp_path: Path) -> None:
+    async def asks(turn: Turn) -> str:
+        if turn.question is None:
+            turn.ask("which?")
+        return turn.text
+
+    async with open_harness(tmp_path, asks) as here:
+        task = await here.send()
+        following = here.follow(task.id)
+        first = await anext(following)
+        assert kinds([first]) == ["task INPUT_REQUIRED"]
+        await here.send("blue", task_id=task.id)
+        assert kinds(await collect(following)) == ["WORKING", "blue", "COMPLETED"]
+
+
+async def test_subscribing_to_a_finished_task_is_refused_or_shows_it(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, three) as here:
+        task = await here.send()
+        with pytest.raises(UnsupportedOperation):
+            await collect(here.follow(task.id))
+        lenient = Call(here.call.caller, shows_finished=True)
+        asked = pb.SubscribeToTaskRequest(id=task.id)
+        assert kinds(await collect(here.runtime.service.subscribe_to_task(lenient, asked))) == ["task COMPLETED"]
+        with pytest.raises(TaskNotFound):
+            await collect(here.follow("no such task"))
+
+
+async def held(here: Harness, subscribers: int) -> tuple[pb.Task, list[AsyncIterator[Event]]]:
+    """A task held back at its gate, and so many followers that have its snapshot."""
+    task = await here.start()
+    following = [here.follow(task.id) for _ in range(subscribers)]
+    for one in following:
+        await anext(one)
+    return task, following
+
+
+def gated(count: int, open_: Callable[[], asyncio.Event]) -> Callable[[Turn], AsyncIterator[str]]:
+    async def agent(turn: Turn) -> AsyncIterator[str]:
+        await open_().wait()
+        for number in range(count):
+            yield f"{number} "
+
+    return agent
+
+
+async def test_one_that_never_reads_hurts_none_of_a_hundred(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, gated(200, lambda: here.at("go"))) as here:
+        task, (lazy, *others) = await held(here, 100)
+        here.at("go").set()
+        streams = await asyncio.gather(*map(collect, others))
+        assert {tuple(kinds(stream))[-201:] for stream in streams} == {(*(f"{n} " for n in range(200)), "COMPLETED")}
+        assert state(await here.get(task.id)) == "COMPLETED"
+        assert kinds(await collect(lazy))[-201:] == kinds(streams[0])[-201:]
+
+
+async def test_a_reader_far_behind_reads_from_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "FEED_WINDOW_EVENTS", 8)
+    async with open_harness(tmp_path, gated(3000, lambda: here.at("go"))) as here:
+        _, (slow, fast) = await held(here, 2)
+        here.at("go").set()
+        expected = await collect(fast)
+        live = here.runtime.service._feeds._feeds
+        assert all(len(follower._window) <= 8 for follower in live.values())
+        assert numbers(await collect(slow)) == numbers(expected)
+        assert not live
+
+
+class HostileBus(LocalBus):
+    """Loses every third batch, repeats every second, and turns the order of the rest around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[tuple[TaskRef, Sequence[Event]]] = []
+        self._count = 0
+
+    def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
+        self._count += 1
+        if self._count % 3 == 0:
+            return
+        self._held.append((task, events))
+        if self._count % 2:
+            for held_task, held_events in reversed(self._held):
+                super().publish(held_task, held_events)
+                super().publish(held_task, held_events)
+            self._held.clear()
+
+
+async def test_a_bus_that_loses_repeats_and_reorders_changes_no_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 0.02)
+
+    async def flushing(turn: Turn) -> None:
+        await here.at("go").wait()
+        for number in range(50):
+            turn.chunk(f"{number} ")
+            await turn.flush()
+
+    async with open_harness(tmp_path, flushing, bus=HostileBus()) as here:
+        _, following = await held(here, 3)
+        here.at("go").set()
+        for stream in await asyncio.gather(*map(collect, following)):
+            assert [kind for kind in kinds(stream) if kind[0].isdigit()] == [f"{n} " for n in range(50)]
+            assert numbers(stream) == list(range(stream[0].sequence, stream[0].sequence + len(stream)))
+
+
+async def test_a_bus_that_loses_everything_costs_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 0.02)
+
+    class Deaf(LocalBus):
+        def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
+            pass
+
+        async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
+            return await super().subscribe(task, deliver)
+
+    async with open_harness(tmp_path, three, bus=Deaf()) as here:
+        assert kinds(await collect(here.stream()))[-1] == "COMPLETED"
+        assert state(await here.send()) == "COMPLETED"
+
+
+async def test_a_caller_that_goes_away_changes_nothing(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, three) as here:
+        for wait in range(12):
+            sending = asyncio.ensure_future(here.send(context_id="gone"))
+            for _ in range(wait):
+                await asyncio.sleep(0)
+            await disconnect(sending)
+        await here.send("the writer has done what came before")
+        made = (await here.list(context_id="gone")).tasks
+        assert made
+        assert {state(await here.ended(task.id)) for task in made} == {"COMPLETED"}
+
+
+async def test_a_stream_that_is_left_leaves_the_task_running(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, gated(3, lambda: here.at("go"))) as here:
+        stream = here.stream()
+        task = pb.StreamResponse.FromString((await anext(stream)).data).task
+        await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+        here.at("go").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+@pytest.mark.parametrize("news_first", [False, True])
+async def test_a_reader_that_leaves_as_news_arrives_just_leaves(news_first: bool) -> None:
+    follower = feeds.TaskFeed(TaskRef(Owner("default", "anonymous"), bytes(16)))
+    reader = asyncio.create_task(follower.wait_for_change())
+    await asyncio.sleep(0)
+    if news_first:
+        follower.observe_version(1)
+    reader.cancel()
+    follower.observe_version(2)
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+
+
+async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_path: Path) -> None:
+    async def talks(turn: Turn) -> None:
+        for number in range(200):
+            turn.chunk(f"{number} ")
+            await turn.flush()
+
+    clock = Shifted()
+    store = open_store(tmp_path / "tasks.db", clock=clock)
+    async with open_harness(tmp_path, talks, store=store) as here:
+        task = await here.send()
+        clock.ahead += 7 * 86_400_000
+        await store.compact()
+        assert await store.oldest_sequence(next(iter(await store.locate(task.id))).ref) > 3
+        after = replace(here.call, cursor="2")
+        subscription = pb.SubscribeToTaskRequest(id=task.id)
+        events = await collect(here.runtime.service.subscribe_to_task(after, subscription))
+    (event,) = [pb.StreamResponse.FromString(event.data) for event in events]
+    told = json_format.MessageToDict(event.task.metadata)[RESUME_EXTENSION.uri]
+    assert told == {"gap": True, "from": 2, "sequence": events[0].sequence}
+    assert texts(event.task) == texts(task)
+
+
+async def test_the_rest_of_a_finished_task_waits_for_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 3600.0)
+    async with open_harness(tmp_path, three) as here, asyncio.timeout(60):
+        task = await here.send()
+        after = replace(here.call, cursor="1")
+        events = await collect(here.runtime.service.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id)))
+    assert [event.sequence for event in events] == list(range(2, 2 + len(events)))
+    assert events
+
+
+async def test_an_agent_that_does_not_stream_refuses_streams_and_nothing_else(tmp_path: Path) -> None:
+    async def plain(turn: Turn) -> str:
+        return turn.text
+
+    async with open_harness(tmp_path, plain, streaming=False) as here:
+        task = await here.send()
+        for stream in (here.stream(), here.follow(task.id)):
+            with pytest.raises(UnsupportedOperation, match="does not stream"):
+                await collect(stream)
+        assert (await here.list()).total_size == 1

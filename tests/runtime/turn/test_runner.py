@@ -1,0 +1,361 @@
+"""Runs: slots, start-up, drain, limits of what waits for the disk, and stores that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.harness import collect, kinds, open_harness, state, status_text, texts
+
+from dragoman import Turn
+from dragoman.core.task import states
+from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange
+from dragoman.runtime.turn import events
+from dragoman.runtime.turn.events import Change
+from dragoman.runtime.turn.runner import TurnRunner
+from dragoman.runtime.turn.status import TransitionChecker
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.testing.fixtures import AGENT, created, new_ref
+
+
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+# Slots and start-up ------------------------------------------------------------------------------------------------
+
+
+async def test_more_tasks_than_slots_are_all_done(tmp_path: Path) -> None:
+    running = most = 0
+
+    async def counts(turn: Turn) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return turn.text
+
+    async with open_harness(tmp_path, counts, slots=3) as here:
+        tasks = await asyncio.gather(*(here.send(str(number)) for number in range(40)))
+        assert sorted(int(texts(task)[0]) for task in tasks) == list(range(40))
+        assert most <= 3
+
+
+async def test_a_follow_up_waits_for_a_slot_too(tmp_path: Path) -> None:
+    async def asks(turn: Turn) -> str:
+        if turn.text == "hold":
+            await here.at("go").wait()
+        elif turn.question is None:
+            turn.ask("which?")
+        return turn.text
+
+    async with open_harness(tmp_path, asks, slots=1) as here:
+        asked = await here.send()
+        holding = await here.start("hold")
+        await here.start("blue", task_id=asked.id)
+        assert state(await here.get(asked.id)) == "WORKING"
+        here.at("go").set()
+        assert texts(await here.ended(asked.id)) == ["blue"]
+        assert texts(await here.ended(holding.id)) == ["hold"]
+
+
+async def test_what_an_earlier_session_was_running_ends_as_interrupted(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    dead = await store.open_session(10)
+    seen = await store.append(created(new_ref(), claim=dead))
+    unseen = await store.append(created(new_ref(), claim=dead, visible=False))
+    async with open_harness(tmp_path, echo, store=store) as here:
+        task = await here.get(seen.record.id)
+        assert state(task) == "FAILED"
+        assert status_text(task).startswith("INTERRUPTED: ")
+        assert task.status.message.metadata["reason"] == "INTERRUPTED"
+        assert await store.read(unseen.record.ref) is None
+
+
+async def test_what_waited_for_a_worker_is_run_at_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    waiting = await store.append(created(new_ref(), text="still here", agent=AGENT))
+    async with open_harness(tmp_path, echo, store=store) as here:
+        assert texts(await here.ended(waiting.record.id)) == ["still here"]
+
+
+async def test_a_run_in_a_process_that_lost_its_claim_writes_nothing(tmp_path: Path) -> None:
+    async def slow(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "late"
+
+    async with open_harness(tmp_path, slow) as here:
+        task = await here.start()
+        head = await here.store.find(here.call.caller.owner, "slow", task.id)
+        assert head is not None
+        end = Append(
+            task=head.ref,
+            guard=ClaimHeld(head.session, head.token),
+            events=[StatusChange(states.FAILED)],
+            release=True,
+        )
+        await here.store.append(end)
+        here.at("go").set()
+        await here.idle()
+        assert (state(await here.get(task.id)), texts(await here.get(task.id))) == ("FAILED", [])
+
+
+# Working -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_silent_run_is_shown_as_working(tmp_path: Path) -> None:
+    async def silent(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "done"
+
+    async with open_harness(tmp_path, silent) as here:
+        task = await here.start()
+        following = here.follow(task.id)
+        kind = kinds([await anext(following)])
+        if kind == ["task SUBMITTED"]:
+            assert kinds([await anext(following)]) == ["WORKING"]
+        else:
+            assert kind == ["task WORKING"]
+        here.at("go").set()
+        assert kinds(await collect(following)) == ["done", "COMPLETED"]
+
+
+async def test_a_quick_run_goes_straight_to_its_end(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo) as here:
+        assert kinds(await collect(here.stream())) == ["task SUBMITTED", "hello", "COMPLETED"]
+
+
+async def test_strict_transitions_put_working_before_the_result(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo, strict=True) as here:
+        assert kinds(await collect(here.stream())) == ["task SUBMITTED", "WORKING", "hello", "COMPLETED"]
+
+
+@pytest.mark.parametrize("end", ["COMPLETED", "INPUT_REQUIRED", "REJECTED"])
+async def test_strict_transitions_let_an_end_follow_the_working_that_the_server_showed(
+    tmp_path: Path, end: str
+) -> None:
+    """Who thinks for a while without a word is shown as WORKING, and has said nothing that its end may not follow."""
+
+    async def thinks(turn: Turn) -> str:
+        await here.at("go").wait()
+        if end == "INPUT_REQUIRED":
+            turn.ask("which?")
+        if end == "REJECTED":
+            turn.reject("not this")
+        return turn.text
+
+    async with open_harness(tmp_path, thinks, strict=True) as here:
+        following = here.follow((await here.start()).id)
+        async for event in following:
+            if kinds([event])[0].endswith("WORKING"):
+                break
+        here.at("go").set()
+        assert kinds([await anext(following) for _ in range(2 if end == "COMPLETED" else 1)])[-1] == end
+
+
+def test_so_does_one_that_ends_before_that_working_is_written() -> None:
+    changes: list[Change] = [StatusChange(states.WORKING), StatusChange(states.COMPLETED)]
+    assert TransitionChecker(states.SUBMITTED).check_end(changes, current_state=states.SUBMITTED) == changes
+
+
+async def test_strict_transitions_fail_an_agent_that_breaks_them(tmp_path: Path) -> None:
+    async def repeats(turn: Turn) -> str:
+        turn.status("one")
+        turn.status("two")
+        return "never"
+
+    async def rejects_late(turn: Turn) -> None:
+        turn.status("working")
+        turn.reject("no")
+
+    async with open_harness(tmp_path, repeats, strict=True) as here:
+        task = await here.send()
+        assert (state(task), texts(task)) == ("FAILED", [])
+        assert "TASK_STATE_WORKING may not be followed by TASK_STATE_WORKING" in status_text(task)
+    (tmp_path / "other").mkdir()
+    async with open_harness(tmp_path / "other", rejects_late, strict=True) as here:
+        assert "TASK_STATE_REJECTED" in status_text(await here.send())
+
+
+# Drain -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_drain_waits_for_what_runs(tmp_path: Path) -> None:
+    async def waits(turn: Turn) -> str:
+        await here.at("go").wait()
+        return "done"
+
+    async with open_harness(tmp_path, waits) as here:
+        task = await here.start()
+        told: list[int] = []
+
+        def tell(left: int) -> None:
+            told.append(left)
+            here.at("go").set()
+
+        await here.runtime.scheduler.drain(30, tell)
+        assert told == [1]
+        assert state(await here.get(task.id)) == "COMPLETED"
+
+
+@pytest.mark.parametrize(("limit", "end"), [(30.0, "COMPLETED"), (0.0, "FAILED")])
+async def test_a_drain_waits_for_a_task_that_is_being_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float, end: str
+) -> None:
+    """Its message is on the way to the disk, and will be acknowledged."""
+
+    async def answers(turn: Turn) -> str:
+        if not limit:
+            await here.at("never").wait()
+        return turn.text
+
+    async with open_harness(tmp_path, answers) as here:
+        append, dispatch = here.store.append, here.runtime.scheduler
+
+        async def slow(change: Append) -> Appended:
+            here.at("asked").set()
+            await here.at("go").wait()
+            return await append(change)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(here.store, "append", lambda change: asyncio.ensure_future(slow(change)))
+            sending = asyncio.create_task(here.send("hello"))
+            await here.at("asked").wait()
+        draining = asyncio.create_task(dispatch.drain(limit))
+        if limit:
+            assert not (await asyncio.wait((draining,), timeout=0.05))[0]
+        else:
+            await draining
+        stopping = draining if limit else asyncio.create_task(dispatch.stop())
+        here.at("go").set()
+        task = await sending
+        await stopping
+        assert state(task) == end
+
+
+async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> None:
+    async def sleeps(turn: Turn) -> None:
+        await here.at("never").wait()
+
+    async with open_harness(tmp_path, sleeps) as here:
+        task = await here.start()
+        await here.runtime.scheduler.drain(0)
+        await here.runtime.scheduler.stop()
+        ended = await here.get(task.id)
+        assert state(ended) == "FAILED"
+        assert ended.status.message.metadata["reason"] == "DRAINED"
+
+
+@pytest.mark.parametrize(("how", "end"), [("cancel", "CANCELED"), ("drain", "FAILED")])
+async def test_a_run_that_is_told_to_stop_before_its_first_step_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, end: str
+) -> None:
+    """An asyncio task that is cancelled then does nothing at all, and its claim would stay for ever."""
+    begin = TurnRunner.begin
+
+    def begin_and_stop(run: TurnRunner, *about: Any, **options: Any) -> None:
+        begin(run, *about, **options)
+        getattr(run, how)()
+
+    monkeypatch.setattr(TurnRunner, "begin", begin_and_stop)
+    async with open_harness(tmp_path, echo) as here:
+        assert state(await here.send()) == end
+        await here.idle()
+
+
+# What waits for the disk -------------------------------------------------------------------------------------------
+
+
+async def test_a_flood_of_verbs_is_stopped_with_a_clear_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_PENDING_EVENTS", 4)
+
+    async def floods(turn: Turn) -> None:
+        for _ in range(1000):
+            turn.chunk("x")
+
+    async with open_harness(tmp_path, floods) as here:
+        task = await here.send()
+        assert state(task) == "FAILED"
+        assert "BufferFull" in status_text(task)
+
+
+async def test_awaiting_verbs_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_PENDING_EVENTS", 4)
+
+    async def waits(turn: Turn) -> None:
+        for number in range(500):
+            await turn.chunk(f"{number} ")
+
+    async with open_harness(tmp_path, waits) as here:
+        assert texts(await here.send()) == ["".join(f"{number} " for number in range(500))]
+
+
+async def test_a_thread_waits_for_room_in_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_PENDING_EVENTS", 4)
+
+    def threaded(turn: Turn) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        for number in range(500):
+            turn.chunk(f"{number} ")
+
+    async with open_harness(tmp_path, threaded) as here:
+        assert texts(await here.send()) == ["".join(f"{number} " for number in range(500))]
+
+
+class Failing:
+    """A store whose appends fail when they carry a certain text."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.failed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def append(self, change: Append) -> asyncio.Future[Appended]:
+        if any(b"disk" in getattr(event, "message", b"") for event in change.events) and not self.failed:
+            self.failed += 1
+            future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+            future.set_exception(sqlite3.OperationalError("database or disk is full"))
+            return future
+        return self._store.append(change)
+
+
+async def test_a_failed_commit_is_raised_at_the_next_verb_and_fails_the_task(tmp_path: Path) -> None:
+    raised: list[BaseException] = []
+
+    async def writes(turn: Turn) -> None:
+        turn.status("this breaks the disk")
+        try:
+            await turn.flush()
+        except sqlite3.Error as error:
+            raised.append(error)
+            raise
+
+    store = Failing(open_store(tmp_path / "tasks.db"))
+    async with open_harness(tmp_path, writes, store=store) as here:
+        task = await here.send()
+        assert raised
+        assert state(task) == "FAILED"
+        assert "disk is full" in status_text(task)
+
+
+async def test_nothing_of_a_finished_task_stays_in_memory(tmp_path: Path) -> None:
+    async def streams(turn: Turn) -> AsyncIterator[str]:
+        yield "one"
+
+    async with open_harness(tmp_path, streams) as here:
+        for _ in range(20):
+            await here.send()
+            await collect(here.stream())
+        dispatch, service = here.runtime.scheduler, here.runtime.service
+        await here.idle()
+        assert not dispatch._runners
+        assert not dispatch._tasks
+        assert not service._feeds._feeds

@@ -1,0 +1,64 @@
+"""Where credentials stand in headers, and which headers are not read at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.core.errors import Unauthenticated
+from dragoman.security.authenticators.composite import MAX_CREDENTIAL_HEADER_BYTES, Credentials, read_credentials
+
+Headers = list[tuple[str, str]]
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ([], None),
+        ([("accept", "x")], None),
+        ([("Authorization", "Bearer abc")], Credentials(bearer="abc")),
+        ([("authorization", "bearer   abc ")], Credentials(bearer="abc")),
+        ([("AUTHORIZATION", "BEARER abc")], Credentials(bearer="abc")),
+        ([("X-API-Key", "abc")], Credentials(key="abc")),
+        ([("authorization", "Basic b3Blbjpz")], None),
+        ([("authorization", "")], None),
+        ([("authorization", "Basic b3Blbjpz"), ("x-api-key", "abc")], Credentials(key="abc")),
+    ],
+)
+def test_credentials_are_found_where_they_may_be(headers: Headers, found: Credentials | None) -> None:
+    assert read_credentials(headers, keys=True) == found
+
+
+def test_a_header_for_keys_means_nothing_where_there_are_no_keys() -> None:
+    assert read_credentials([("x-api-key", "abc"), ("x-api-key", "def")], keys=False) is None
+    assert read_credentials([("x-api-key", "abc"), ("authorization", "Bearer t")], keys=False) == Credentials(
+        bearer="t"
+    )
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ([("authorization", "Bearer a"), ("Authorization", "Bearer a")], "Authorization: must be there once"),
+        ([("authorization", "Bearer a"), ("authorization", "Basic b")], "Authorization: must be there once"),
+        ([("x-api-key", "a"), ("x-api-key", "b")], "X-API-Key: must be there once, and is there 2 times"),
+        ([("x-api-key", "a"), ("authorization", "Bearer b")], "give credentials once"),
+        ([("authorization", "Bearer " + "a" * MAX_CREDENTIAL_HEADER_BYTES)], "Authorization: at most 8192 bytes"),
+        ([("authorization", "Basic " + "a" * MAX_CREDENTIAL_HEADER_BYTES)], "Authorization: at most 8192 bytes"),
+        ([("x-api-key", "é" * (MAX_CREDENTIAL_HEADER_BYTES // 2 + 1))], "X-API-Key: at most 8192 bytes"),
+        ([("authorization", "Bearer")], "Authorization: must hold a credential"),
+        ([("authorization", "Bearer ")], "Authorization: must hold a credential"),
+        ([("authorization", "Bearer é")], "Authorization: must hold a credential"),
+        ([("authorization", "Bearer a\x00b")], "Authorization: must hold a credential"),
+        ([("authorization", "Bearer \udcff")], "Authorization: must hold a credential"),
+        ([("x-api-key", "")], "X-API-Key: must hold a credential"),
+    ],
+)
+def test_what_two_readers_could_read_in_two_ways_is_refused(headers: Headers, why: str) -> None:
+    with pytest.raises(Unauthenticated, match=why) as caught:
+        read_credentials(headers, keys=True)
+    assert caught.value.error == "invalid_request"
+
+
+def test_the_longest_credentials_are_taken() -> None:
+    value = "Bearer " + "a" * (MAX_CREDENTIAL_HEADER_BYTES - len("Bearer "))
+    assert read_credentials([("authorization", value)], keys=True) == Credentials(bearer=value.removeprefix("Bearer "))

@@ -1,0 +1,100 @@
+"""What is sealed in a store, who opens it, and which keys are taken."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from dragoman.security.secret_box import (
+    SEALED_PREFIX,
+    AesGcmSecretBox,
+    DecryptionFailed,
+    InvalidSecretKeys,
+    read_secret_keys,
+)
+
+OLD, NEW = b"o" * 32, b"n" * 32
+
+
+def test_what_was_sealed_opens_for_what_it_is_about_and_for_nothing_else() -> None:
+    vault = AesGcmSecretBox([OLD])
+    kept = vault.encrypt("s3cret", "https://a.example/")
+    assert kept.startswith(SEALED_PREFIX)
+    assert "s3cret" not in kept
+    assert vault.encrypt("s3cret", "https://a.example/") != kept  # nobody sees that two are the same
+    assert vault.decrypt(kept, "https://a.example/") == "s3cret"
+    with pytest.raises(DecryptionFailed, match="sealed for something else"):
+        vault.decrypt(kept, "https://b.example/")
+    changed = kept[:-6] + ("A" if kept[-6] != "A" else "B") + kept[-5:]
+    with pytest.raises(DecryptionFailed):
+        vault.decrypt(changed, "https://a.example/")
+    with pytest.raises(DecryptionFailed):
+        vault.decrypt(kept[: len(SEALED_PREFIX) + 12], "https://a.example/")
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    assert AesGcmSecretBox([OLD]).encrypt("", "x") == ""
+    assert AesGcmSecretBox([OLD]).decrypt("", "x") == ""
+
+
+def test_keys_rotate_the_first_seals_and_all_open() -> None:
+    before = AesGcmSecretBox([OLD]).encrypt("one", "x")
+    both = AesGcmSecretBox([NEW, OLD])
+    after = both.encrypt("two", "x")
+    assert (both.decrypt(before, "x"), both.decrypt(after, "x")) == ("one", "two")
+    assert AesGcmSecretBox([NEW]).decrypt(after, "x") == "two"
+    with pytest.raises(DecryptionFailed, match="not among --secrets-keys"):
+        AesGcmSecretBox([NEW]).decrypt(before, "x")
+    with pytest.raises(DecryptionFailed, match="not among --secrets-keys"):
+        AesGcmSecretBox().decrypt(before, "x")
+
+
+def test_what_was_written_before_there_were_keys_is_read_as_it_is() -> None:
+    assert AesGcmSecretBox([OLD]).decrypt("plain", "x") == "plain"
+
+
+def test_without_keys_the_log_says_once_that_nothing_is_sealed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "dragoman.security")
+    vault = AesGcmSecretBox()
+    assert not vault.has_keys
+    assert vault.encrypt("", "x") == ""
+    assert not caplog.records
+    assert [vault.encrypt("s3cret", "x") for _ in range(3)] == ["s3cret"] * 3
+    (said,) = caplog.messages
+    assert "--secrets-keys" in said
+    assert "s3cret" not in said
+
+
+def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(
+        "# the newest first\n\nbm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n"
+        "b29vb29vb29vb29vb29vb29vb29vb29vb29vb29vb28=  # until March\n"
+    )
+    assert read_secret_keys(file) == [NEW, OLD]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"", "holds no key; make one with: openssl rand -base64 32"),
+        (b"# nothing\n", "holds no key"),
+        (b"c2hvcnQ=\n", "line 1: a key is 32 bytes in base64"),
+        (b"\n!!!\n", "line 2: a key is 32 bytes in base64"),
+        (b"\xff\xfe", "must hold keys in base64"),
+        (b"bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n" * 2, "holds a key twice"),
+    ],
+)
+def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, text: bytes, why: str) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(text)
+    with pytest.raises(InvalidSecretKeys, match=why) as caught:
+        read_secret_keys(file)
+    assert "c2hvcnQ" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSecretKeys, match="absent: No such file"):
+        read_secret_keys(tmp_path / "absent")

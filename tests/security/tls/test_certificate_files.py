@@ -1,0 +1,107 @@
+"""Two files that are one certificate: which pairs are taken, which are kept out, and when they are looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+from tests.certificates import Authority, encrypted, write
+
+from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_a_pair_is_read_from_its_files(tmp_path: Path, authority: Authority) -> None:
+    first, second = authority.issue(), authority.issue()
+    certificates = CertificateFiles(*write(tmp_path, first))
+    assert certificates.pair == first
+    context = certificates.ssl_context
+    assert not certificates.refresh()
+    write(tmp_path, second)
+    assert certificates.refresh()
+    assert certificates.pair == second
+    assert certificates.ssl_context is context
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "why"),
+    [
+        ("whole", "other", "key.pem is not the key of the certificate in "),
+        ("half", "whole", "cert.pem must hold a certificate and "),
+        ("whole", "half", "cert.pem must hold a certificate and "),
+        ("empty", "whole", "cert.pem must hold a certificate and "),
+        ("whole", "empty", "cert.pem must hold a certificate and "),
+        ("whole", "encrypted", "key.pem is encrypted; a server needs a key without a passphrase"),
+        ("absent", "whole", "cert.pem: No such file"),
+        ("whole", "absent", "key.pem: No such file"),
+    ],
+)
+def test_a_bad_pair_is_kept_out_and_told(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture, certificate: str, key: str, why: str
+) -> None:
+    good = authority.issue()
+    files = write(tmp_path, good)
+    certificates = CertificateFiles(*files)
+    new, other = authority.issue(), authority.issue()
+    forms = [
+        {"whole": new[0], "half": new[0][:400], "empty": b"", "absent": None},
+        {"whole": new[1], "half": new[1][:40], "empty": b"", "absent": None, "other": other[1]}
+        | {"encrypted": encrypted(new[1])},
+    ]
+    for path, form, chosen in zip(files, forms, (certificate, key), strict=True):
+        content = form[chosen]
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+    with pytest.raises(InvalidCertificate, match=why):
+        CertificateFiles(*files)
+    caplog.set_level(logging.INFO, "dragoman.tls")
+    assert not certificates.refresh()
+    assert certificates.pair == good
+    (said,) = caplog.records
+    assert said.levelno == logging.ERROR
+    assert why in said.getMessage()
+    assert not certificates.refresh()  # told once,
+    assert len(caplog.records) == 1
+    assert not certificates.refresh(asked=True)  # and again to whoever asks
+    assert len(caplog.records) == 2
+    write(tmp_path, new)
+    assert certificates.refresh()
+    assert certificates.pair == new
+
+
+def test_files_that_were_written_again_as_they_are_change_nothing(tmp_path: Path, authority: Authority) -> None:
+    pair = authority.issue()
+    certificates = CertificateFiles(*write(tmp_path, pair))
+    write(tmp_path, pair)
+    assert not certificates.refresh()
+
+
+async def test_a_change_is_seen_by_itself(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = asyncio.Event()
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            taken.set()
+
+    told = Told()
+    logging.getLogger("dragoman.tls").addHandler(told)
+    caplog.set_level(logging.INFO, "dragoman.tls")
+    certificates = CertificateFiles(*write(tmp_path, authority.issue()))
+    watching = asyncio.create_task(certificates.watch(0.001))
+    write(tmp_path, new := authority.issue())
+    await taken.wait()
+    while certificates.pair != new:  # it may have looked between the two files
+        taken.clear()
+        await taken.wait()
+    watching.cancel()
+    logging.getLogger("dragoman.tls").removeHandler(told)

@@ -1,0 +1,112 @@
+"""The same on PostgreSQL: the whole contract on a store that a newer release has migrated, also beneath our feet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from tests.postgres import execute
+from tests.stores import next_schema
+from tests.stores.postgres.test_store import (
+    TestAdmission,
+    TestApiKeys,
+    TestAudit,
+    TestCancels,
+    TestCensus,
+    TestPapers,
+    TestPushes,
+    TestReads,
+    TestRoster,
+    TestSessions,
+    TestSharing,
+    TestUpkeep,
+    TestUpstreams,
+    TestWrites,
+    clock,
+)
+
+from dragoman.stores.postgres import InvalidDatabase, PostgresSchemaTooNew, PostgresStore, open_store, schema
+from dragoman.testing.fixtures import Clock, created, new_ref
+
+__all__ = [
+    "TestAdmission",
+    "TestApiKeys",
+    "TestAudit",
+    "TestCancels",
+    "TestCensus",
+    "TestPapers",
+    "TestPushes",
+    "TestReads",
+    "TestRoster",
+    "TestSessions",
+    "TestSharing",
+    "TestUpkeep",
+    "TestUpstreams",
+    "TestWrites",
+    "clock",
+]
+
+_TABLES = """
+SELECT relname FROM pg_class
+WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+"""
+
+KNOWN = max(number for number, _ in schema._steps())
+
+
+async def migrate_to_next(url: str, monkeypatch: pytest.MonkeyPatch, *, since: int = KNOWN) -> None:
+    """What the first start of the next release leaves behind."""
+    await (await open_store(url)).close()
+    rows = await execute(url, _TABLES)
+    steps = next_schema.with_next_migration(schema._steps(), [row["relname"] for row in rows], since=since)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_steps", lambda: iter(steps))
+        await (await open_store(url)).close()
+
+
+@pytest.fixture
+async def store(postgres_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
+    await migrate_to_next(postgres_url, monkeypatch)
+    store = await open_store(postgres_url, clock=clock)
+    yield store
+    await store.close()
+
+
+async def test_a_newer_schema_that_says_so_is_left_as_it_is(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await migrate_to_next(postgres_url, monkeypatch)
+    for _ in range(2):
+        await (await open_store(postgres_url)).close()
+    rows = await execute(postgres_url, "SELECT name, value FROM meta WHERE name IN ('schema', 'oldest') ORDER BY name")
+    assert [tuple(row)[:2] for row in rows] == [("oldest", str(KNOWN)), ("schema", str(KNOWN + 1))]
+
+
+async def test_a_migration_gives_way_to_who_holds_a_table_and_then_gives_up(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "MIGRATION_LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(schema, "MIGRATION_RETRY_INTERVAL", 0.05)
+    store = await open_store(postgres_url)
+    dump = await asyncpg.connect(postgres_url)
+    async with dump.transaction():
+        await dump.execute("LOCK TABLE tasks IN ACCESS SHARE MODE")  # as pg_dump does
+        migrating_ahead = asyncio.create_task(migrate_to_next(postgres_url, monkeypatch))
+        while not migrating_ahead.done():
+            await store.append(created(new_ref()))
+        with pytest.raises(InvalidDatabase, match="somebody holds a table, a dump perhaps"):
+            await migrating_ahead
+    await dump.close()
+    await migrate_to_next(postgres_url, monkeypatch)
+    await store.append(created(new_ref()))  # by a server that was there before
+    await store.close()
+
+
+async def test_one_that_needs_more_is_refused_with_what_it_needs(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate_to_next(postgres_url, monkeypatch, since=KNOWN + 1)
+    with pytest.raises(
+        PostgresSchemaTooNew, match=f"has schema {KNOWN + 1}; .* up to {KNOWN}: start one that knows {KNOWN + 1}"
+    ):
+        await open_store(postgres_url)

@@ -1,0 +1,218 @@
+"""What a PostgreSQL has to be to keep tasks, and what is said of one that is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.postgres import Server, execute, free_port, needed
+
+from dragoman.app import open_app
+from dragoman.foundation import StartError
+from dragoman.settings import Settings
+from dragoman.stores.postgres import InvalidDatabase, PostgresSchemaTooNew, open_store, schema
+from dragoman.stores.postgres import store as opening
+from dragoman.testing.fixtures import created, finished, new_ref
+
+
+async def refused(url: str, **options: Any) -> str:
+    """Why a database is not opened: one line."""
+    with pytest.raises(InvalidDatabase) as caught:
+        await open_store(url, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# Reaching it ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_not_there_is_named_in_one_line() -> None:
+    said = await refused(f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/db")
+    assert "it cannot be reached; see whether it runs there and listens" in said
+    assert "secret-of-mine" not in said
+
+
+async def test_a_host_that_nobody_knows_is_refused() -> None:
+    assert "cannot be reached" in await refused("postgresql://me@no-such-host.invalid/db")
+
+
+async def test_a_database_that_is_not_there_is_refused(postgres: Server) -> None:
+    said = await refused(postgres.url("nowhere"))
+    assert 'database "nowhere" does not exist' in said
+    assert "make it with createdb" in said
+
+
+@pytest.fixture
+def strict(postgres: Server) -> Iterator[Server]:
+    """The server, while it asks the user `guest` for a password."""
+    rules = postgres.data / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text(f"host all guest 127.0.0.1/32 scram-sha-256\n{before}")
+    postgres.run("pg_ctl", "reload", "-D", str(postgres.data))
+    try:
+        yield postgres
+    finally:
+        rules.write_text(before)
+        postgres.run("pg_ctl", "reload", "-D", str(postgres.data))
+
+
+async def test_bad_credentials_are_refused_and_not_shown(
+    strict: Server, postgres_url: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    await execute(postgres_url, "CREATE ROLE guest LOGIN PASSWORD 'right-one'")
+    try:
+        url = postgres_url.replace("postgres@", "guest:wrong-one@")
+        said = await refused(url)
+        assert 'password authentication failed for user "guest"' in said
+        assert "PGPASSWORD" in said
+        settings = Settings(store=url, http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
+        with pytest.raises(StartError) as caught:
+            async with open_app(settings):
+                pass
+        assert str(caught.value).startswith(f"the store {url.replace(':wrong-one', '')} cannot be opened: ")
+        assert "wrong-one" not in said + str(caught.value) + repr(caught.value.__cause__) + caplog.text
+    finally:
+        await execute(postgres_url, "DROP ROLE guest")
+
+
+async def test_a_user_who_may_make_no_tables_is_told_which_right_is_missing(postgres_url: str) -> None:
+    await execute(postgres_url, "CREATE ROLE poor LOGIN")
+    try:
+        said = await refused(postgres_url.replace("postgres@", "poor@"))
+        assert "permission denied for schema public: this user may not do that" in said
+    finally:
+        await execute(postgres_url, "DROP ROLE poor")
+
+
+async def test_a_url_that_is_none_is_refused_without_its_password() -> None:
+    said = await refused("postgresql://me:secret-of-mine@127.0.0.1:port/db")
+    assert "secret-of-mine" not in said
+
+
+# What it is ----------------------------------------------------------------------------------------------------------
+
+
+class FakeConnection:
+    """A connection that says something else of its server."""
+
+    def __init__(self, connection: asyncpg.Connection, **about: object) -> None:
+        self._connection = connection
+        self._about = about
+
+    async def fetchrow(self, sql: str) -> dict[str, object]:
+        return {**dict(await self._connection.fetchrow(sql)), **self._about}
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"version": 130_014, "called": "13.14"}, "it is PostgreSQL 13.14; the oldest that will do is 14"),
+        ({"encoding": "LATIN1"}, "its encoding is LATIN1; make the database with ENCODING 'UTF8'"),
+    ],
+)
+async def test_a_server_that_will_not_do_is_refused(postgres_url: str, about: dict[str, object], said: str) -> None:
+    connection = await asyncpg.connect(postgres_url)
+    with pytest.raises(InvalidDatabase, match=said):
+        await opening.check_server(FakeConnection(connection, **about))
+    await connection.close()
+
+
+@asynccontextmanager
+async def started(*settings: str) -> AsyncIterator[Server]:
+    """A server with other settings."""
+    needed()
+    server = await asyncio.to_thread(Server, *settings)
+    try:
+        await asyncio.to_thread(server.start)
+        yield server
+    finally:
+        await asyncio.to_thread(server.remove)
+
+
+async def test_a_server_that_does_not_flush_is_refused() -> None:
+    async with started("fsync=off") as server:
+        assert await refused(server.url()) == (
+            "fsync is off: a crash of its machine could take everything; turn it on in postgresql.conf"
+        )
+        assert await execute(server.url(), "SELECT 1 FROM pg_class WHERE relname = 'meta'") == []
+
+
+async def test_settings_that_may_break_a_promise_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with started("synchronous_commit=off", "full_page_writes=off") as server:
+        await (await open_store(server.url())).close()
+    warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert [line.partition(" is off")[0] for line in warned] == ["full_page_writes", "synchronous_commit"]
+
+
+async def test_a_standby_is_refused(tmp_path: Path) -> None:
+    async with started() as primary:
+        copy = primary.folder / "standby"
+        primary.run(
+            "pg_basebackup", "-D", str(copy), "-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres", "-R"
+        )
+        standby = await asyncio.to_thread(Server, data=copy)
+        try:
+            await asyncio.to_thread(standby.start)
+            assert await refused(standby.url()) == "it is a standby, which cannot be written; name the primary"
+        finally:
+            await asyncio.to_thread(standby.remove)
+
+
+async def test_a_database_whose_transactions_are_read_only_is_refused(postgres_url: str) -> None:
+    name = postgres_url.rpartition("/")[2]
+    await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    assert "default_transaction_read_only" in await refused(postgres_url)
+
+
+# The schema ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_store_of_a_newer_version_is_refused(postgres_url: str) -> None:
+    await (await open_store(postgres_url)).close()
+    await execute(postgres_url, "UPDATE meta SET value = '99' WHERE name IN ('schema', 'oldest')")
+    with pytest.raises(PostgresSchemaTooNew, match="the store has schema 99; this version of Dragoman knows up to "):
+        await open_store(postgres_url)
+
+
+async def test_servers_that_start_together_make_one_schema(postgres_url: str) -> None:
+    stores = await asyncio.gather(*(open_store(postgres_url) for _ in range(5)))
+    assert len({store.epoch for store in stores}) == 1
+    assert len({store.secret("x") for store in stores}) == 1
+    for store in stores:
+        await store.append(created(new_ref()))
+        await store.close()
+
+
+async def test_a_migration_that_fails_leaves_the_schema_as_it_was(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await open_store(postgres_url)).close()
+    known = list(schema._steps())
+    after = max(number for number, _ in known)
+    steps = [*known, (after + 1, "CREATE TABLE half (a int)"), (after + 2, "SELECT no_such_function()")]
+    monkeypatch.setattr(schema, "_steps", lambda: iter(steps))
+    assert "no_such_function" in await refused(postgres_url)
+    assert await execute(postgres_url, "SELECT 1 FROM pg_class WHERE relname = 'half'") == []
+    monkeypatch.undo()
+    await (await open_store(postgres_url)).close()
+
+
+async def test_a_reopened_store_has_its_tasks_its_epoch_and_its_secrets(postgres_url: str) -> None:
+    first = await open_store(postgres_url)
+    task = await finished(first)
+    await first.close()
+    second = await open_store(postgres_url)
+    assert (second.epoch, second.secret("a")) == (first.epoch, first.secret("a"))
+    assert await second.read(task.record.ref) is not None
+    await second.close()
+
+
+async def test_a_database_without_a_store_is_not_made_one_where_that_is_not_asked(postgres_url: str) -> None:
+    assert "there is no store in this database" in await refused(postgres_url, make=False)
+    assert await execute(postgres_url, "SELECT 1 FROM pg_class WHERE relname = 'meta'") == []

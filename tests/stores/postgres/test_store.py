@@ -1,0 +1,535 @@
+"""The store contract on PostgreSQL, and what is PostgreSQL's own_postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.postgres import Server, execute
+
+from dragoman.core.errors import Unavailable
+from dragoman.core.names import Owner, make_task_key
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskQuery
+from dragoman.core.task.log import Append, Appended, IdempotencyKey, NewTask
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.stores.postgres import PostgresStore, blobs, claims, database, open_store
+from dragoman.stores.postgres import errors as trouble
+from dragoman.testing.contracts.store_erasure import StoreErasure
+from dragoman.testing.contracts.store_pushes import StorePushes
+from dragoman.testing.contracts.store_reads import StoreReads
+from dragoman.testing.contracts.store_sessions import StoreSessions, StoreSharing
+from dragoman.testing.contracts.store_size import StoreSize
+from dragoman.testing.contracts.store_tables import (
+    StoreApiKeys,
+    StoreAudit,
+    StoreKeyValues,
+    StoreUpstreams,
+    StoreWorkers,
+)
+from dragoman.testing.contracts.store_usage import StoreAdmission, StoreUsage
+from dragoman.testing.contracts.store_writes import StoreCancels, StoreWrites
+from dragoman.testing.fixtures import (
+    AGENT,
+    OWNER,
+    Clock,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    file,
+    finished,
+    follow_up,
+    new_ref,
+    running,
+    status,
+)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(postgres_url: str, clock: Clock) -> AsyncIterator[PostgresStore]:
+    store = await open_store(postgres_url, clock=clock)
+    yield store
+    await store.close()
+
+
+class TestWrites(StoreWrites):
+    pass
+
+
+class TestSessions(StoreSessions):
+    pass
+
+
+class TestReads(StoreReads):
+    pass
+
+
+class TestUpkeep(StoreErasure):
+    pass
+
+
+class TestSharing(StoreSharing):
+    pass
+
+
+class TestApiKeys(StoreApiKeys):
+    pass
+
+
+class TestPapers(StoreKeyValues):
+    pass
+
+
+class TestCancels(StoreCancels):
+    pass
+
+
+class TestAudit(StoreAudit):
+    pass
+
+
+class TestRoster(StoreWorkers):
+    pass
+
+
+class TestUpstreams(StoreUpstreams):
+    pass
+
+
+class TestPushes(StorePushes):
+    pass
+
+
+class TestAdmission(StoreAdmission):
+    pass
+
+
+class TestCensus(StoreUsage):
+    pass
+
+
+class TestSize(StoreSize):
+    pass
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_item_the_database_refuses_fails_alone(store: PostgresStore, postgres_url: str) -> None:
+    good = [created(new_ref()) for _ in range(49)]
+    bad = created(new_ref(), agent=None)  # type: ignore[arg-type]  # NOT NULL: no guard foresees it
+    results = await asyncio.gather(*map(store.append, [*good[:20], bad, *good[20:]]), return_exceptions=True)
+    failed = [number for number, result in enumerate(results) if isinstance(result, BaseException)]
+    assert failed == [20]
+    assert isinstance(results[20], asyncpg.NotNullViolationError)
+    (row,) = await execute(postgres_url, "SELECT count(*) FROM tasks")
+    assert row[0] == 49
+
+
+def counted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches that a store commits from now on."""
+    sizes: list[int] = []
+    together = store._writer._commit_together
+
+    async def count(batch: Any) -> Any:
+        sizes.append(len(batch))
+        return await together(batch)
+
+    monkeypatch.setattr(store._writer, "_together", count)
+    return sizes
+
+
+async def test_a_text_that_no_database_takes_fails_alone(store: PostgresStore) -> None:
+    good = [created(new_ref()) for _ in range(9)]
+    bad = created(new_ref(), context="half of a pair: \ud800")
+    results = await asyncio.gather(*map(store.append, [*good[:4], bad, *good[4:]]), return_exceptions=True)
+    assert [number for number, result in enumerate(results) if isinstance(result, BaseException)] == [4]
+    assert isinstance(results[4], BaseException)
+    assert not isinstance(results[4], Unavailable)
+    assert not trouble.is_unreachable(results[4])  # nobody waits for a server that is there
+
+
+async def test_what_waits_is_committed_together(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = counted(store, monkeypatch)
+    await asyncio.gather(*(store.append(created(new_ref())) for _ in range(200)))
+    assert sum(sizes) == 200
+    assert len(sizes) < 5
+
+
+async def test_a_batch_is_a_few_round_trips_whatever_it_holds(store: PostgresStore) -> None:
+    """Statements are counted where they leave: for a new task with a key, and for three hundred of them."""
+    sent: list[str] = []
+    async with store._database._append_pool.acquire() as connection:
+        connection.add_query_logger(lambda record: sent.append(record.query))
+    counts = []
+    for many in (1, 300):
+        sent.clear()
+        keys = [IdempotencyKey(AGENT, f"{many}.{number}", b"d") for number in range(many)]
+        await asyncio.gather(*(store.append(replace(created(new_ref()), idempotency_key=key)) for key in keys))
+
+        counts.append(len(sent))
+    # Begin, heads, keys; rows, keys; commit. The first time, the owner is written, too, and looked at again.
+    assert counts == [8, 6]
+
+
+async def test_a_waiter_that_goes_away_stops_no_write(store: PostgresStore) -> None:
+    change = created(new_ref())
+    store.append(change).cancel()
+    await store.append(created(new_ref()))  # committed after it
+    assert await store.read(change.task) is not None
+
+
+async def test_closing_twice_is_fine_and_writing_after_it_is_not(postgres_url: str) -> None:
+    store = await open_store(postgres_url)
+    last = store.append(created(new_ref()))
+    await store.close()
+    await store.close()
+    assert (await last).record.last_sequence == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        await store.append(created(new_ref()))
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_texts_with_a_nul_are_texts_like_any_other(store: PostgresStore) -> None:
+    """PostgreSQL has no U+0000 in a text; callers may have it in an id."""
+    for text in ("a\0b", "a\1b", "\0", "\1\1", "a\0\1\2b"):
+        owner = Owner(f"scope {text}", f"principal {text}")
+        ref = new_ref(owner)
+        new = NewTask(AGENT, text, f"context {text}", alias=True, joinable=True)
+        key = IdempotencyKey(AGENT, f"key {text}", b"d")
+        made = await store.append(replace(created(ref, claim=7), create=new, idempotency_key=key))
+        await store.append(by_runner(made, artifact(f"artifact {text}", "x"), chunk(f"artifact {text}", "y")))
+        found = await store.find(owner, AGENT, text)
+        assert found is not None
+        assert (found.ref, found.id, found.context, found.principal) == (ref, text, new.context, owner.principal)
+        snapshot = await store.read(ref)
+        assert snapshot is not None
+        assert f"artifact {text}".encode() in snapshot.task
+        page = await store.page(TaskQuery(owner, AGENT, context=new.context))
+        assert (page.total, len(page.tasks)) == (1, 1)
+        assert await store.context_owner(owner, new.context) == owner
+        assert [head.ref for head in await store.locate(text)] == [ref]
+
+
+async def test_ranges_of_time_may_become_partitions_of_the_log(store: PostgresStore, postgres_url: str) -> None:
+    """As docs/operations.md says, word for word."""
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    (sql,) = re.findall(r"```sql [^\n]*\n(.+?)```", page, re.DOTALL)
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute(sql)
+    await connection.close()
+    instants = (
+        datetime(2026, 12, 31, 23, 59),
+        datetime(2027, 1, 1),
+        datetime(2027, 12, 31, 23, 59),
+        datetime(2028, 1, 1),
+    )
+    for instant in instants:
+        ref = new_ref()._replace(key=make_task_key(int(instant.replace(tzinfo=UTC).timestamp()) * 10**9, bytes(8)))
+        claimed = await store.append(created(ref, claim=7))
+        await store.append(by_runner(claimed, *[chunk("out", str(n)) for n in range(5)]))
+        assert [event.sequence for event in await store.events(ref, 0)] == list(range(1, 7))
+    for table in ("log_rest", "log_2027"):
+        (row,) = await execute(postgres_url, f"SELECT count(DISTINCT task) FROM {table}")
+        assert row[0] == 2
+
+
+async def test_no_table_of_tasks_is_ever_walked_through(store: PostgresStore, postgres_url: str) -> None:
+    """Whatever callers ask for is found by an index, also right after the tables grew, and after they were analysed."""
+    for _ in range(3):
+        await asyncio.gather(*(finished(store, artifact("a", "x")) for _ in range(300)))
+    waiting = [created(new_ref(Owner("default", f"caller {number % 7}"))) for number in range(200)]
+    await asyncio.gather(*map(store.append, waiting))
+    await execute(postgres_url, "ANALYZE")
+
+    async def walked() -> dict[str, int]:
+        sql = "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname <> 'meta'"
+        await execute(postgres_url, "SELECT pg_stat_force_next_flush()")
+        return dict(await execute(postgres_url, sql))
+
+    async with store._database._pool.acquire() as connection:
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+    before = await walked()
+    claimed = await running(store)
+    ref = claimed.record.ref
+    await asyncio.gather(*(store.append(by_runner(claimed, chunk("out", "x"))) for _ in range(100)))
+    await store.append(replace(follow_up(ref, "more"), idempotency_key=IdempotencyKey(AGENT, "k", b"d")))
+    await store.read(ref, history=1)
+    await store.events(ref, 50)
+    await store.messages(ref)
+    await store.find(OWNER, AGENT, claimed.record.id)
+    await store.page(TaskQuery(OWNER, AGENT, page_size=10))
+    await store.page(TaskQuery(OWNER, AGENT, state=states.COMPLETED, page_size=10))
+    await store.append(created(new_ref(), context="a talk"))
+    await store.page(TaskQuery(OWNER, AGENT, context="a talk", page_size=10))
+    assert len(await store.ready_tasks([AGENT], 10)) == 10
+    assert [head.ref for head in await store.orphaned_tasks(8, 10)] == [ref]
+    await store.close()  # so that all connections tell of what they did
+    after = await walked()
+    large = {"tasks", "log_rest", "messages", "artifacts", "chunks", "idempotency"}
+    assert {name: after[name] - before[name] for name in large} == dict.fromkeys(large, 0)
+
+
+async def test_large_parts_that_nothing_refers_to_go_after_a_while(
+    store: PostgresStore, postgres_url: str, clock: Clock
+) -> None:
+    content, other = b"x" * 300_000, b"y" * 300_000
+    first = await finished(store, file("a", content), file("b", other))
+    second = await finished(store, file("a", content))
+
+    async def kept() -> int:
+        (row,) = await execute(postgres_url, "SELECT count(*) FROM blobs")
+        return int(row[0])
+
+    clock.now += blobs.UNUSED_BLOB_GRACE_MS + 1
+    assert (await store.compact()).files == 0
+    await store.erase(TaskSelection(task=first.record.id))
+    assert (await store.compact()).files == 1
+    assert await kept() == 1
+    assert (await store.compact()).files == 0
+    await store.erase(TaskSelection(task=second.record.id))
+    assert (await store.compact()).files == 1
+    late = await running(store)
+    with pytest.raises(Exception, match="fenced"):
+        await store.append(replace(by_runner(late, file("a", content)), guard=by_runner(first).guard))
+    assert await kept() == 1
+    assert (await store.compact()).files == 0  # it was written just now: an append might be on its way
+    clock.now += blobs.UNUSED_BLOB_GRACE_MS + 1
+    assert (await store.compact()).files == 1
+
+
+# Trouble -------------------------------------------------------------------------------------------------------------
+
+
+async def test_connections_that_are_cut_are_made_again(store: PostgresStore, postgres_url: str) -> None:
+    claimed = await running(store)
+    session = await store.open_session(10)
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    cut = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
+    for number in range(3):
+        await execute(postgres_url, cut)
+        await store.append(by_runner(claimed, chunk("out", str(number))))
+        assert (await store.last_sequences([claimed.record.ref])) == {claimed.record.ref.key: 2 + number}
+        await asyncio.to_thread(store.renew_session, session, 10)
+
+
+async def test_a_connection_on_which_the_server_said_goodbye_is_given_up(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As asyncpg says it in the moment between the server's last words and the end of the connection."""
+    claimed = await running(store)
+    execute, fetchval = asyncpg.Connection.execute, asyncpg.Connection.fetchval
+    words = iter(["cannot switch to state 12; another operation (2) is in progress"] * 2)
+
+    async def breaks(*_: object, **__: Any) -> object:
+        monkeypatch.setattr(asyncpg.Connection, "execute", execute)
+        monkeypatch.setattr(asyncpg.Connection, "fetchval", fetchval)
+        raise asyncpg.InternalClientError(next(words))
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", breaks)
+    await store.append(by_runner(claimed, chunk("out", "x")))
+    monkeypatch.setattr(asyncpg.Connection, "fetchval", breaks)
+    assert len(await store.events(claimed.record.ref, 0)) == 2
+    assert not list(words)
+    assert not trouble.is_unreachable(asyncpg.InternalClientError("no decoder for OID 1"))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(
+    own_postgres: Server, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped, or crashes, under load, and comes back within the patience of those who write."""
+    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 60.0)  # however long a start takes
+    store = await open_store(own_postgres.url())
+    acknowledged: list[Appended] = []
+    refused: list[Append] = []
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        while not stop.is_set():
+            change = created(new_ref(), claim=7)
+            try:
+                claimed = await store.append(change)
+                acknowledged.append(claimed)
+                acknowledged.append(await store.append(by_runner(claimed, status(states.COMPLETED, "done"), end=True)))
+            except Unavailable:
+                refused.append(change)
+
+    async def more_than(number: int) -> None:
+        while len(acknowledged) < number:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+    writers = [asyncio.create_task(write()) for _ in range(8)]
+    await more_than(100)
+    await asyncio.to_thread(own_postgres.stop, how)
+    await asyncio.to_thread(own_postgres.start)
+    await more_than(len(acknowledged) + 100)
+    stop.set()
+    await asyncio.gather(*writers)
+    assert refused == []
+    for appended in acknowledged:
+        assert (await store.last_sequences([appended.record.ref]))[
+            appended.record.ref.key
+        ] >= appended.record.last_sequence
+    (row,) = await execute(
+        own_postgres.url(), "SELECT count(*) FROM (SELECT task FROM log GROUP BY task HAVING count(*) > 2) x"
+    )
+    assert row[0] == 0
+    await store.close()
+
+
+async def test_a_server_that_stays_away_is_told_of_in_bounded_time(
+    own_postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(own_postgres.url())
+    ref = (await running(store)).record.ref
+    await asyncio.to_thread(own_postgres.stop)
+    said, undone = "the store does not answer; what it has acknowledged is safe", ", this request is not done"
+    asked: list[tuple[Callable[[], Awaitable[object]], str]] = [
+        (lambda: store.append(created(new_ref())), undone),
+        (lambda: store.read(ref), ""),
+        (lambda: store.pushes.unfinished(1), ""),
+        (lambda: asyncio.to_thread(store.renew_session, 1, 10), undone),
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "WRITE_RETRY_TIMEOUT", 0.2)
+        patched.setattr(database, "READ_RETRY_TIMEOUT", 0.2)
+        for ask, more in asked:
+            with pytest.raises(Unavailable, match=f"^{said}{more}$"):
+                await ask()
+    await asyncio.to_thread(own_postgres.start)
+    assert await store.read(ref) is not None
+    await store.append(created(new_ref()))
+    await store.close()
+
+
+async def test_a_failover_is_told_of(own_postgres: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """The standby takes the primary's place; that nothing was lost is more than a server can know."""
+    where = ["-h", "127.0.0.1", "-p", str(own_postgres.port), "-U", "postgres"]
+    copy = own_postgres.folder / "standby"
+    await asyncio.to_thread(own_postgres.run, "pg_basebackup", "-D", str(copy), "-R", *where)
+    standby = await asyncio.to_thread(Server, data=copy)
+    try:
+        await asyncio.to_thread(standby.start)
+        store = await open_store(own_postgres.url())
+        session = await store.open_session(10)
+        await asyncio.to_thread(store.renew_session, session, 10)
+        claimed = await running(store)
+        await asyncio.to_thread(own_postgres.stop)  # in good order, so that the standby has everything
+        standby.run("pg_ctl", "promote", "-w", "-D", str(copy))
+        await asyncio.to_thread(standby.stop)
+        standby.port = own_postgres.port  # what follows the primary follows it here
+        await asyncio.to_thread(standby.start)
+        await asyncio.to_thread(store.renew_session, session, 10)
+        await store.append(by_runner(claimed, status(states.WORKING)))
+        errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert [line.partition(":")[0] for line in errors] == [
+            "the database was failed over (timeline 00000001, now 00000002)"
+        ]
+        await asyncio.to_thread(store.renew_session, session, 10)
+        assert sum(record.levelname == "ERROR" for record in caplog.records) == 1
+        await store.close()
+    finally:
+        await asyncio.to_thread(standby.remove)
+
+
+async def test_a_session_that_the_store_lost_is_not_renewed(store: PostgresStore, postgres_url: str) -> None:
+    session = await store.open_session(10)
+    await execute(postgres_url, "DELETE FROM sessions")
+    with pytest.raises(claims.UnknownSession, match=f"knows no session {session} any more.*restart this server"):
+        await asyncio.to_thread(store.renew_session, session, 10)
+
+
+class Breaking:
+    """Breaks the connection at the next commit: after it was done, or before."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
+        self.broken = 0
+        execute = asyncpg.Connection.execute
+
+        async def breaks(connection: asyncpg.Connection, sql: str, *values: object, **options: Any) -> object:
+            if sql != "COMMIT" or self.broken:
+                return await execute(connection, sql, *values, **options)
+            self.broken += 1
+            if done:
+                await execute(connection, sql)
+            connection.terminate()
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+        monkeypatch.setattr(asyncpg.Connection, "execute", breaks)
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_a_commit_that_nobody_answered_is_done_once(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    """Whoever asks again with the same mark is told that it was done, or does it."""
+    claimed = await running(store)
+    breaking = Breaking(monkeypatch, done=done)
+    appended = await store.append(by_runner(claimed, chunk("out", "x")))
+    assert breaking.broken == 1
+    assert [event.sequence for event in appended.events] == [2]
+    assert [event.sequence for event in await store.events(claimed.record.ref, 0)] == [1, 2]
+
+
+async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
+    own_postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "UNKNOWN_COMMIT_TIMEOUT", 0.2)
+    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 0.1)
+    store = await open_store(own_postgres.url())
+    change = created(new_ref())
+    breaking = Breaking(monkeypatch, done=True)
+    transact = database.run_transaction
+
+    async def stops(*arguments: Any) -> Any:
+        try:
+            return await transact(*arguments)
+        finally:
+            if breaking.broken:
+                await asyncio.to_thread(own_postgres.stop)
+
+    monkeypatch.setattr(database, "run_transaction", stops)
+    with pytest.raises(Unavailable, match="whether this request was done is not known") as broken_off:
+        await store.append(change)
+    assert broken_off.value.outcome_unknown
+    with pytest.raises(Unavailable, match="this request is not done") as away:
+        await store.append(created(new_ref()))
+    assert not away.value.outcome_unknown
+    await asyncio.to_thread(own_postgres.start)
+    assert (await store.last_sequences([change.task])) == {change.task.key: 1}
+    await store.close()
+
+
+async def test_marks_of_commits_are_kept_for_a_while_only(
+    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(store)
+    await store.compact()
+    (row,) = await execute(postgres_url, "SELECT count(*) FROM commits")
+    assert row[0] > 0
+    monkeypatch.setattr(database, "COMMIT_MARK_TTL", -10.0)  # those of the next seconds, too
+    await store.compact()
+    (after,) = await execute(postgres_url, "SELECT count(*) FROM commits")
+    assert after[0] < row[0]
+
+
+async def test_a_copy_is_left_to_the_tools_of_the_database(store: PostgresStore, tmp_path: Any) -> None:
+    with pytest.raises(Exception, match="pg_dump"):
+        store.backup(tmp_path / "copy")

@@ -1,0 +1,207 @@
+"""Reads on the loop itself: the same answers as the readers give, and only what is cheap."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.core.names import Owner
+from dragoman.core.task import states
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.core.task.projection import MAX_CACHED_ENCODINGS, CachedResponse, cached_encoding, cached_response
+from dragoman.stores.sqlite import SqliteStore, open_store, reads
+from dragoman.stores.sqlite.hot import loop_reader
+from dragoman.stores.sqlite.hot.loop_reader import (
+    MAX_CACHE_BYTES,
+    MAX_LOOP_BYTES,
+    MAX_LOOP_ROWS,
+    READS_SKIPPED_WHEN_SLOW,
+    SLOW_READ_SECONDS,
+    NotOnLoop,
+)
+from dragoman.testing.fixtures import AGENT, OWNER, artifact, by_runner, finished, follow_up, running, status
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """One whose looks are quick, however long the machine takes over them, unless a test says otherwise."""
+    store = open_store(tmp_path / "tasks.db", synchronous="normal")
+    store._loop_reader._clock = lambda: 0.0
+    yield store
+    await store.close()
+
+
+async def by_reader(store: SqliteStore, ref: Any, history: int | None = None) -> Any:
+    return await store._read(reads.read, ref, history, True)
+
+
+async def test_what_is_kept_is_given_again_until_the_task_changes(store: SqliteStore) -> None:
+    claimed = await running(store)
+    seen = []
+    for number in range(5):
+        await store.append(by_runner(claimed, status(states.WORKING, f"{number}")))
+        first, again = [await store.get(OWNER, AGENT, claimed.record.id) for _ in range(2)]
+        assert first is again
+        assert first == await by_reader(store, claimed.record.ref)
+        seen.append(first)
+    assert len({one.task for one in seen if one}) == 5
+
+
+@pytest.mark.parametrize("history", [None, 0, 2])
+async def test_each_length_of_history_is_an_answer_of_its_own(store: SqliteStore, history: int | None) -> None:
+    claimed = await running(store)
+    for text in "abc":
+        await store.append(follow_up(claimed.record.ref, text))
+    for asked in (history, 1, history):
+        got = await store.read(claimed.record.ref, history=asked)
+        assert got == await by_reader(store, claimed.record.ref, asked)
+
+
+async def test_a_message_that_no_event_tells_of_is_seen(store: SqliteStore) -> None:
+    claimed = await running(store)
+    before = await store.get(OWNER, AGENT, claimed.record.id)
+    queued = await store.append(follow_up(claimed.record.ref, "more"))
+    after = await store.get(OWNER, AGENT, claimed.record.id)
+    assert after == await by_reader(store, claimed.record.ref)
+    assert queued.record.message_count == 2
+    assert before is not None
+    assert after is not None
+    assert before.task != after.task
+
+
+async def test_what_was_erased_is_neither_shown_nor_kept(store: SqliteStore) -> None:
+    done, other = await finished(store), await finished(store)
+    for one in (done, other):
+        assert await store.get(OWNER, AGENT, one.record.id) is not None
+    await store.erase(TaskSelection(task=done.record.id))
+    assert not store._loop_reader._cache
+    assert store._loop_reader._cache_bytes == 0
+    assert await store.get(OWNER, AGENT, done.record.id) is None
+    assert await store.read(done.record.ref) is None
+    assert await store.get(OWNER, AGENT, other.record.id) is not None
+
+
+async def test_what_is_kept_is_shown_to_nobody_else(store: SqliteStore) -> None:
+    done = await finished(store)
+    assert await store.get(OWNER, AGENT, done.record.id) is not None
+    for owner in (Owner("default", "eve"), Owner("projects/p", OWNER.principal)):
+        assert await store.get(owner, AGENT, done.record.id) is None
+    assert await store.get(OWNER, "another", done.record.id) is None
+
+
+@pytest.mark.parametrize("grow", ["messages", "chunks", "bytes"])
+async def test_what_is_much_is_read_by_the_readers(store: SqliteStore, grow: str) -> None:
+    claimed = await running(store)
+    match grow:
+        case "messages":
+            for number in range(MAX_LOOP_ROWS):
+                await store.append(follow_up(claimed.record.ref, f"{number}"))
+        case "chunks":
+            for number in range(MAX_LOOP_ROWS + 1):
+                await store.append(by_runner(claimed, artifact(f"{number}", "x")))
+        case _:
+            await store.append(by_runner(claimed, artifact("a", "x" * (MAX_LOOP_BYTES + 1))))
+    with pytest.raises(NotOnLoop):
+        store._loop_reader.get(OWNER, AGENT, claimed.record.id, None)
+    assert await store.get(OWNER, AGENT, claimed.record.id) == await by_reader(store, claimed.record.ref)
+    assert not store._loop_reader._cache
+    assert store._loop_reader.find(OWNER, AGENT, claimed.record.id).ref == claimed.record.ref
+
+
+async def test_memory_has_an_end(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_reader, "MAX_CACHE_BYTES", 20_000)
+    made = [(await finished(store, artifact("a", "x" * 3000))).record for _ in range(10)]
+    for head in made:
+        assert await store.get(OWNER, AGENT, head.id) is not None
+        assert (
+            store._loop_reader._cache_bytes
+            == sum(len(one.task) for _, one in store._loop_reader._cache.values())
+            <= 20_000
+        )
+    assert 0 < len(store._loop_reader._cache) < 10
+    assert MAX_CACHE_BYTES == 4 * 1024 * 1024
+
+
+async def test_a_look_is_one_snapshot_whatever_is_committed_meanwhile(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = await running(store)
+    await store.append(by_runner(claimed, status(states.WORKING, "one")))
+    before = await by_reader(store, claimed.record.ref)
+    build = reads.task_bytes
+
+    def late(*arguments: Any) -> bytes:
+        writer = sqlite3.connect(store._path, isolation_level=None)
+        writer.execute("DELETE FROM messages WHERE role = 1")
+        writer.close()
+        return build(*arguments)
+
+    monkeypatch.setattr(reads, "task_bytes", late)
+    assert store._loop_reader.get(OWNER, AGENT, claimed.record.id, None) == before
+    monkeypatch.undo()
+    after = store._loop_reader.read(claimed.record.ref, 5, artifacts=True)
+    assert after is not None
+    assert len(after.task) < len(before.task)
+
+
+def timed(seconds: float) -> Callable[[], float]:
+    """A clock that shows so much more each time."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += seconds
+        return now
+
+    return clock
+
+
+async def test_after_a_slow_look_the_readers_look_for_a_while(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = await finished(store)
+    monkeypatch.setattr(store._loop_reader, "_clock", timed(2 * SLOW_READ_SECONDS))
+    assert store._loop_reader.find(OWNER, AGENT, done.record.id) == done.record
+    monkeypatch.setattr(store._loop_reader, "_clock", timed(SLOW_READ_SECONDS / 2))
+    for _ in range(READS_SKIPPED_WHEN_SLOW):
+        with pytest.raises(NotOnLoop):
+            store._loop_reader.find(OWNER, AGENT, done.record.id)
+    assert store._loop_reader.find(OWNER, AGENT, done.record.id) == done.record
+
+
+async def test_who_holds_the_file_does_not_hold_the_loop(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = await finished(store)
+
+    class Locked:
+        def execute(self, *_: object) -> None:
+            raise sqlite3.OperationalError("database is locked")
+
+        def close(self) -> None:
+            """Nothing is held."""
+
+    assert store._loop_reader._connection.execute("PRAGMA busy_timeout").fetchone() == (0,)
+    store._loop_reader._connection.close()
+    monkeypatch.setattr(store._loop_reader, "_connection", Locked())
+    assert await store.get(OWNER, AGENT, done.record.id) is not None
+
+
+def test_a_form_is_made_once_and_few_are_kept() -> None:
+    answer, made = cached_response(b"answer", "1.0"), []
+
+    def make(number: int) -> Callable[[], bytes]:
+        def one() -> bytes:
+            made.append(number)
+            return b"form %d" % number
+
+        return one
+
+    for number in (*range(MAX_CACHED_ENCODINGS + 1), *range(MAX_CACHED_ENCODINGS + 1)):
+        assert cached_encoding(answer, number, make(number)) == b"form %d" % number
+    assert made == [*range(MAX_CACHED_ENCODINGS + 1), MAX_CACHED_ENCODINGS]
+    assert cached_encoding(b"plain", 0, make(9)) == b"form 9"
+    assert isinstance(answer, CachedResponse)
+    assert answer == b"answer"

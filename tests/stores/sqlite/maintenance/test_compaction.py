@@ -1,0 +1,297 @@
+"""Folding in SQLite: the contract, what a step may touch, and that no append ever waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.task import states
+from dragoman.core.task.log import Appended
+from dragoman.core.task.maintenance import MAX_MERGED_ROW_BYTES, group_rows
+from dragoman.core.task.plan import plan
+from dragoman.ports import CompactionResult
+from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store, schema
+from dragoman.stores.sqlite.hot import writer
+from dragoman.stores.sqlite.maintenance import compaction
+from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+from dragoman.testing.contracts.store_size import StoreSize
+from dragoman.testing.fixtures import (
+    OWNER,
+    SESSION,
+    Clock,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    follow_up,
+    new_ref,
+    running,
+    status,
+)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
+    store = open_store(tmp_path / "tasks.db", clock=clock, synchronous="normal")
+    yield store
+    await store.close()
+
+
+class TestSize(StoreSize):
+    pass
+
+
+async def grown(store: SqliteStore, rows: int, text: str = "x") -> Appended:
+    """A running task whose artifact has so many rows."""
+    claimed = await running(store)
+    appended = await asyncio.gather(*(store.append(by_runner(claimed, chunk("out", text))) for _ in range(rows)))
+    return appended[-1]
+
+
+def count(store: SqliteStore, table: str) -> int:
+    with sqlite3.connect(store._path) as connection:
+        found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    connection.close()
+    return found
+
+
+# What is joined ----------------------------------------------------------------------------------------------------
+
+
+def test_neighbours_of_one_kind_are_grouped_up_to_a_size() -> None:
+    small, large = 10, MAX_MERGED_ROW_BYTES
+    rows = [(1, 1, small), (2, 1, small), (5, 0, small), (6, 1, large), (7, 1, small), (9, 1, MAX_MERGED_ROW_BYTES - 9)]
+    assert [(run.first, run.last, run.rows) for run in group_rows(rows)] == [
+        (1, 2, 2), (5, 5, 1), (6, 6, 1), (7, 7, 1), (9, 9, 1),
+    ]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, MAX_MERGED_ROW_BYTES + 1))))
+def test_groups_cover_every_row_once_and_in_order(shapes: list[tuple[int, int]]) -> None:
+    rows = [(number, kind, size) for number, (kind, size) in enumerate(shapes)]
+    at = 0
+    for run in group_rows(rows):
+        held = rows[at : at + run.rows]
+        assert (run.first, run.last) == (held[0][0], held[-1][0])
+        assert {kind for _, kind, _ in held} == {run.kind}
+        assert run.bytes == sum(size for _, _, size in held)
+        assert run.rows == 1 or run.bytes <= MAX_MERGED_ROW_BYTES
+        at += run.rows
+    assert at == len(rows)
+
+
+async def test_ten_thousand_chunks_become_a_few_rows(store: SqliteStore) -> None:
+    await grown(store, 10_000)
+    tidied = await store.compact()
+    assert tidied.rows == 10_000 - count(store, "chunks")
+    assert count(store, "chunks") < 3
+    assert count(store, "grown") == 0
+
+
+async def test_few_rows_are_left_alone_until_the_task_ends(store: SqliteStore) -> None:
+    claimed = await grown(store, 200)
+    assert await store.compact() == CompactionResult()
+    await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
+    assert (await store.compact()).rows > 100
+
+
+async def test_bytes_are_rewritten_a_few_times_at_most(store: SqliteStore) -> None:
+    rewritten = 0
+
+    def trace(sql: str) -> None:
+        nonlocal rewritten
+        rewritten += len(sql) if sql.startswith("INSERT INTO chunks") else 0
+
+    text = "x" * 100
+    claimed = await running(store)
+    for _ in range(20):
+        await asyncio.gather(*(store.append(by_runner(claimed, chunk("out", text))) for _ in range(500)))
+        store._writer._connection.set_trace_callback(trace)
+        await store.compact()
+        store._writer._connection.set_trace_callback(None)
+    assert rewritten < 4 * 2 * 100 * 10_000  # a blob shows as two letters for each byte
+
+
+async def test_zero_is_never(tmp_path: Path, clock: Clock) -> None:
+    store = open_store(
+        tmp_path / "never.db", clock=clock, sizes=StorageOptions(fold_rows=0, cut_after=0), synchronous="normal"
+    )
+    claimed = await grown(store, 1000)
+    await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
+    clock.now += 10**10
+    assert await store.compact() == CompactionResult()
+    await store.close()
+
+
+async def test_a_task_that_is_no_more_is_forgotten(store: SqliteStore, clock: Clock) -> None:
+    claimed = await grown(store, 300)
+    await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
+
+    def erase(connection: sqlite3.Connection) -> None:
+        for table in ("tasks", "log", "messages", "artifacts", "chunks"):
+            connection.execute(f"DELETE FROM {table}")
+
+    await store._writer.submit(erase)
+    clock.now += 10**9
+    assert await store.compact() == CompactionResult()
+    assert count(store, "grown") == count(store, "long") == 0
+
+
+@pytest.mark.parametrize("together", [1, 7, 100])
+async def test_a_cut_log_keeps_its_last_events_and_hardly_more(store: SqliteStore, clock: Clock, together: int) -> None:
+    claimed = await running(store)
+    for _ in range(600 // together):
+        await store.append(by_runner(claimed, *[chunk("out", "x") for _ in range(together)]))
+    done = await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
+    clock.now += 10**9
+    await store.compact()
+    kept = done.record.last_sequence - await store.oldest_sequence(done.record.ref) + 1
+    assert compaction.MIN_KEPT_EVENTS <= kept < compaction.MIN_KEPT_EVENTS + together
+
+
+async def test_what_was_done_is_logged(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dragoman.store")
+    await grown(store, 300)
+    await store.compact()
+    await store.compact()
+    assert [record.message for record in caplog.records] == ["tidied the store: 299 rows joined to others"]
+
+
+def test_growth_is_counted_for_so_many_tasks_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MAX_COUNTED_TASKS", 3)
+    growth, connection = SqliteArtifactGrowth(), sqlite3.connect(":memory:")
+    for _ in range(10):
+        first = plan(None, created(new_ref(), claim=SESSION), 1)
+        growth.record(connection, 1, plan(first.record, by_runner(first.outcome, chunk("out", "x")), 2))
+    assert len(growth._rows) == 3
+    connection.close()
+
+
+async def test_a_store_from_before_folding_is_folded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, steps = tmp_path / "old.db", dict(schema._steps())
+    monkeypatch.setattr(schema, "_steps", lambda: ((number, steps[number]) for number in (1, 2, 3)))
+    connection = schema.connect(path)
+    schema.migrate(connection)
+    zeros = ("last", "messages", "status_message", "asked", "inbox", "taken", "session", "token", "ready")
+    connection.execute("INSERT INTO owners VALUES (1, ?, ?)", (OWNER.scope, OWNER.principal))
+    connection.execute(
+        f"INSERT INTO tasks (owner, task, agent, id, context, created, updated, state, visible, metadata,"
+        f" {', '.join(zeros)}) VALUES (1, x'00', 'a', 'a', 'c', 1, 1, 3, 1, x'', 100, {', '.join('0' * 8)})"
+    )
+    connection.execute("INSERT INTO artifacts VALUES (1, x'00', 'out', 1, x'')")
+    for number in range(100):
+        connection.execute("INSERT INTO chunks VALUES (1, x'00', 'out', ?, 1, x'78')", (number,))
+        connection.execute("INSERT INTO log VALUES (1, x'00', ?, 1, 0, x'')", (number + 1,))
+    connection.close()
+    monkeypatch.undo()
+    store = open_store(path, sizes=StorageOptions(cut_after=1))
+    assert await store.compact() == CompactionResult(rows=99, events=36)
+    await store.close()
+
+
+# How -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_step_touches_so_many_rows_and_bytes(store: SqliteStore) -> None:
+    claimed = await running(store)
+    for name, size in (("many", 1), ("larger", 5000)):
+        changes = (by_runner(claimed, chunk(name, "x" * size)) for _ in range(2000))
+        await asyncio.gather(*map(store.append, changes))
+    for number in range(300):
+        store.append(by_runner(claimed, artifact(f"single {number}", "x"), artifact(f"single {number}", append=True)))
+    await store.append(by_runner(claimed, status(states.WORKING)))
+    before = count(store, "chunks")
+    connection = store._writer._connection
+    place = await store._read(lambda connection: compaction.find_grown_task(connection, 1))
+    steps = gone = 0
+    while place is not None:
+        changed = connection.total_changes
+        place, less = await store._writer.submit(partial(compaction.compact_artifacts, cursor=place))
+        assert connection.total_changes - changed <= 2 * compaction.COMPACTION_STEP_ROWS + 10
+        steps, gone = steps + 1, gone + less
+    assert steps > 10
+    assert gone == before - count(store, "chunks")
+
+
+async def test_no_append_waits_for_what_may_wait(store: SqliteStore) -> None:
+    order: list[str] = []
+    held = threading.Event()
+    blocked = store._writer.submit(lambda connection: held.wait(60))
+    low = [store._writer.submit(lambda connection: order.append("low"), low_priority=True) for _ in range(3)]
+    appends = [store._writer.submit(lambda connection: order.append("append")) for _ in range(5)]
+    held.set()
+    await asyncio.gather(blocked, *low, *appends)
+    assert order == ["append"] * 5 + ["low"] * 3
+
+
+async def test_what_may_wait_gets_a_turn_under_a_load_without_pause(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LOW_PRIORITY_COMMIT_INTERVAL", 4)
+    monkeypatch.setattr(writer, "MAX_BATCH_WRITES", 1)
+    order: list[str] = []
+    held = threading.Event()
+    blocked = store._writer.submit(lambda connection: held.wait(60))
+    store._writer.flush()
+    low = store._writer.submit(lambda connection: order.append("low"), low_priority=True)
+    appends = []
+    for _ in range(30):
+        appends.append(store._writer.submit(lambda connection: order.append("append")))
+        store._writer.flush()
+    held.set()
+    await asyncio.gather(blocked, low, *appends)
+    assert 0 < order.index("low") < 10
+
+
+async def compact_often(folder: Path, steps: list[object], ends: bool) -> None:
+    clock = Clock()
+    stores = [
+        open_store(folder / name, clock=clock, synchronous="normal", sizes=sizes)
+        for name, sizes in (("folded.db", StorageOptions(fold_rows=1, cut_after=1)), ("whole.db", StorageOptions(0, 0)))
+    ]
+    claims = [
+        await store.append(created(ref, claim=SESSION)) for store, ref in zip(stores, [new_ref()] * 2, strict=True)
+    ]
+    ref, last = claims[0].record.ref, claims[0]
+    for number, step in enumerate(steps):
+        for store, claimed in zip(stores, claims, strict=True):
+            if isinstance(step, list):
+                last = await store.append(by_runner(claimed, *step))
+            else:
+                last = await store.append(follow_up(ref, f"u{number}"))
+        await stores[0].compact()
+        await same(stores, last)
+    if ends:
+        for store, claimed in zip(stores, claims, strict=True):
+            last = await store.append(by_runner(claimed, status(states.FAILED), end=True))
+        clock.now += 10_000
+        await stores[0].compact()
+        await same(stores, last)
+    for store in stores:
+        await store.close()
+
+
+async def same(stores: list[SqliteStore], last: Appended) -> None:
+    """Both stores answer alike, and the folded one has the end of the log, or all of it if the task goes on."""
+    ref = last.record.ref
+    answers = [await store.read(ref) for store in stores]
+    assert answers[0] == answers[1]
+    for history in (0, 1):
+        assert await stores[0].read(ref, history=history) == await stores[1].read(ref, history=history)
+    oldest = await stores[0].oldest_sequence(ref)
+    assert oldest == 1 or (last.record.state in states.TERMINAL and oldest <= last.record.last_sequence)
+    events = [await store.events(ref, oldest - 1, 10_000) for store in stores]
+    assert events[0] == events[1]

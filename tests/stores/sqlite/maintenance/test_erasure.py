@@ -1,0 +1,247 @@
+"""What is SQLite's own about erasing: the rows and bytes of the file, the indexes, and the writer's spare time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.core.names import Owner
+from dragoman.core.task import states
+from dragoman.core.task.log import TaskRecord
+from dragoman.core.task.maintenance import TaskSelection, task_ids_digest
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite.maintenance import erasure, task_selection
+from dragoman.testing.fixtures import (
+    OWNER,
+    SESSION,
+    Clock,
+    artifact,
+    by_runner,
+    chunk,
+    created,
+    finished,
+    follow_up,
+    new_ref,
+    running,
+)
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tasks.db"
+
+
+@pytest.fixture
+async def store(path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
+    store = open_store(path, clock=clock)
+    yield store
+    await store.close()
+
+
+def query(path: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(sql, values).fetchall()
+    finally:
+        connection.close()
+
+
+def rows_by_table(path: Path) -> dict[str, int]:
+    tables = [name for (name,) in query(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {name: query(path, f'SELECT count(*) FROM "{name}"')[0][0] for name in tables}
+
+
+async def test_a_log_whose_task_went_before_it_is_not_there_and_not_a_cut_one(store: SqliteStore, path: Path) -> None:
+    head = (await finished(store)).record
+    connection = sqlite3.connect(path)
+    with connection:  # what the first commit of an erasure leaves, until the next ones have taken the rest
+        connection.execute("DELETE FROM tasks WHERE task = ?", (head.ref.key,))
+    connection.close()
+    assert query(path, "SELECT count(*) FROM log") != [(0,)]
+    assert await store.events(head.ref, head.last_sequence) == await store.events(head.ref, 0) == []
+    assert await store.oldest_sequence(head.ref) == 0
+
+
+async def test_no_table_holds_anything_of_an_erased_principal(store: SqliteStore, path: Path) -> None:
+    await finished(store)
+    before = rows_by_table(path)
+    alice = Owner("default", "alice@example.com")
+    for _ in range(3):
+        claimed = await store.append(created(new_ref(alice), claim=SESSION, context="hers"))
+        await store.append(by_runner(claimed, artifact("a", "x"), chunk("b", "y")))
+    await store.erase(TaskSelection(principal="alice@example.com"))
+    after = rows_by_table(path)
+    assert (after.pop("receipts"), before.pop("receipts")) == (1, 0)
+    assert after.pop("sqlite_sequence") >= before.pop("sqlite_sequence")
+    assert after == before
+
+
+async def test_erased_bytes_are_not_in_the_file_any_more(path: Path) -> None:
+    store = open_store(path)
+    claimed = await running(store)
+    for _ in range(50):
+        await store.append(by_runner(claimed, artifact("a", "a very private sentence " * 40, append=True)))
+    await store.append(created(new_ref(), text="harmless"))
+    await store.close()
+    assert b"very private" in path.read_bytes()
+    store = open_store(path)
+    await store.erase(TaskSelection(task=claimed.record.id))
+    await store.close()
+    assert b"very private" not in path.read_bytes()
+    assert b"harmless" in path.read_bytes()
+    assert not path.with_name("tasks.db-wal").exists()
+
+
+async def test_a_task_that_changed_since_it_was_found_stays(store: SqliteStore, path: Path, clock: Clock) -> None:
+    asking = (await finished(store, state=states.INPUT_REQUIRED)).record
+    clock.now += DAY
+    meant = TaskSelection(older_than=DAY, state=states.INPUT_REQUIRED)
+    stale = [head async for heads in store.select(meant) for head in heads]
+    assert [head.ref for head in stale] == [asking.ref]
+    await store.append(created(new_ref()))
+    await store.append(by_runner(await _answered(store, asking), artifact("a", "x")))
+    number, taken = await store._writer.submit(
+        lambda connection: erasure.delete_task_records(connection, 0, meant, stale, clock.now, "purge")
+    )
+    assert (number, taken) == (0, [])
+    assert await store.read(asking.ref) is not None
+
+
+async def _answered(store: SqliteStore, asking: TaskRecord) -> Any:
+    return await store.append(follow_up(asking.ref, "blue", claim=SESSION))
+
+
+async def test_an_erasure_that_a_crash_cut_short_goes_on_after_it(path: Path, clock: Clock) -> None:
+    store = open_store(path, clock=clock)
+    made = [(await finished(store, artifact("a", "x"))).record for _ in range(5)]
+    await store._writer.submit(
+        lambda connection: erasure.delete_task_records(
+            connection, 0, TaskSelection(context="context"), made, clock.now, "purge"
+        )
+    )
+    await store.close()
+    assert rows_by_table(path)["log"] == 10
+    store = open_store(path, clock=clock)
+    assert await store.read(made[0].ref) is None  # gone since the first commit
+    (receipt,) = await store.resume_erasures()
+    await store.close()
+    assert receipt.digest == task_ids_digest(sorted(head.id for head in made))
+    assert (receipt.counts.tasks, receipt.counts.events, receipt.counts.artifacts) == (5, 15, 5)
+    rows = rows_by_table(path)
+    assert {rows[name] for name in ("tasks", "log", "messages", "artifacts", "chunks", "leaving")} == {0}
+
+
+async def test_what_is_selected_by_age_comes_from_an_index(store: SqliteStore, path: Path, clock: Clock) -> None:
+    await finished(store)
+    connection = sqlite3.connect(path)
+    for selection, index in (
+        (TaskSelection(older_than=1), "tasks_resting"),
+        (TaskSelection(context="context"), "tasks_by_context"),
+        (TaskSelection(principal=OWNER.principal), "PRIMARY KEY"),
+    ):
+        place = task_selection.task_ranges(connection, selection, clock.now)[-1]
+        statements: list[str] = []
+        connection.set_trace_callback(statements.append)
+        task_selection.read_page(connection, place, (clock.now, 1, b"") if place.by_time else (1, b""))
+        connection.set_trace_callback(None)
+        plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
+        assert f"SEARCH t USING {'PRIMARY KEY' if index == 'PRIMARY KEY' else f'INDEX {index}'}" in plan.replace(
+            "COVERING ", ""
+        )
+        assert "TEMP B-TREE" not in plan or index == "tasks_by_context"
+    connection.close()
+
+
+async def test_one_step_takes_no_more_than_it_may(store: SqliteStore, path: Path, clock: Clock) -> None:
+    claimed = await running(store)
+    for _ in range(4):
+        await store.append(by_runner(claimed, *[artifact("a", "x", append=True) for _ in range(500)]))
+    meant = TaskSelection(task=claimed.record.id)
+    number, _ = await store._writer.submit(
+        lambda connection: erasure.delete_task_records(connection, 0, meant, [claimed.record], clock.now, "purge")
+    )
+    place: erasure.QueuedTask | None = erasure.QUEUE_START
+    left = rows_by_table(path)["chunks"]
+    while place is not None:
+        place = await store._writer.submit(partial(_sweep, number=number, after=place))
+        now = rows_by_table(path)["chunks"]
+        assert left - now <= erasure.ERASURE_STEP_ROWS
+        left = now
+    assert left == 0
+
+
+def _sweep(connection: sqlite3.Connection, number: int, after: erasure.QueuedTask) -> erasure.QueuedTask | None:
+    return erasure.delete_task_content(connection, number, after)
+
+
+async def test_background_work_waits_for_what_waits(store: SqliteStore) -> None:
+    done: list[str] = []
+
+    def work(name: str) -> Any:
+        return lambda connection: done.append(name)
+
+    writer = store._writer
+    await asyncio.gather(
+        writer.submit(work("background 1"), low_priority=True),
+        writer.submit(work("background 2"), low_priority=True),
+        *(writer.submit(work("urgent")) for _ in range(10)),
+    )
+    assert done[-1] == "background 2"
+    assert sorted(done) == ["background 1", "background 2", *["urgent"] * 10]
+
+
+async def test_background_work_is_done_before_the_store_closes(path: Path) -> None:
+    store = open_store(path)
+    done: list[int] = []
+
+    def job(number: int) -> Any:
+        return lambda connection: done.append(number)
+
+    futures = [store._writer.submit(job(number), low_priority=True) for number in range(3)]
+    await store.close()
+    await asyncio.gather(*futures)
+    assert done == [0, 1, 2]
+
+
+# Tables that others add --------------------------------------------------------------------------------------------
+
+
+async def test_other_tables_lose_what_they_hold_of_a_task_a_context_and_a_principal(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(erasure, "CONTEXT_TABLES", (("talk", "owner = ? AND context = ?"),))
+    monkeypatch.setattr(erasure, "PRINCIPAL_TABLES", (*erasure.PRINCIPAL_TABLES, ("talk", "owner = ?")))
+    monkeypatch.setattr(erasure, "TASK_CLEANUPS", (lambda _, owner, task: released.append((owner, task)),))
+    heads = [(await store.append(created(new_ref(), context=context))).record for context in ("a", "a", "b")]
+
+    def fill(connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE talk (owner, context)")
+        connection.executemany("INSERT INTO talk VALUES (1, ?)", [("a",), ("b",), ("without a task",)])
+
+    def contexts() -> list[str]:
+        return [row[0] for row in query(path, "SELECT context FROM talk ORDER BY 1")]
+
+    await store._writer.submit(fill)
+    await store.erase(TaskSelection(task=heads[0].id))
+    assert released == [(1, heads[0].ref.key)]
+    assert contexts() == ["a", "b", "without a task"]  # the context has another task
+    await store.erase(TaskSelection(task=heads[1].id))
+    assert contexts() == ["b", "without a task"]
+    await store.erase(TaskSelection(context="without a task"))
+    assert contexts() == ["b"]
+    await store.erase(TaskSelection(principal=OWNER.principal))
+    assert (contexts(), query(path, "SELECT * FROM owners")) == ([], [])

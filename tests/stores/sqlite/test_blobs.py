@@ -1,0 +1,233 @@
+"""Large parts in files: there before they are spoken of, gone after, and never in between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.task import states
+from dragoman.core.task.log import Append, Appended
+from dragoman.ports import CompactionResult
+from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store
+from dragoman.stores.sqlite.blobs import BlobFiles, release_blobs
+from dragoman.testing.fixtures import Clock, by_runner, created, file, finished, new_ref, running, status
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+CONTENT = b"x" * (300 * 1024)
+DIGEST = sha256(CONTENT).digest()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
+    store = open_store(tmp_path / "tasks.db", clock=clock, synchronous="normal")
+    yield store
+    await store.close()
+
+
+def files(tmp_path: Path) -> list[str]:
+    folder = tmp_path / "tasks.db.blobs"
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+async def erase(store: SqliteStore, appended: Appended) -> None:
+    """As erasing a task does."""
+    await store._writer.submit(lambda connection: release_blobs(connection, 1, appended.record.ref.key))
+
+
+async def raw_of(store: SqliteStore, appended: Appended) -> list[bytes]:
+    snapshot = await store.read(appended.record.ref)
+    assert snapshot is not None
+    return [part.raw for artifact in pb.Task.FromString(snapshot.task).artifacts for part in artifact.parts]
+
+
+async def test_rows_hold_a_reference_and_a_file_the_bytes(store: SqliteStore, tmp_path: Path) -> None:
+    await finished(store, file("a", CONTENT))
+    name = DIGEST.hex()
+    assert files(tmp_path) == [f"{name[:2]}/{name[2:]}"]
+    assert (tmp_path / "tasks.db.blobs" / name[:2] / name[2:]).read_bytes() == CONTENT
+    with sqlite3.connect(tmp_path / "tasks.db") as connection:
+        rows = connection.execute("SELECT data FROM chunks UNION ALL SELECT data FROM log").fetchall()
+    connection.close()
+    assert sum(len(row[0]) for row in rows) < 2000
+
+
+async def test_small_parts_and_texts_stay_where_they_are(store: SqliteStore, tmp_path: Path) -> None:
+    await finished(store, file("a", CONTENT[: 256 * 1024]), status(states.WORKING, "x" * 400_000))
+    assert files(tmp_path) == []
+
+
+async def test_nothing_is_on_disk_later_than_what_speaks_of_it(store: SqliteStore, tmp_path: Path) -> None:
+    there: list[list[str]] = []
+    submit = store._writer.submit
+
+    def watched(change: Append) -> asyncio.Future[Appended]:
+        there.append(files(tmp_path) if change.blobs else [])
+        return submit(change)
+
+    store._blob_offloader._submit = watched
+    await finished(store, file("a", CONTENT))
+    assert [len(found) for found in there] == [0, 1]
+
+
+async def test_the_same_bytes_are_one_file_until_the_last_task_lets_go(store: SqliteStore, tmp_path: Path) -> None:
+    tasks = [await finished(store, file("a", CONTENT), file("b", CONTENT)) for _ in range(3)]
+    assert len(files(tmp_path)) == 1
+    for task in tasks[:2]:
+        await erase(store, task)
+        await erase(store, task)
+        assert await store.compact() == CompactionResult()
+    assert await raw_of(store, tasks[2]) == [CONTENT, CONTENT]
+    await erase(store, tasks[2])
+    assert await store.compact() == CompactionResult(files=1)
+    assert files(tmp_path) == []
+    assert await raw_of(store, await finished(store, file("a", CONTENT))) == [CONTENT]
+
+
+async def test_a_task_that_nobody_saw_takes_its_blobs_along(store: SqliteStore, tmp_path: Path) -> None:
+    hidden = await store.append(created(new_ref(), claim=7, visible=False))
+    await store.append(by_runner(hidden, file("a", CONTENT)))
+    await store.append(Append(task=hidden.record.ref, guard=by_runner(hidden).guard, discard=True))
+    assert (await store.compact()).files == 1
+    assert files(tmp_path) == []
+
+
+async def test_a_file_that_an_append_is_about_to_speak_of_is_not_removed(store: SqliteStore, tmp_path: Path) -> None:
+    await erase(store, await finished(store, file("a", CONTENT)))
+    store._blob_files.hold([DIGEST])
+    assert await store.compact() == CompactionResult()
+    assert len(files(tmp_path)) == 1
+    store._blob_files.release([DIGEST])
+    assert await store.compact() == CompactionResult(files=1)
+
+
+async def test_removing_while_the_same_bytes_come_again_loses_nothing(store: SqliteStore) -> None:
+    for _ in range(20):
+        task = await finished(store, file("a", CONTENT))
+        again = asyncio.gather(
+            erase(store, task), store.compact(), finished(store, file("a", CONTENT)), store.compact()
+        )
+        _, _, kept, _ = await again
+        assert await raw_of(store, kept) == [CONTENT]
+        await erase(store, kept)
+
+
+async def test_a_start_removes_what_no_append_came_to_speak_of(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    kept = await finished(store, file("a", CONTENT))
+    store._blob_files.write(sha256(b"orphan").digest(), b"orphan")
+    folder = store._blob_files.path(DIGEST).parent
+    (folder / "draft.0123").write_bytes(b"half a file")
+    assert await store.compact() == CompactionResult()  # younger than this process: it may be somebody's
+    await store.close()
+    for path in (tmp_path / "tasks.db.blobs").rglob("*"):
+        os.utime(path, (1, 1))
+    store = open_store(tmp_path / "tasks.db")
+    assert await store.compact() == CompactionResult(files=1)
+    assert files(tmp_path) == [f"{folder.name}/{DIGEST.hex()[2:]}"]
+    assert await raw_of(store, kept) == [CONTENT]
+    await store.close()
+
+
+async def test_bytes_that_cannot_be_written_fail_their_append_alone(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: BlobFiles, digest: bytes, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    claimed = await running(store)
+    monkeypatch.setattr(BlobFiles, "write", full)
+    lost = store.append(by_runner(claimed, file("a", CONTENT)))
+    after = store.append(by_runner(claimed, file("a", b"small")))
+    with pytest.raises(OSError, match="No space"):
+        await lost
+    assert (await after).events[0].sequence == 2
+    assert await raw_of(store, claimed) == [b"small"]
+    assert not store._blob_files._held
+
+
+async def test_a_draft_that_cannot_be_finished_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input"):
+        BlobFiles(tmp_path / "tasks.db.blobs").write(DIGEST, CONTENT)
+    assert files(tmp_path) == []
+
+
+async def test_a_file_that_is_missing_is_told_of_and_linked(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = await finished(store, file("a", CONTENT))
+    store._blob_files.path(DIGEST).unlink()
+    snapshot = await store.read(done.record.ref)
+    assert snapshot is not None
+    part = pb.Task.FromString(snapshot.task).artifacts[0].parts[0]
+    assert part.url.startswith(f"/blobs/{DIGEST.hex()}?")
+    assert "cannot be read" in caplog.text
+
+
+async def test_links_outlive_a_restart(tmp_path: Path, clock: Clock) -> None:
+    links = []
+    for _ in range(2):
+        store = open_store(tmp_path / "tasks.db", clock=clock, sizes=StorageOptions(inline_bytes=0))
+        done = await finished(store, file("a", CONTENT))
+        snapshot = await store.read(done.record.ref)
+        assert snapshot is not None
+        links.append(pb.Task.FromString(snapshot.task).artifacts[0].parts[0].url)
+        await store.close()
+    assert links[0] == links[1]
+
+
+async def test_what_followers_are_told_holds_the_bytes_or_the_link(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db", sizes=StorageOptions(inline_bytes=400 * 1024), clock=Clock())
+    claimed = await running(store)
+    put = await store.append(by_runner(claimed, file("a", CONTENT), file("b", CONTENT * 2)))
+    kinds = [
+        pb.StreamResponse.FromString(event.data).artifact_update.artifact.parts[0].WhichOneof("content")
+        for event in put.events
+    ]
+    assert kinds == ["raw", "url"]
+    assert [event.data for event in await store.events(claimed.record.ref, 1)] == [event.data for event in put.events]
+    await store.close()
+
+
+async def test_events_are_read_in_portions_of_one_answer(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db", sizes=StorageOptions(inline_bytes=600 * 1024))
+    claimed = await running(store)
+    for number in range(6):
+        await store.append(by_runner(claimed, file("a", bytes([number]) + CONTENT, append=True)))
+    at, portions = 0, []
+    while found := await store.events(claimed.record.ref, at):
+        portions.append(len(found))
+        assert [event.sequence for event in found] == list(range(at + 1, at + 1 + len(found)))
+        at = found[-1].sequence
+    assert at == 7
+    assert max(portions) <= 4
+    await store.close()
+
+
+async def test_closing_waits_for_parts_on_their_way(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    claimed = await running(store)
+    put = store.append(by_runner(claimed, file("a", CONTENT)))
+    await store.close()
+    assert (await put).record.last_sequence == 2
+
+
+async def test_a_waiter_that_goes_away_stops_no_large_write(store: SqliteStore) -> None:
+    claimed = await running(store)
+    store.append(by_runner(claimed, file("a", CONTENT))).cancel()
+    await store.append(by_runner(claimed, status(states.WORKING)))
+    assert await raw_of(store, claimed) == [CONTENT]

@@ -1,0 +1,256 @@
+"""A disk that fails under the store: callers are told, nothing acknowledged is lost, and the store goes on after it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from dragoman.core.errors import Unavailable
+from dragoman.core.task.log import Append, Appended, TaskRef
+from dragoman.core.task.maintenance import StorageOptions
+from dragoman.ports import Store
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite.hot import checkpoint
+from dragoman.stores.sqlite.schema import connect, migrate
+from dragoman.stores.sqlite.store import now_ms
+from dragoman.testing.fixtures import by_runner, chunk, created, new_ref, running
+
+FSYNC = sqlite3.OperationalError("disk I/O error")
+FULL = sqlite3.OperationalError("database or disk is full")
+
+
+class FaultyConnection:
+    """A connection whose statements fail as often as told, before they reach the database."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._faults: list[tuple[str, sqlite3.Error, int]] = []
+
+    def fail(self, start: str, error: sqlite3.Error, times: int = 1_000_000) -> None:
+        """The next `modification_times` statements that begin so raise `error`."""
+        self._faults.append((start, error, times))
+
+    def heal(self) -> None:
+        self._faults.clear()
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        for number, (start, error, times) in enumerate(self._faults):
+            if sql.lstrip().startswith(start) and times:
+                self._faults[number] = (start, error, times - 1)
+                raise error
+        return self._connection.execute(sql, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+class Disk:
+    """A store on a connection that can fail."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        connection = connect(path)
+        migrate(connection)
+        self.faults = FaultyConnection(connection)
+        self.store = SqliteStore(path, cast(sqlite3.Connection, self.faults), now_ms, StorageOptions())
+
+    async def append(self, *changes: Append) -> list[Appended | BaseException]:
+        return await asyncio.gather(*map(self.store.append, changes), return_exceptions=True)
+
+    async def reopened(self) -> set[bytes]:
+        """The keys of all tasks that are there after the store was closed and opened again."""
+        await self.store.close()
+        return await stored_keys(self.path)
+
+
+async def stored_keys(path: Path) -> set[bytes]:
+    """The keys of all tasks in a store that is opened for this, each with the log that it says it has."""
+    store = open_store(path)
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+            keys = {key for (key,) in connection.execute("SELECT task FROM tasks")}
+        for key in keys:
+            await assert_complete(store, new_ref().owner, key)
+        return keys
+    finally:
+        await store.close()
+
+
+async def assert_complete(store: Store, owner: Any, key: bytes) -> None:
+    """The task's log goes to its last event, without a gap."""
+    ref = TaskRef(owner, key)
+    versions = await store.last_sequences([ref])
+    assert [event.sequence for event in await store.events(ref, 0, 10_000)] == list(range(1, versions[key] + 1))
+
+
+@pytest.fixture
+async def disk(tmp_path: Path) -> AsyncIterator[Disk]:
+    disk = Disk(tmp_path / "tasks.db")
+    yield disk
+    disk.faults.heal()
+    await disk.store.close()
+
+
+def several(number: int = 20) -> list[Append]:
+    return [created(new_ref()) for _ in range(number)]
+
+
+def keys_of(changes: Sequence[Append]) -> set[bytes]:
+    return {change.task.key for change in changes}
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [("COMMIT", FSYNC), ("BEGIN", FSYNC), ("INSERT INTO log", FULL), ("INSERT INTO tasks", FULL)],
+)
+async def test_while_the_disk_fails_every_caller_is_told_and_afterwards_all_is_well(
+    disk: Disk, statement: str, error: sqlite3.Error
+) -> None:
+    before, during, after = several(), several(), several()
+    await disk.append(*before)
+    disk.faults.fail(statement, error)
+    assert await disk.append(*during) == [error] * len(during)
+    disk.faults.heal()
+    assert all(isinstance(result, Appended) for result in await disk.append(*after))
+    assert await disk.reopened() == keys_of(before) | keys_of(after)
+
+
+@pytest.mark.parametrize("times", [1, 2, 7])
+async def test_a_commit_that_fails_now_and_then_writes_what_is_acknowledged_and_nothing_else(
+    disk: Disk, times: int
+) -> None:
+    changes = several()
+    disk.faults.fail("COMMIT", FSYNC, times)
+    results = await disk.append(*changes)
+    written = {change.task.key for change, one in zip(changes, results, strict=True) if isinstance(one, Appended)}
+    assert len(written) >= len(changes) - times
+    assert await disk.reopened() == written
+
+
+async def test_a_rollback_that_fails_does_not_stop_the_store(disk: Disk) -> None:
+    disk.faults.fail("COMMIT", FSYNC, 1)
+    disk.faults.fail("ROLLBACK", FSYNC, 1)
+    changes = several(3)
+    for change in changes:
+        (result,) = await disk.append(change)  # written at the second try
+        assert isinstance(result, Appended)
+    assert await disk.reopened() == keys_of(changes)
+
+
+async def test_a_session_that_cannot_be_renewed_is_told_and_stops_no_writer(disk: Disk) -> None:
+    session = await disk.store.open_session(10)
+    disk.faults.fail("COMMIT", FSYNC, 1)
+    disk.faults.fail("ROLLBACK", FSYNC, 1)
+    with pytest.raises(sqlite3.OperationalError, match="I/O"):
+        await asyncio.to_thread(disk.store.renew_session, session, 10)
+    await asyncio.to_thread(disk.store.renew_session, session, 10)
+    async with asyncio.timeout(60):
+        assert isinstance((await disk.append(*several(1)))[0], Appended)
+
+
+async def test_a_run_goes_on_where_the_last_good_commit_left_it(disk: Disk) -> None:
+    claimed = await running(disk.store)
+    disk.faults.fail("COMMIT", FSYNC)
+    assert await disk.append(by_runner(claimed, chunk("out", "lost "))) == [FSYNC]
+    disk.faults.heal()
+    (result,) = await disk.append(by_runner(claimed, chunk("out", "kept")))
+    assert isinstance(result, Appended)
+    assert [event.sequence for event in result.events] == [2]
+
+
+async def test_a_checkpoint_that_fails_stops_no_writer(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "INITIAL_COMMIT_INTERVAL", 1)
+    monkeypatch.setattr(checkpoint, "MAX_WAL_BYTES", 1)
+    disk.faults.fail("PRAGMA wal_checkpoint", FULL)
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            (result,) = await disk.append(*several(1))
+            assert isinstance(result, Appended)
+    assert len(await disk.reopened()) == 3  # closing checkpoints too
+
+
+async def test_a_database_that_may_not_grow_is_told_and_grows_again(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    store = open_store(path)
+    connection = store._writer._connection
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages + 10}")
+    changes = [created(new_ref(), text="x" * 3000) for _ in range(40)]
+    results = [await asyncio.gather(store.append(change), return_exceptions=True) for change in changes]
+    failed = [number for number, (result,) in enumerate(results) if isinstance(result, Unavailable)]
+    assert failed
+    assert "full" in str(results[failed[0]][0]) or "room" in str(results[failed[0]][0])
+    connection.execute("PRAGMA max_page_count = 100000")
+    more = created(new_ref())
+    await store.append(more)
+    await store.close()
+    written = {change.task.key for number, change in enumerate(changes) if number not in failed}
+    assert await stored_keys(path) == written | {more.task.key}
+
+
+FULL_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from dragoman.stores.sqlite import open_store
+from dragoman.core.errors import Unavailable
+from dragoman.testing.fixtures import created, new_ref
+
+async def main():
+    store = open_store(Path(sys.argv[1]))
+    failed = 0
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+    while failed < 5:
+        change = created(new_ref(), text="x" * 5000)
+        try:
+            await store.append(change)
+            print(change.task.key.hex(), flush=True)
+        except Unavailable:
+            failed += 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    change = created(new_ref())
+    await store.append(change)
+    print(change.task.key.hex(), "again", flush=True)
+    sys.stdout.flush()
+    import os
+    os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no limit for the size of files")
+async def test_writes_that_the_system_refuses_are_told_and_work_again_later(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    words = [sys.executable, "-c", FULL_DISK, str(path)]
+    said = (await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=True)).stdout
+    assert said.splitlines()[-1].endswith("again")
+    assert await stored_keys(path) == {bytes.fromhex(line.split()[0]) for line in said.splitlines()}
+
+
+async def test_a_torn_tail_of_the_log_costs_nothing_that_was_whole_before_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    wal = tmp_path / "tasks.db-wal"
+    acknowledged: list[tuple[int, bytes]] = []
+    for _ in range(12):
+        change = created(new_ref())
+        await store.append(change)
+        acknowledged.append((wal.stat().st_size, change.task.key))
+    torn = [size - cut for size, _ in acknowledged for cut in (0, 1, 1000, 4096)]
+    for number, size in enumerate(torn):
+        for tail in (b"", b"\xff" * 5000):  # cut off there, or something else written there
+            copy = tmp_path / f"torn-{number}-{len(tail)}"
+            copy.mkdir()
+            shutil.copy(tmp_path / "tasks.db", copy / "tasks.db")
+            (copy / "tasks.db-wal").write_bytes(wal.read_bytes()[:size] + tail)
+            assert await stored_keys(copy / "tasks.db") == {key for end, key in acknowledged if end <= size}
+    await store.close()

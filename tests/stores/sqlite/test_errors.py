@@ -1,0 +1,255 @@
+"""A store that is damaged, read-only, full, locked, or of another version: told plainly, and nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.runtime.harness import open_harness, state
+
+from dragoman import Turn, agent
+from dragoman.app import open_app
+from dragoman.core.errors import Unavailable
+from dragoman.core.task.log import Appended
+from dragoman.foundation import StartError
+from dragoman.runtime import log as runtime_log
+from dragoman.settings import Settings
+from dragoman.stores.sqlite import SqliteStore, open_store, schema
+from dragoman.stores.sqlite.errors import explain
+from dragoman.stores.sqlite.hot import checkpoint
+from dragoman.testing.fixtures import artifact, created, finished, new_ref
+
+
+@agent
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+@pytest.fixture
+async def filled(tmp_path: Path) -> Path:
+    """A store with some tasks in it, closed."""
+    store = open_store(tmp_path / "t.db")
+    for _ in range(50):
+        await finished(store, artifact("a", "x" * 3000))
+    await store.close()
+    return tmp_path / "t.db"
+
+
+async def refusal(path: Path) -> str:
+    """What `serve` says of this store."""
+    settings = Settings(store=f"sqlite:///{path}", http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
+    with pytest.raises(StartError) as caught:
+        async with open_app(settings, [echo]):
+            pass
+    return str(caught.value)
+
+
+# At the start ------------------------------------------------------------------------------------------------------
+
+
+def half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (half, "it is damaged; keep the file, and restore a backup"),
+        (lambda content: content[:4096], "it is damaged"),
+        (lambda content: content[:50], "it is damaged"),
+        (lambda content: b"garbage " * 1000, "it is no SQLite database"),
+        (lambda content: b"\0" * 4096 + content[4096:], "it is no SQLite database"),
+    ],
+)
+async def test_a_damaged_file_is_named_and_left_as_it_is(
+    filled: Path, spoil: Callable[[bytes], bytes], said: str
+) -> None:
+    spoiled = spoil(filled.read_bytes())
+    filled.write_bytes(spoiled)
+    told = await refusal(filled)
+    assert told.startswith(f"the store {filled} cannot be opened: ")
+    assert said in told
+    assert filled.read_bytes() == spoiled
+
+
+async def test_a_newer_schema_is_named_with_both_versions(filled: Path) -> None:
+    connection = sqlite3.connect(filled)
+    connection.execute("PRAGMA user_version = 99")
+    connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
+    connection.commit()
+    connection.close()
+    assert "the store has schema 99; this version of Dragoman knows up to " in await refusal(filled)
+
+
+async def test_a_file_that_another_program_has_locked_is_named(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **how: connect(*given, **{**how, "timeout": 0.01}))
+    other = connect(filled, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert "another program has locked the file" in await refusal(filled)
+    other.close()
+    await open_store(filled).close()
+
+
+async def test_a_store_that_opens_but_takes_nothing_is_named(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    migrate = schema.migrate
+
+    def then_full(connection: sqlite3.Connection) -> None:
+        migrate(connection)
+        connection.execute("PRAGMA query_only = ON")
+
+    monkeypatch.setattr("dragoman.stores.sqlite.store.migrate", then_full)
+    told = await refusal(filled)
+    assert told.startswith(f"the store {filled} cannot be opened: attempt to write a readonly database: ")
+
+
+@pytest.fixture
+def powerless(filled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The same store where an ordinary user can reach it, and this process as such a user."""
+    steps = dict(schema._steps())  # which that user may not be able to read
+    monkeypatch.setattr(schema, "_steps", steps.items)
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    path = folder / "t.db"
+    shutil.copyfile(filled, path)
+    (folder / "t.db-lock").touch()
+    (folder / "t.db-lock").chmod(0o666)
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.seteuid(65534)
+        yield path
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o777)
+        shutil.rmtree(folder)
+
+
+def as_owner(action: Callable[[], object]) -> None:
+    """Does what only the owner of a file may."""
+    mine = os.geteuid()
+    os.seteuid(os.getuid())
+    try:
+        action()
+    finally:
+        os.seteuid(mine)
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
+async def test_a_file_that_may_not_be_written_is_named(powerless: Path) -> None:
+    as_owner(lambda: powerless.chmod(0o444))
+    told = await refusal(powerless)
+    assert "it cannot be written; see who owns the file and its folder" in told
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
+async def test_a_file_that_may_not_be_read_is_named(powerless: Path) -> None:
+    as_owner(lambda: powerless.chmod(0o000))
+    assert "the file cannot be opened; see whether it and its folder are there" in await refusal(powerless)
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
+async def test_a_folder_that_may_not_be_written_is_named(powerless: Path) -> None:
+    as_owner((powerless.parent / "t.db-lock").unlink)
+    as_owner(lambda: powerless.parent.chmod(0o555))
+    assert "this user may not open it; see who owns the file and its folder" in await refusal(powerless)
+
+
+# While it is served ------------------------------------------------------------------------------------------------
+
+
+async def fill_up(store: SqliteStore) -> list[Appended]:
+    """Leaves no room for more, and gives what was acknowledged until then."""
+    await set_pages(store, 120)
+    kept: list[Appended] = []
+    while True:
+        try:
+            kept.append(await store.append(created(new_ref(), text="x" * 3000)))
+        except Unavailable:
+            return kept
+
+
+async def set_pages(store: SqliteStore, pages: int) -> None:
+    await store._writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+
+
+async def test_a_full_store_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    kept = await fill_up(store)
+    assert len(kept) > 5
+    late = await asyncio.gather(
+        *(store.append(created(new_ref(), text="x" * 30_000)) for _ in range(5)), return_exceptions=True
+    )
+    assert {str(one) for one in late} == {
+        "the store is full; what it has acknowledged is safe, this request is not done"
+    }
+    assert all([await store.read(one.record.ref) for one in kept])  # it still answers
+    await set_pages(store, 1_000_000)
+    more = await store.append(created(new_ref()))
+    await store.close()
+    store = open_store(tmp_path / "t.db")
+    assert len(await store.last_sequences([one.record.ref for one in (*kept, more)])) == len(kept) + 1
+    await store.close()
+    connection = sqlite3.connect(tmp_path / "t.db")
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()
+
+
+async def test_the_result_of_a_run_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", (0.01, 0.02))
+    store = open_store(tmp_path / "t.db")
+
+    async def works(turn: Turn) -> str:
+        here.at("working").set()
+        await here.at("go").wait()
+        return "the result" * 1000
+
+    async with open_harness(tmp_path, works, store=store) as here:
+        task = await here.start()
+        await here.at("working").wait()
+        async with asyncio.timeout(60):
+            while state(await here.get(task.id)) != "WORKING":  # noqa: ASYNC110 - written before the store is full
+                await asyncio.sleep(0.005)
+        await fill_up(store)
+        here.at("go").set()
+        await asyncio.sleep(0.1)
+        assert state(await here.get(task.id)) == "WORKING"
+        await set_pages(store, 1_000_000)
+        ended = await here.ended(task.id)
+        assert (state(ended), ended.artifacts[0].parts[0].text) == ("COMPLETED", "the result" * 1000)
+
+
+async def test_a_checkpoint_that_fails_does_not_end_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpoint, "INITIAL_COMMIT_INTERVAL", 1)
+    monkeypatch.setattr(checkpoint, "MAX_WAL_BYTES", 1)
+    store = open_store(tmp_path / "t.db")
+    checkpoints = store._writer._checkpointer
+
+    class Full:
+        """A connection whose disk has no room for what is in its log."""
+
+        def execute(self, sql: str) -> sqlite3.Cursor:
+            if "wal_checkpoint" in sql:
+                raise sqlite3.OperationalError("database or disk is full")
+            return store._writer._connection.execute(sql)
+
+    committed = checkpoints.after_commit
+    monkeypatch.setattr(checkpoints, "committed", lambda _: committed(Full()))  # type: ignore[arg-type]
+    for _ in range(3):
+        await asyncio.wait_for(store.append(created(new_ref())), 10)
+    await store.close()
+    assert "a checkpoint failed; a later one tries again: database or disk is full" in caplog.text
+
+
+def test_other_errors_are_told_as_they_are() -> None:
+    assert explain(ValueError("x")) == "x"
+    assert explain(sqlite3.IntegrityError("UNIQUE constraint failed")) == "UNIQUE constraint failed"

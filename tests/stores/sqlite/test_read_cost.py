@@ -1,0 +1,159 @@
+"""Reading touches what it returns: rows, bytes and steps, counted in SQLite itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskQuery
+from dragoman.core.task.log import Appended
+from dragoman.ports import Store
+from dragoman.stores.sqlite import SqliteStore, open_store, reads
+from dragoman.testing.fixtures import AGENT, OWNER, by_runner, chunk, created, follow_up, new_ref, running, status
+
+MANY = 10_000
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = open_store(tmp_path / "tasks.db", synchronous="normal")
+    yield store
+    await store.close()
+
+
+@dataclass
+class Cost:
+    """What a look took: rows that SQLite handed over, bytes in them, and steps of its machine."""
+
+    rows: int = 0
+    bytes: int = 0
+    steps: int = 0
+
+
+def cost(store: SqliteStore, look: Callable[[sqlite3.Connection], object]) -> Cost:
+    """Looks through a connection that counts."""
+    connection, found = sqlite3.connect(store._path), Cost()
+
+    def row(_: sqlite3.Cursor, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        found.rows += 1
+        found.bytes += sum(len(value) for value in values if isinstance(value, bytes | str))
+        return values
+
+    def step() -> int:
+        found.steps += 1
+        return 0
+
+    connection.row_factory = row
+    look(connection)  # the first time it also reads the schema
+    found.rows = found.bytes = 0
+    connection.set_progress_handler(step, 1)
+    look(connection)
+    connection.close()
+    return found
+
+
+async def in_turns(store: Store, count: int, make: Callable[[int], object]) -> None:
+    """So many appends, some hundreds at a time."""
+    for at in range(0, count, 500):
+        await asyncio.gather(*(store.append(make(number)) for number in range(at, min(at + 500, count))))  # type: ignore[arg-type]  # Append
+
+
+async def talked(store: Store, messages: int) -> Appended:
+    claimed = await running(store)
+    await in_turns(store, messages - 1, lambda number: follow_up(claimed.record.ref, f"{number:5}"))
+    return claimed
+
+
+async def streamed(store: Store, events: int) -> Appended:
+    claimed = await running(store)
+    await in_turns(store, events - 1, lambda number: by_runner(claimed, chunk("out", f"{number:5}")))
+    return claimed
+
+
+@pytest.mark.parametrize("history", [0, 1, 7])
+async def test_a_task_with_a_few_messages_of_many_reads_these_few(store: SqliteStore, history: int) -> None:
+    few, many = await talked(store, 10), await talked(store, MANY)
+    small, large = (
+        cost(store, partial(reads.read, ref=t.record.ref, history=history, artifacts=True)) for t in (few, many)
+    )
+    assert large.rows == small.rows == 2 + history  # the owner, the task, the messages
+    assert large.bytes <= small.bytes + 10
+    assert large.steps <= small.steps * 1.1
+
+
+async def test_a_task_without_its_artifacts_reads_none_of_them(store: SqliteStore) -> None:
+    task = await streamed(store, 1000)
+    found = cost(store, lambda connection: reads.read(connection, task.record.ref, 0, False))
+    assert found.rows == 2
+    assert found.bytes < 1000
+
+
+@pytest.mark.parametrize("before_the_end", [1, 3])
+async def test_the_last_events_of_many_cost_what_those_of_few_do(store: SqliteStore, before_the_end: int) -> None:
+    few, many = await streamed(store, 10), await streamed(store, MANY)
+    small = cost(store, lambda c: reads.events(c, few.record.ref, 10 - before_the_end, 256))
+    large = cost(store, lambda c: reads.events(c, many.record.ref, MANY - before_the_end, 256))
+    assert large.rows == small.rows == 2 + before_the_end  # the owner, where to begin, the events
+    assert large.bytes <= small.bytes + 10 * before_the_end
+    assert large.steps <= small.steps * 1.1
+
+
+async def test_events_are_read_up_to_the_limit_and_no_further(store: SqliteStore) -> None:
+    many = await streamed(store, MANY)
+    first, middle = (
+        cost(store, partial(reads.events, ref=many.record.ref, after=after, limit=100)) for after in (0, MANY // 2)
+    )
+    assert first.rows == middle.rows == 2 + 100
+    assert middle.steps <= first.steps * 1.1
+
+
+async def test_where_a_log_begins_is_one_look(store: SqliteStore) -> None:
+    few, many = await streamed(store, 10), await streamed(store, MANY)
+    small, large = (cost(store, partial(reads.oldest, ref=t.record.ref)) for t in (few, many))
+    assert large == small
+
+
+async def finish(store: Store, tasks: int, **details: str) -> None:
+    async def one() -> None:
+        claimed = await store.append(created(new_ref(), claim=1, **details))  # type: ignore[arg-type]  # only texts
+        await store.append(by_runner(claimed, chunk("out", "x" * 100), status(states.COMPLETED), end=True))
+
+    for _ in range(0, tasks, 250):
+        await asyncio.gather(*(one() for _ in range(250)))
+
+
+@pytest.mark.parametrize("filters", [{}, {"state": states.COMPLETED}], ids=["all", "by state"])
+async def test_a_page_costs_the_same_wherever_it_is(store: SqliteStore, filters: dict[str, int]) -> None:
+    query = TaskQuery(OWNER, AGENT, page_size=20, history=0, **filters)  # type: ignore[arg-type]  # only numbers
+    await finish(store, 250)
+    fewest = cost(store, lambda connection: reads.page(connection, query))
+    await finish(store, 2750)
+    first = cost(store, lambda connection: reads.page(connection, query))
+    page = await store.page(query)
+    for _ in range(100):
+        page = await store.page(TaskQuery(OWNER, AGENT, page_size=20, history=0, after=page.last_key, **filters))  # type: ignore[arg-type]
+    assert page.last_key is not None
+    far = TaskQuery(OWNER, AGENT, page_size=20, history=0, after=page.last_key, **filters)  # type: ignore[arg-type]
+    last = cost(store, lambda connection: reads.page(connection, far))
+    assert fewest.rows == first.rows == last.rows == 2 + 21  # the owner, the total, the page and whether there is more
+    assert first.bytes <= fewest.bytes * 1.1
+    assert last.bytes <= fewest.bytes * 1.1
+    assert max(first.steps, last.steps) <= fewest.steps * 1.3  # with a cursor there is more to compare
+
+
+async def test_a_page_of_one_conversation_reads_no_other(store: SqliteStore) -> None:
+    await finish(store, 250, context="mine")
+    query = TaskQuery(OWNER, AGENT, context="mine", page_size=20, history=0)
+    alone = cost(store, lambda connection: reads.page(connection, query))
+    await finish(store, 2000, context="other")
+    among = cost(store, lambda connection: reads.page(connection, query))
+    assert among.rows == alone.rows
+    assert among.steps <= alone.steps * 1.1

@@ -1,0 +1,173 @@
+"""Which programs may serve which schema, and what migrations have to say about it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.stores import next_schema
+
+from dragoman.core.task import maintenance
+from dragoman.stores.sqlite import SqliteSchemaTooNew, open_store, schema, store
+
+ROOT = Path(__file__).parents[2] / "server" / "dragoman" / "stores"
+
+KNOWN = max(number for number, _ in schema._steps())
+
+ONLY_ADDS = re.compile(
+    r"CREATE TABLE \w+ \(.*\)( WITHOUT ROWID)?"
+    r"|CREATE INDEX \w+ ON .*"
+    r"|ALTER TABLE \w+ ADD COLUMN \w+ [A-Za-z]++(?! NOT NULL(?! DEFAULT)).*",
+    re.DOTALL | re.ASCII,
+)
+"""What a migration may do beneath a program that does not know of it."""
+
+
+def migrate_to_next(path: Path, monkeypatch: pytest.MonkeyPatch, *, since: int = KNOWN) -> None:
+    """What the first start of the next release leaves behind."""
+    connection = schema.connect(path)
+    schema.migrate(connection)
+    found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    steps = next_schema.with_next_migration(schema._steps(), [name for (name,) in found], since=since)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_steps", lambda: iter(steps))
+        schema.migrate(connection)
+    connection.close()
+
+
+async def test_a_newer_schema_that_says_so_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tasks.db"
+    migrate_to_next(path, monkeypatch)
+    for _ in range(2):
+        await open_store(path).close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (KNOWN + 1,)
+        assert connection.execute("SELECT value FROM meta WHERE name = 'oldest'").fetchone() == (str(KNOWN),)
+    connection.close()
+
+
+async def test_one_that_needs_more_is_refused_with_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tasks.db"
+    migrate_to_next(path, monkeypatch, since=KNOWN + 1)
+    with pytest.raises(
+        SqliteSchemaTooNew, match=f"has schema {KNOWN + 1}; .* up to {KNOWN}: start one that knows {KNOWN + 1}"
+    ):
+        open_store(path)
+
+
+def test_a_store_from_before_that_was_kept_says_it_from_now_on(tmp_path: Path) -> None:
+    connection = schema.connect(tmp_path / "tasks.db")
+    schema.migrate(connection)
+    connection.execute("DELETE FROM meta WHERE name = 'oldest'")
+    schema.migrate(connection)
+    found = connection.execute("SELECT value FROM meta WHERE name = 'oldest'").fetchone()
+    connection.close()
+    assert found == (str(maintenance.min_schema(schema._steps())),)
+
+
+# How the disk is asked -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("synchronous", "number"), [("full", 2), ("normal", 1)])
+def test_a_commit_waits_for_the_disk_as_it_was_said(
+    tmp_path: Path, synchronous: schema.Synchronous, number: int
+) -> None:
+    """Here alone: the stores of other tests wait for no disk (`tests/new_store.py`)."""
+    connection = schema.connect(tmp_path / "tasks.db", synchronous)
+    found = connection.execute("PRAGMA synchronous").fetchone(), connection.execute("PRAGMA journal_mode").fetchone()
+    connection.close()
+    assert found == ((number,), ("wal",))
+
+
+@pytest.mark.parametrize("synchronous", ["full", "normal"])
+async def test_a_store_asks_the_disk_as_it_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronous: schema.Synchronous
+) -> None:
+    asked = list[int]()
+
+    def migrate(connection: sqlite3.Connection) -> None:
+        asked.extend(connection.execute("PRAGMA synchronous").fetchone())
+        schema.migrate(connection)
+
+    monkeypatch.setattr(store, "connect", schema.connect)
+    monkeypatch.setattr(store, "migrate", migrate)
+    opened = open_store(tmp_path / "tasks.db", synchronous=synchronous)
+    await opened.close()
+    assert asked == [2 if synchronous == "full" else 1]
+
+
+# What migrations say -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "oldest"),
+    [
+        ([], 0),
+        ([(1, "CREATE"), (2, "DROP")], 2),
+        ([(1, "CREATE"), (2, "-- since 1\nALTER")], 1),
+        ([(1, "x"), (2, "-- since 1\n"), (3, "x"), (4, "-- since 3\n"), (5, "-- since 4\n")], 4),
+    ],
+)
+def test_the_oldest_that_may_serve_is_what_the_most_demanding_migration_says(
+    steps: list[tuple[int, str]], oldest: int
+) -> None:
+    assert maintenance.min_schema(steps) == oldest
+
+
+@pytest.mark.parametrize(
+    ("version", "known", "kept", "may"),
+    [(5, 5, "5", True), (6, 5, "5", True), (7, 5, "5", True), (7, 5, "6", False), (6, 5, None, False)],
+)
+def test_a_program_serves_what_it_knows_and_what_says_that_it_may(
+    version: int, known: int, kept: str | None, may: bool
+) -> None:
+    assert bool(maintenance.schema_problem(version, known, kept)) is not may
+
+
+@pytest.mark.parametrize(("kind", "before"), [("sqlite", 14), ("postgres", 8)])
+def test_every_migration_says_since_when_and_only_adds_where_that_is_before_it(kind: str, before: int) -> None:
+    for path in sorted((ROOT / kind / "migrations").glob("*.sql")):
+        number, script = int(path.name.split("_")[0]), path.read_text()
+        if number <= before:  # from before it was said
+            continue
+        assert maintenance.MIN_SCHEMA_COMMENT.match(script), (
+            f"{path.name} does not begin with `-- since N`; see core/schemas.py"
+        )
+        if maintenance.min_schema_of_migration(number, script) == number:
+            continue
+        for statement in statements(script):
+            assert ONLY_ADDS.fullmatch(statement), f"{path.name} does more than add, so it needs `-- since {number}`"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sqlite").glob("*.py")), ids=lambda path: path.stem)
+def test_every_insert_names_its_columns(path: Path) -> None:
+    bare = re.findall(r'INTO (?!temp\.)(\w+)(?: (?:VALUES|SELECT)\b|")', path.read_text())
+    assert bare == [], f"{path.name}: one column more in {bare}, and SQLite refuses"
+
+
+@pytest.mark.parametrize(
+    ("statement", "adds"),
+    [
+        ("CREATE TABLE a (b INTEGER)", True),
+        ("CREATE TABLE a (b BLOB PRIMARY KEY) WITHOUT ROWID", True),
+        ("CREATE INDEX a ON b (c) WHERE d", True),
+        ("ALTER TABLE a ADD COLUMN b TEXT", True),
+        ("ALTER TABLE a ADD COLUMN b TEXT NOT NULL DEFAULT ''", True),
+        ("ALTER TABLE a ADD COLUMN b TEXT NOT NULL", False),
+        ("CREATE UNIQUE INDEX a ON b (c)", False),
+        ("DROP INDEX a", False),
+        ("UPDATE a SET b = 1", False),
+        ("ALTER TABLE a RENAME TO b", False),
+    ],
+)
+def test_what_only_adds_is_known(statement: str, adds: bool) -> None:
+    assert bool(ONLY_ADDS.fullmatch(statement)) is adds
+
+
+def statements(script: str) -> list[str]:
+    bare = re.sub(r"--[^\n]*", "", script)
+    return [" ".join(one.split()) for one in bare.split(";") if one.strip()]

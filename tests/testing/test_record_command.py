@@ -1,0 +1,75 @@
+"""`dragoman record` and `dragoman replay`, and the real server that tests of agents can have."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.testing.agents import counter, desk, listener
+from typer.testing import CliRunner, Result
+
+from dragoman.cli import cli
+from dragoman.client import Client, message
+from dragoman.testing import LiveServer, Recording, record, run
+
+AGENTS = str(Path(__file__).with_name("agents.py"))
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..., LiveServer], tmp_path: Path) -> None:
+    server = dragoman_server(desk, counter, listener)
+
+    async def talk() -> str:
+        async with Client(server.grpc) as client:
+            asked = (await client.send(message("a table"), metadata={"m": 1})).task.id
+            await client.send(message("Friday", task=asked))
+            return asked
+
+    task, case = asyncio.run(talk()), tmp_path / "case.json"
+    recorded = command("record", task, "-o", str(case), "--grpc", server.grpc)
+    assert (recorded.exit_code, recorded.stdout) == (0, f"{case}: 2 turns of desk\n"), recorded.output
+    same = record(run(desk, "a table", "Friday", metadata={"m": 1}))
+    assert Recording.read(case) == same
+
+    replayed = command("replay", str(case), AGENTS)
+    assert (replayed.exit_code, replayed.stdout) == (0, f"{case}: 2 turns of desk, as recorded\n")
+    told = json.loads(case.read_text())
+    told["turns"][1]["artifacts"]["#1"]["parts"][0]["text"] = "Booked: a chair, Friday."
+    case.write_text(json.dumps(told))
+    replayed = command("replay", str(case), AGENTS)
+    assert replayed.exit_code == 1
+    assert "  2.artifacts.#1.parts.1.text\n      recorded  'Booked: a chair, Friday.'\n" in replayed.stdout
+
+
+def test_what_cannot_be_recorded_or_replayed_is_told(
+    dragoman_server: Callable[..., LiveServer], tmp_path: Path
+) -> None:
+    server, case = dragoman_server(desk), tmp_path / "case.json"
+    none = command("record", "nobody's", "-o", str(case), "--grpc", server.grpc)
+    assert none.exit_code == 3
+    assert not case.exists()
+    for text, why in (
+        ("{}", "is no recording"),
+        ('{"recording": 1, "agent": "x", "turns": []}', "has no turns"),
+        ('{"recording": 1, "agent": "x", "turns": [{"send": {"parts": []}}]}', 'of agent "x"; there are: desk'),
+    ):
+        case.write_text(text)
+        refused = command("replay", str(case), AGENTS)
+        assert refused.exit_code == 2
+        assert why in refused.stderr
+    assert command("replay", str(tmp_path / "none.json"), AGENTS).exit_code == 2
+    Recording("desk", [{"send": {"parts": []}}]).write(case)
+    refused = command("replay", str(case), str(tmp_path / "none.py"))
+    assert refused.exit_code == 2
+    assert "there is no such file" in refused.stderr
+
+
+@pytest.mark.usefixtures("dragoman_server")
+def test_a_server_that_is_not_used_is_not_started() -> None:
+    assert run(desk, "a table").question == "On which day?"

@@ -1,0 +1,245 @@
+"""The shapes of an agent's card."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from dragoman.core.cards.agent_spec import AgentSpec, Provider, Skill
+from dragoman.wire.cards import agent_card
+from dragoman.wire.cards.agent_card import CardAddresses, CardCapabilities
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+BARE = AgentSpec(id="plain", name="Plain", description="")
+RICH = AgentSpec(
+    id="rich",
+    name="Rich",
+    description="Has everything",
+    version="2.1",
+    skills=(
+        Skill(
+            id="s",
+            name="Skill",
+            description="Does",
+            tags=("t",),
+            examples=("x",),
+            input_modes=("text/csv",),
+            output_modes=("text/plain",),
+        ),
+    ),
+    input_modes=("text/plain", "text/csv"),
+    output_modes=("application/json",),
+    provider=Provider(organization="Org", url="https://org.example"),
+    icon_url="https://org.example/icon.png",
+    documentation_url="https://org.example/docs",
+)
+ROOT = CardAddresses(http="https://agents.example.com/", grpc="grpc.example.com:443", is_root=True)
+OTHER = CardAddresses(http="https://agents.example.com", grpc="grpc.example.com:443", is_root=False)
+NO_GRPC = CardAddresses(http="https://agents.example.com", is_root=True)
+
+BOTH = pytest.mark.parametrize("spec", [BARE, RICH], ids=["bare", "rich"])
+EVERYWHERE = pytest.mark.parametrize("at", [ROOT, OTHER, NO_GRPC], ids=["root", "other", "no gRPC"])
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    document = json.loads(body)
+    assert isinstance(document, dict)
+    return document
+
+
+# Interfaces ----------------------------------------------------------------------------------------------------
+
+BASE = "https://agents.example.com"
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (
+            ROOT,
+            [
+                (BASE, "JSONRPC", "", "1.0"),
+                (BASE, "HTTP+JSON", "", "1.0"),
+                ("grpc.example.com:443", "GRPC", "", "1.0"),
+                (BASE, "JSONRPC", "", "0.3"),
+                (BASE, "HTTP+JSON", "", "0.3"),
+                ("dns:///grpc.example.com:443", "GRPC", "", "0.3"),
+            ],
+        ),
+        (
+            OTHER,
+            [
+                (f"{BASE}/plain", "JSONRPC", "plain", "1.0"),
+                (BASE, "HTTP+JSON", "plain", "1.0"),
+                ("grpc.example.com:443", "GRPC", "plain", "1.0"),
+                (f"{BASE}/plain", "JSONRPC", "", "0.3"),
+                (f"{BASE}/plain", "HTTP+JSON", "", "0.3"),
+            ],
+        ),
+        (
+            NO_GRPC,
+            [
+                (BASE, "JSONRPC", "", "1.0"),
+                (BASE, "HTTP+JSON", "", "1.0"),
+                (BASE, "JSONRPC", "", "0.3"),
+                (BASE, "HTTP+JSON", "", "0.3"),
+            ],
+        ),
+    ],
+    ids=["root", "other", "no gRPC"],
+)
+def test_a_1_0_card_lists_each_generation_with_its_own_address(
+    at: CardAddresses, expected: list[tuple[str, str, str, str]]
+) -> None:
+    card = agent_card.v1_card(BARE, at)
+    assert [(i.url, i.protocol_binding, i.tenant, i.protocol_version) for i in card.supported_interfaces] == expected
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (ROOT, [(BASE, "JSONRPC"), (BASE, "HTTP+JSON"), ("dns:///grpc.example.com:443", "GRPC")]),
+        (OTHER, [(f"{BASE}/plain", "JSONRPC"), (f"{BASE}/plain", "HTTP+JSON")]),
+        (NO_GRPC, [(BASE, "JSONRPC"), (BASE, "HTTP+JSON")]),
+    ],
+    ids=["root", "other", "no gRPC"],
+)
+def test_a_0_3_card_lists_what_0_3_clients_can_reach_the_main_one_first(
+    at: CardAddresses, expected: list[tuple[str, str]]
+) -> None:
+    card = agent_card.v03_card(BARE, at)
+    assert (card.url, card.preferred_transport) == expected[0]
+    assert [(i.url, i.transport) for i in card.additional_interfaces] == expected
+    assert card.protocol_version == "0.3.0"
+
+
+# Documents -----------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@EVERYWHERE
+def test_the_hybrid_document_is_a_1_0_card_for_who_skips_the_rest(spec: AgentSpec, at: CardAddresses) -> None:
+    read = json_format.Parse(agent_card.combined_document(spec, at), pb.AgentCard(), ignore_unknown_fields=True)
+    assert read == agent_card.v1_card(spec, at)
+
+
+@BOTH
+@EVERYWHERE
+def test_the_hybrid_document_is_a_0_3_card_for_who_skips_the_rest(spec: AgentSpec, at: CardAddresses) -> None:
+    read = json_format.Parse(agent_card.combined_document(spec, at), v03.AgentCard(), ignore_unknown_fields=True)
+    assert read == agent_card.v03_card(spec, at)
+
+
+@BOTH
+@EVERYWHERE
+def test_the_0_3_document_is_read_by_those_who_refuse_unknown_keys(spec: AgentSpec, at: CardAddresses) -> None:
+    assert json_format.Parse(agent_card.v03_document(spec, at), v03.AgentCard()) == agent_card.v03_card(spec, at)
+
+
+REQUIRED = {
+    "name",
+    "description",
+    "url",
+    "version",
+    "capabilities",
+    "defaultInputModes",
+    "defaultOutputModes",
+    "skills",
+    "protocolVersion",
+    "preferredTransport",
+}
+
+
+@BOTH
+@EVERYWHERE
+@pytest.mark.parametrize("make", [agent_card.combined_document, agent_card.v03_document])
+def test_what_0_3_readers_require_is_there(spec: AgentSpec, at: CardAddresses, make: Any) -> None:
+    document = parsed(make(spec, at))
+    assert document.keys() >= REQUIRED
+    for skill in document["skills"]:
+        assert skill.keys() >= {"id", "name", "description", "tags"}
+
+
+def empty_fields(value: Any, path: str = "") -> list[str]:
+    match value:
+        case dict():
+            found = [name for key, inner in value.items() for name in empty_fields(inner, f"{path}.{key}")]
+        case list():
+            found = [name for inner in value for name in empty_fields(inner, f"{path}[]")]
+        case _:
+            found = []
+    return found if value not in ("", [], {}, None) else [path]
+
+
+@BOTH
+@EVERYWHERE
+@pytest.mark.parametrize("make", [agent_card.combined_document, agent_card.v03_document])
+def test_no_field_is_empty(spec: AgentSpec, at: CardAddresses, make: Any) -> None:
+    assert empty_fields(parsed(make(spec, at))) == []
+
+
+def test_a_document_shows_everything_an_agent_says_of_itself() -> None:
+    document = parsed(agent_card.combined_document(RICH, ROOT))
+    assert {key: document[key] for key in ("name", "description", "version", "provider", "iconUrl")} == {
+        "name": "Rich",
+        "description": "Has everything",
+        "version": "2.1",
+        "provider": {"organization": "Org", "url": "https://org.example"},
+        "iconUrl": "https://org.example/icon.png",
+    }
+    assert document["documentationUrl"] == "https://org.example/docs"
+    assert (document["defaultInputModes"], document["defaultOutputModes"]) == (
+        ["text/plain", "text/csv"],
+        ["application/json"],
+    )
+    assert document["skills"] == [
+        {
+            "id": "s",
+            "name": "Skill",
+            "description": "Does",
+            "tags": ["t"],
+            "examples": ["x"],
+            "inputModes": ["text/csv"],
+            "outputModes": ["text/plain"],
+        }
+    ]
+
+
+def test_an_agent_without_skills_is_its_own_skill() -> None:
+    modes = ["text/plain", "application/json"]
+    skill = {"id": "plain", "name": "Plain", "description": "Plain", "tags": ["plain"]}
+    skill |= {"inputModes": modes, "outputModes": modes}
+    assert parsed(agent_card.combined_document(BARE, ROOT))["skills"] == [skill]
+
+
+# Capabilities --------------------------------------------------------------------------------------------------
+
+
+def test_a_card_declares_streaming_and_denies_push_by_default() -> None:
+    card = agent_card.v1_card(BARE, ROOT)
+    assert card.capabilities.streaming
+    assert card.capabilities.HasField("push_notifications")
+    assert not card.capabilities.push_notifications
+    assert not card.capabilities.HasField("extended_agent_card")
+    assert "supportsAuthenticatedExtendedCard" not in parsed(agent_card.combined_document(BARE, ROOT))
+
+
+def test_an_extended_card_and_push_are_declared_to_both_generations() -> None:
+    at = CardAddresses(http=BASE, is_root=True, capabilities=CardCapabilities(push=True, extended=True))
+    document = parsed(agent_card.combined_document(BARE, at))
+    del document["capabilities"]["extensions"]
+    assert document["capabilities"] == {"streaming": True, "pushNotifications": True, "extendedAgentCard": True}
+    assert document["supportsAuthenticatedExtendedCard"] is True
+    assert agent_card.v03_card(BARE, at).capabilities.push_notifications
+
+
+def test_the_tag_of_a_document_is_quoted_and_changes_with_it() -> None:
+    one, two = (agent_card.etag(agent_card.combined_document(spec, ROOT)) for spec in (BARE, RICH))
+    assert one != two
+    assert one == agent_card.etag(agent_card.combined_document(BARE, ROOT))
+    assert one.startswith('"')
+    assert one.endswith('"')

@@ -1,0 +1,211 @@
+"""Cards of other agents, in the shapes of every generation, and such as lie."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
+from dragoman.wire.cards import agent_card, remote_card
+from dragoman.wire.cards.remote_card import Interface, InvalidRemoteCard, RemoteCard
+
+BASE = "https://x.example/a/.well-known/agent-card.json"
+URL = "https://x.example/a"
+
+SPEC = AgentSpec(
+    id="desk",
+    name="Desk",
+    description="Answers",
+    version="2.1",
+    skills=(Skill(id="s", name="S", description="Does", tags=("t",), examples=("e",)),),
+    input_modes=("text/plain",),
+    output_modes=("application/json",),
+    provider=Provider(organization="O", url="https://o.example"),
+    icon_url="https://x.example/i.png",
+    documentation_url="https://x.example/docs",
+    extensions=(Extension(uri="urn:x", description="d", required=True, params={"a": [1]}),),
+)
+AT = agent_card.CardAddresses(http="https://x.example", grpc="x.example:443", is_root=False)
+
+
+def read(card: Any, base: str = BASE) -> RemoteCard:
+    return remote_card.parse_card(orjson.dumps(card), base)
+
+
+def ways(card: RemoteCard) -> list[tuple[str, str, str]]:
+    return [(one.binding, one.dialect, one.tenant) for one in card.interfaces]
+
+
+@pytest.mark.parametrize("write", [agent_card.combined_document, agent_card.v1_document, agent_card.legacy_document])
+def test_own_cards_of_1_0_round_trip(write: Any) -> None:
+    card = remote_card.parse_card(write(SPEC, AT), BASE)
+    assert (card.name, card.description, card.version, card.streaming) == ("Desk", "Answers", "2.1", True)
+    assert card.interfaces[:3] == (
+        Interface(URL.replace("/a", "/desk"), "JSONRPC", "1.0", "desk"),
+        Interface("https://x.example", "HTTP+JSON", "1.0", "desk"),
+        Interface("x.example:443", "GRPC", "1.0", "desk"),
+    )
+    assert ("JSONRPC", "0.3", "") in ways(card)
+    (skill,) = card.skills
+    assert (skill.id, skill.examples, skill.tags) == ("s", ("e",), ("t",))
+    assert (card.input_modes, card.output_modes, card.provider) == (
+        SPEC.input_modes,
+        SPEC.output_modes,
+        SPEC.provider,
+    )
+    assert (card.icon_url, card.documentation_url) == (SPEC.icon_url, SPEC.documentation_url)
+    assert SPEC.extensions[0] in card.extensions
+
+
+def test_own_cards_of_0_3_and_0_1_round_trip() -> None:
+    old = remote_card.parse_card(agent_card.v03_document(SPEC, AT), BASE)
+    assert ways(old) == [("JSONRPC", "0.3", ""), ("HTTP+JSON", "0.3", "")]
+    oldest = remote_card.parse_card(agent_card.v01_document(SPEC, AT), BASE)
+    assert ways(oldest) == [("JSONRPC", "0.1", "")]
+
+
+@pytest.mark.parametrize(
+    ("card", "found"),
+    [
+        ({"url": URL, "authentication": {"schemes": []}}, [("JSONRPC", "0.1", "")]),  # fasta2a 0.2, Google's samples
+        ({"url": URL}, [("JSONRPC", "0.3", "")]),  # 0.2.0 to 0.2.4 do not say their version
+        ({"url": URL, "protocolVersion": "0.2.5"}, [("JSONRPC", "0.3", "")]),  # fasta2a 0.5
+        ({"url": URL, "protocolVersion": "0.1.0"}, [("JSONRPC", "0.1", "")]),
+        ({"url": URL, "preferredTransport": "GRPC", "protocolVersion": "0.3.0"}, [("GRPC", "0.3", "")]),
+        (
+            {
+                "url": URL,
+                "preferredTransport": "JSONRPC",
+                "additionalInterfaces": [
+                    {"url": URL, "transport": "JSONRPC"},
+                    {"url": "https://x.example/r", "transport": "HTTP+JSON"},
+                ],
+                "protocolVersion": "0.3.0",
+            },
+            [("JSONRPC", "0.3", ""), ("HTTP+JSON", "0.3", "")],
+        ),
+        ({"supportedInterfaces": [{"url": URL, "protocolBinding": "JSONRPC"}]}, [("JSONRPC", "1.0", "")]),
+        (  # fasta2a 2 writes some names of the protos
+            {"supported_interfaces": [{"url": URL, "protocol_binding": "JSONRPC", "protocol_version": "1.0"}]},
+            [("JSONRPC", "1.0", "")],
+        ),
+        (
+            {
+                "supportedInterfaces": [
+                    {"url": "a:1", "protocolBinding": "grpc", "protocolVersion": "1.0.1", "tenant": "t"}
+                ]
+            },
+            [("GRPC", "1.0", "t")],
+        ),
+        (  # a2a-sdk 1.x merges both
+            {
+                "supportedInterfaces": [{"url": URL, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+                "url": URL,
+                "protocolVersion": "1.0",
+            },
+            [("JSONRPC", "1.0", ""), ("JSONRPC", "0.3", "")],
+        ),
+    ],
+)
+def test_every_generation_says_where_it_is(card: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
+    assert ways(read({"name": "x", **card})) == found
+
+
+@pytest.mark.parametrize(
+    ("url", "binding", "is_read_as"),
+    [
+        ("/rpc", "JSONRPC", "https://x.example/rpc"),
+        ("", "JSONRPC", None),
+        ("dns:///h:1", "GRPC", "h:1"),
+        ("[::1]:9", "GRPC", "[::1]:9"),
+        ("grpcs://h:1", "GRPC", "grpcs://h:1"),
+        ("https://h:1", "GRPC", "https://h:1"),
+        ("unix:///tmp/s", "GRPC", None),
+        ("xds:///h", "GRPC", None),
+        ("file:///etc/passwd", "HTTP+JSON", None),
+        ("grpc://h:1", "JSONRPC", None),
+        ("http://[", "JSONRPC", None),
+        ("http://x/" + "a" * 3000, "JSONRPC", None),
+        (7, "JSONRPC", None),
+    ],
+)
+def test_addresses_are_those_of_the_web_and_of_grpc(url: object, binding: str, is_read_as: str | None) -> None:
+    card = {"name": "x", "supportedInterfaces": [{"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}]}
+    if is_read_as is None:
+        with pytest.raises(InvalidRemoteCard, match="is no URL"):
+            read(card)
+    else:
+        assert read(card).interfaces[0].url == is_read_as
+
+
+@pytest.mark.parametrize(
+    ("card", "why"),
+    [
+        ([], "is no JSON object"),
+        ({}, "name: is required"),
+        ({"name": " "}, "name: is required"),
+        ({"name": "x"}, "neither supportedInterfaces nor url"),
+        ({"name": "x", "url": URL, "protocolVersion": "7.0"}, "url: its version is none of"),
+        ({"name": "x", "url": URL, "preferredTransport": 3}, "that is missing or no text is none of JSONRPC"),
+        (
+            {"name": "x", "url": URL, "preferredTransport": "GRPC", "protocolVersion": "0.1"},
+            "0.1 is spoken over JSONRPC only",
+        ),
+    ],
+)
+def test_interfaces_that_cannot_be_called_are_reported(card: object, why: str) -> None:
+    with pytest.raises(InvalidRemoteCard, match=why):
+        read(card)
+
+
+def test_invalid_json_is_reported() -> None:
+    with pytest.raises(InvalidRemoteCard, match="is no JSON"):
+        remote_card.parse_card(b"<html>", BASE)
+
+
+def test_what_is_wrong_besides_is_left_out_and_what_is_long_is_cut() -> None:
+    card = read(
+        {
+            "name": "x" * 500,
+            "description": "two\nlines\x1b[31m",
+            "url": URL,
+            "version": 3,
+            "capabilities": {"streaming": "yes", "extensions": [{"uri": "a b"}, {"uri": "urn:x"}, {"uri": "urn:x"}, 5]},
+            "skills": [{"id": "a"}, {"id": "a"}, {"name": ""}, "s", {"id": "b", "tags": "t", "inputModes": ["no"]}],
+            "defaultInputModes": ["text", "nonsense", "data", 5, "text/plain"],
+            "defaultOutputModes": "text",
+            "provider": {"organization": "o"},
+            "iconUrl": "javascript:alert(1)",
+        }
+    )
+    assert (len(card.name), card.description, card.version) == (200, "two lines [31m", "unknown")
+    assert not card.streaming
+    assert [one.uri for one in card.extensions] == ["urn:x"]
+    assert [skill.id for skill in card.skills] == ["a", "b"]
+    assert card.skills[1].input_modes == ()
+    assert card.input_modes == ("text/plain", "application/json")
+    assert card.output_modes == DEFAULT_MODES
+    assert (card.provider, card.icon_url) == (None, "")
+
+
+def test_lists_are_counted() -> None:
+    many = [{"url": f"https://x/{n}", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"} for n in range(100)]
+    card = read({"name": "x", "supportedInterfaces": many, "skills": [{"id": str(n)} for n in range(1000)]})
+    assert (len(card.interfaces), len(card.skills)) == (remote_card.MAX_INTERFACES, remote_card.MAX_SKILLS)
+
+
+PLAIN = st.sampled_from([None, True, 3, "", "x", URL, "0.3.0", "JSONRPC"])
+OBJECTS = st.dictionaries(st.sampled_from(("url", "uri", "id", "protocolBinding", "transport", "extensions")), PLAIN)
+KEYS = ("url", "supportedInterfaces", "additionalInterfaces", "capabilities", "skills", "provider", "protocolVersion")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(KEYS), PLAIN | OBJECTS | st.lists(PLAIN | OBJECTS, max_size=3)))
+def test_any_document_gives_a_card_or_invalid_remote_card(card: dict[str, Any]) -> None:
+    with suppress(InvalidRemoteCard):
+        assert read({"name": "x", "url": URL, **card}).interfaces

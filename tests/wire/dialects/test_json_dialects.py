@@ -1,0 +1,311 @@
+"""The JSON of the dialects that no proto defines: what is written reads back as what it was, and looks as it should."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.dialects.test_v03 import metadata, new_messages, parts, texts, with_metadata
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.task import states
+from dragoman.wire.dialects import json_mixed, json_proto, json_v01, json_v03
+from dragoman.wire.json import protojson
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+M = Message
+
+DIALECTS = {
+    "0.3": json_v03.JSON_V03,
+    "fasta2a": json_mixed.JSON_FASTA2A,
+    "a2a-rust": json_mixed.JSON_RUST,
+    "1.0": json_proto.PROTOJSON_V1,
+}
+EVERY = pytest.mark.parametrize("name", DIALECTS)
+
+
+def timestamped(status: pb.TaskStatus, seconds: int, millis: int) -> pb.TaskStatus:
+    status.timestamp.seconds, status.timestamp.nanos = seconds, millis * 1_000_000
+    return status
+
+
+def with_message(status: pb.TaskStatus, message: pb.Message | None) -> pb.TaskStatus:
+    if message is not None:
+        status.message.CopyFrom(message)
+    return status
+
+
+all_states = st.sampled_from(sorted(pb.TaskState.values()))
+statuses = st.builds(
+    with_message,
+    st.builds(
+        timestamped,
+        st.builds(pb.TaskStatus, state=all_states),
+        st.integers(0, 2**32),
+        st.integers(0, 999),
+    ),
+    st.none() | new_messages,
+)
+artifacts = st.builds(
+    with_metadata,
+    st.builds(
+        pb.Artifact,
+        artifact_id=texts,
+        name=texts,
+        description=texts,
+        parts=st.lists(parts, max_size=2),
+        extensions=st.lists(texts, max_size=2),
+    ),
+    metadata,
+)
+tasks = st.builds(
+    with_metadata,
+    st.builds(
+        pb.Task,
+        id=texts,
+        context_id=texts,
+        status=statuses,
+        artifacts=st.lists(artifacts, max_size=2),
+        history=st.lists(new_messages, max_size=2),
+    ),
+    metadata,
+)
+updates = st.one_of(
+    st.builds(pb.StreamResponse, task=tasks),
+    st.builds(pb.StreamResponse, message=new_messages),
+    st.builds(
+        pb.StreamResponse,
+        status_update=st.builds(
+            with_metadata,
+            st.builds(pb.TaskStatusUpdateEvent, task_id=texts, context_id=texts, status=statuses),
+            metadata,
+        ),
+    ),
+    st.builds(
+        pb.StreamResponse,
+        artifact_update=st.builds(
+            with_metadata,
+            st.builds(
+                pb.TaskArtifactUpdateEvent,
+                task_id=texts,
+                context_id=texts,
+                artifact=artifacts,
+                append=st.booleans(),
+                last_chunk=st.booleans(),
+            ),
+            metadata,
+        ),
+    ),
+)
+pushes = st.builds(
+    pb.TaskPushNotificationConfig,
+    id=texts,
+    task_id=texts,
+    url=texts,
+    token=texts,
+    authentication=st.none() | st.builds(pb.AuthenticationInfo, scheme=texts, credentials=texts),
+)
+
+
+def configured(request: pb.SendMessageRequest, push: pb.TaskPushNotificationConfig | None) -> pb.SendMessageRequest:
+    if push is not None:
+        push = pb.TaskPushNotificationConfig.FromString(push.SerializeToString())
+        push.ClearField("task_id")  # inside of a send there is no task to name yet
+        request.configuration.task_push_notification_config.CopyFrom(push)
+    return request
+
+
+requests = st.builds(
+    configured,
+    st.builds(
+        with_metadata,
+        st.builds(
+            pb.SendMessageRequest,
+            message=new_messages,
+            configuration=st.builds(
+                pb.SendMessageConfiguration,
+                accepted_output_modes=st.lists(texts, max_size=2),
+                history_length=st.none() | st.integers(1, 9),
+                return_immediately=st.booleans(),
+            ),
+        ),
+        metadata,
+    ),
+    st.none() | pushes,
+)
+
+
+def through(message: M, dialect: protojson.JsonDialect) -> M:
+    """The message written as bytes and read again."""
+    codec: protojson.Codec[Any] = protojson.compile(type(message), dialect)
+    return codec.decode(json.loads(codec.encode(message)))  # type: ignore[no-any-return]  # of the codec's own type
+
+
+@EVERY
+@given(data=st.data())
+def test_every_message_comes_back_unchanged(name: str, data: st.DataObject) -> None:
+    kinds = st.one_of(new_messages, tasks, updates, requests, pushes, st.builds(pb.SendMessageResponse, task=tasks))
+    message = data.draw(kinds)
+    assert through(message, DIALECTS[name]) == message
+
+
+@EVERY
+@given(data=st.data())
+def test_words_of_either_generation_are_read_everywhere(name: str, data: st.DataObject) -> None:
+    other = data.draw(st.sampled_from(sorted(DIALECTS)))
+    task = data.draw(tasks)
+    written = protojson.compile(pb.Task, DIALECTS[other]).to_dict(task)
+    assert protojson.compile(pb.Task, DIALECTS[name]).decode(written) == task
+
+
+# 0.1 -----------------------------------------------------------------------------------------------------------
+
+old_messages = st.builds(
+    with_metadata,
+    st.builds(pb.Message, role=st.sampled_from(["ROLE_USER", "ROLE_AGENT"]), parts=st.lists(parts, max_size=2)),
+    metadata,
+)
+old_states = st.sampled_from([s for s in pb.TaskState.values() if s not in (states.REJECTED, states.AUTH_REQUIRED)])
+
+
+def indexed(task: pb.Task) -> pb.Task:
+    for index, artifact in enumerate(task.artifacts):
+        artifact.artifact_id = str(index)
+        del artifact.extensions[:]
+    return task
+
+
+old_tasks = st.builds(
+    indexed,
+    st.builds(
+        pb.Task,
+        id=texts,
+        context_id=texts,
+        status=st.builds(with_message, st.builds(pb.TaskStatus, state=old_states), st.none() | old_messages),
+        artifacts=st.lists(artifacts, max_size=3),
+        history=st.lists(old_messages, max_size=2),
+    ),
+)
+
+
+def typed(task: pb.Task) -> pb.Task:
+    """The task as 0.1 reads it back: a file has a media type in any case."""
+    messages = [*task.history, *([task.status.message] if task.status.HasField("message") else [])]
+    every = [part for artifact in task.artifacts for part in artifact.parts]
+    for part in [*every, *(part for message in messages for part in message.parts)]:
+        if part.WhichOneof("content") in ("raw", "url") and not part.media_type:
+            part.media_type = "application/octet-stream"
+    return task
+
+
+@given(old_tasks)
+def test_a_0_1_task_comes_back_unchanged(task: pb.Task) -> None:
+    assert json_v01.read_task(json.loads(json.dumps(json_v01.write_task(task)))) == typed(task)
+
+
+@given(old_messages, texts.filter(bool), texts, st.lists(texts.filter(bool), max_size=2), st.integers(0, 5))
+def test_a_0_1_send_comes_back_with_an_id_for_its_message(
+    message: pb.Message, task: str, context: str, modes: list[str], history: int
+) -> None:
+    message.task_id, message.context_id = task, context
+    request = pb.SendMessageRequest(message=message)
+    if modes:
+        request.configuration.accepted_output_modes.extend(modes)
+    if history:
+        request.configuration.history_length = history
+    read = json_v01.read_send(json.loads(json.dumps(json_v01.write_send(request))))
+    assert read.message.message_id
+    read.message.message_id = ""
+    expected = typed(pb.Task(history=[request.message])).history[0]
+    assert read.message == expected
+    assert read.configuration == request.configuration
+
+
+@given(old_tasks)
+def test_a_0_1_stream_says_a_task_as_its_artifacts_and_its_status(task: pb.Task) -> None:
+    stream = json_v01.V01StreamWriter()
+    said = [stream.write(update, False) for update in json_v01.to_updates(pb.StreamResponse(task=task))]
+    assert [event["artifact"]["index"] for event in said[:-1]] == list(range(len(task.artifacts)))
+    assert said[-1]["final"] == states.is_terminal(task.status.state)
+    for event in said:
+        assert event["id"] == task.id
+        assert json_v01.read_event(event).WhichOneof("payload") in ("artifact_update", "status_update")
+
+
+@pytest.mark.parametrize(("state", "word"), [(states.REJECTED, "failed"), (states.AUTH_REQUIRED, "input-required")])
+def test_0_1_says_later_states_in_its_own_words(state: pb.TaskState, word: str) -> None:
+    task = pb.Task(id="t", status=pb.TaskStatus(state=state))
+    assert json_v01.write_task(task)["status"]["state"] == word
+
+
+# Two dialects at once --------------------------------------------------------------------------------------------
+
+
+@given(old_tasks)
+def test_a_shared_answer_reads_as_either_dialect(task: pb.Task) -> None:
+    both = json.loads(json.dumps(json_mixed.write_v01_task(task)))
+    alone = json.loads(json.dumps(json_v01.write_task(task)))
+    assert json_mixed.merge(alone, both) == both
+    newer = protojson.compile(pb.Task, json_v03.JSON_V03).decode(both)
+    assert (newer.id, newer.context_id, newer.status.state) == (task.id, task.context_id, task.status.state)
+    flat = json.loads(json.dumps(json_mixed.write_fasta2a_task(task)))
+    assert json_mixed.merge(protojson.compile(pb.Task, json_mixed.JSON_FASTA2A).to_dict(task), flat) == flat
+    assert "data_part_compat" not in json.dumps(flat)
+
+
+# Errors name the caller's own fields ----------------------------------------------------------------------------
+
+
+def message(*given: Any) -> dict[str, Any]:
+    return {"message": {"messageId": "m", "role": "user", "parts": list(given)}}
+
+
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [
+        ({"kind": "text"}, "message.parts[0].text"),
+        ({"kind": "text", "text": 5}, "message.parts[0].text"),
+        ({"kind": "poem", "text": "x"}, "message.parts[0].kind"),
+        ({"type": "poem", "text": "x"}, "message.parts[0].type"),
+        ({"kind": "file", "file": {}}, "message.parts[0].file"),
+        ({"kind": "file", "file": {"bytes": "aGk=", "uri": "http://x"}}, "message.parts[0].file"),
+        ({"kind": "file", "file": {"bytes": "a*"}}, "message.parts[0].file.bytes"),
+        ({"kind": "file", "file": {"bytes": 3}}, "message.parts[0].file.bytes"),
+        ({"kind": "file", "file": {"uri": 3}}, "message.parts[0].file.uri"),
+        ({"kind": "file", "file": "x"}, "message.parts[0].file"),
+        ({"kind": "data", "data": [1]}, "message.parts[0].data"),
+        ({"kind": "data", "data": None}, "message.parts[0].data"),
+        ({"kind": "text", "text": "x", "data": {}}, "message.parts[0].data"),
+        ({"kind": "text", "text": "x", "metadata": 1}, "message.parts[0].metadata"),
+    ],
+)
+@EVERY
+def test_a_wrong_part_is_named_where_its_sender_put_it(name: str, part: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        protojson.compile(pb.SendMessageRequest, DIALECTS[name]).decode(message(part))
+    assert [violation.field for violation in caught.value.violations] == [field]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "field"),
+    [
+        ({"blocking": "yes"}, "configuration.blocking"),
+        ({"acceptedOutputModes": "x"}, "configuration.acceptedOutputModes"),
+        ({"historyLength": "x"}, "configuration.historyLength"),
+        ({"pushNotificationConfig": {"authentication": {"schemes": "x"}}}, ".authentication.schemes"),
+    ],
+)
+def test_a_wrong_configuration_is_named(configuration: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        protojson.compile(pb.SendMessageRequest, json_v03.JSON_V03).decode({"configuration": configuration})
+    assert caught.value.violations[0].field.endswith(field)
+
+
+@pytest.mark.parametrize("params", [None, [], {}, {"id": 5}, {"id": ""}, {"message": {}}])
+def test_0_1_needs_the_id_that_its_client_makes(params: Any) -> None:
+    with pytest.raises(InvalidParams):
+        json_v01.read_send({**params, "message": {"role": "user", "parts": []}} if isinstance(params, dict) else params)

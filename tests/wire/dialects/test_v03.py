@@ -1,0 +1,400 @@
+"""A2A 0.3 and 1.0, one into the other."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.limits import message_limits
+from dragoman.core.task import states
+from dragoman.wire.dialects import v03 as codec
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+AGENT = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/echo"
+
+
+# What travels in either direction ------------------------------------------------------------------------------
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+scalars = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | texts
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
+)
+objects = st.dictionaries(texts, values, max_size=3)
+metadata = st.none() | st.dictionaries(
+    texts.filter(lambda key: key != codec.V03_DATA_WRAPPER_KEY), values, min_size=1, max_size=2
+)
+
+
+M = TypeVar("M", pb.Part, v03.Part, pb.Message, v03.Message)
+
+
+def with_metadata(message: M, given: dict[str, Any] | None) -> M:
+    if given is not None:
+        message.metadata.update(given)
+    return message
+
+
+def data_part(value: Any) -> pb.Part:
+    part = pb.Part()
+    json_format.ParseDict(value, part.data)
+    return part
+
+
+def v03_data_part(value: dict[str, Any]) -> v03.Part:
+    part = v03.Part()
+    part.data.data.SetInParent()
+    part.data.data.update(value)
+    return part
+
+
+files = {"filename": texts, "media_type": texts}
+contents = st.one_of(
+    st.builds(pb.Part, text=texts),
+    st.builds(pb.Part, raw=st.binary(max_size=8), **files),
+    st.builds(pb.Part, url=texts, **files),
+    values.map(data_part),
+)
+parts = st.builds(with_metadata, contents, metadata)
+fields = {
+    "message_id": texts,
+    "context_id": texts,
+    "task_id": texts,
+    "role": st.sampled_from(["ROLE_UNSPECIFIED", "ROLE_USER", "ROLE_AGENT"]),
+    "extensions": st.lists(texts, max_size=2),
+    "reference_task_ids": st.lists(texts, max_size=2),
+}
+new_messages = st.builds(with_metadata, st.builds(pb.Message, parts=st.lists(parts, max_size=3), **fields), metadata)
+
+old_files = st.one_of(
+    st.builds(v03.FilePart, file_with_bytes=st.binary(max_size=8), name=texts, mime_type=texts),
+    st.builds(v03.FilePart, file_with_uri=texts, name=texts, mime_type=texts),
+)
+old_contents = st.one_of(
+    st.builds(v03.Part, text=texts), st.builds(v03.Part, file=old_files), objects.map(v03_data_part)
+)
+old_parts = st.builds(with_metadata, old_contents, metadata)
+old_messages = st.builds(
+    with_metadata, st.builds(v03.Message, content=st.lists(old_parts, max_size=3), **fields), metadata
+)
+
+
+@given(new_messages)
+def test_a_1_0_message_comes_back_from_0_3_unchanged(message: pb.Message) -> None:
+    assert codec.read_message(codec.write_message(message)) == message
+
+
+@given(old_messages)
+def test_a_0_3_message_comes_back_from_1_0_unchanged(message: v03.Message) -> None:
+    assert codec.write_message(codec.read_message(message)) == message
+
+
+# Names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "tenant", "expected"),
+    [
+        ("tasks/42", "", ("", "42")),
+        ("42", "", ("", "42")),
+        ("tasks/42", "echo", ("echo", "42")),
+        ("tasks/tasks/42", "", ("", "tasks/42")),
+        ("tasks/a/b", "", ("", "a/b")),
+        (f"{AGENT}/tasks/42", "", (AGENT, "42")),
+        (f"{AGENT}/tasks/42", AGENT, (AGENT, "42")),
+        (f"{AGENT}/tasks/42", f"/{AGENT}/", (AGENT, "42")),
+        ("tasks/42", AGENT, (AGENT, "42")),
+    ],
+)
+def test_a_resource_name_gives_tenant_and_task(name: str, tenant: str, expected: tuple[str, str]) -> None:
+    assert codec.parse_task_name("name", name, tenant) == expected
+
+
+@pytest.mark.parametrize("name", ["", "tasks/", AGENT, f"{AGENT}/42", f"{AGENT}/tasks/", "projects/p/tasks/42", "a/b"])
+def test_a_name_of_another_form_is_refused_by_its_field(name: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        codec.parse_task_name("parent", name)
+    assert [violation.field for violation in caught.value.violations] == ["parent"]
+
+
+@pytest.mark.parametrize("tenant", ["echo", AGENT.replace("echo", "other")])
+def test_a_name_and_a_tenant_that_disagree_are_refused(tenant: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        codec.read_get_task(v03.GetTaskRequest(name=f"{AGENT}/tasks/42", tenant=tenant))
+    assert [violation.field for violation in caught.value.violations] == ["tenant"]
+
+
+# Requests ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("configuration", "returns_at_once"),
+    [
+        (None, False),
+        (v03.SendMessageConfiguration(), True),
+        (v03.SendMessageConfiguration(blocking=False, history_length=1), True),
+        (v03.SendMessageConfiguration(blocking=True), False),
+    ],
+)
+def test_only_a_configuration_that_does_not_block_returns_at_once(
+    configuration: v03.SendMessageConfiguration | None, returns_at_once: bool
+) -> None:
+    read = codec.read_send_message(v03.SendMessageRequest(configuration=configuration))
+    assert read.configuration.return_immediately is returns_at_once
+    assert read.HasField("configuration") is (configuration is not None)
+
+
+def test_a_send_request_keeps_message_metadata_tenant_and_modes() -> None:
+    request = v03.SendMessageRequest(
+        request=v03.Message(message_id="m", role=v03.ROLE_USER, content=[v03.Part(text="hi")]),
+        configuration=v03.SendMessageConfiguration(accepted_output_modes=["text/plain"], blocking=True),
+        tenant="echo",
+    )
+    request.metadata.update({"a": {"b": 1}})
+    expected = pb.SendMessageRequest(
+        tenant="echo",
+        message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="hi")]),
+        configuration=pb.SendMessageConfiguration(accepted_output_modes=["text/plain"]),
+    )
+    expected.metadata.update({"a": {"b": 1}})
+    assert codec.read_send_message(request) == expected
+
+
+def test_a_request_without_a_message_has_none_in_1_0_either() -> None:
+    assert not codec.read_send_message(v03.SendMessageRequest()).HasField("message")
+    assert codec.read_send_message(v03.SendMessageRequest(request=v03.Message())).HasField("message")
+
+
+def test_an_inline_push_config_is_read_whole() -> None:
+    push = v03.PushNotificationConfig(id="c", url="http://x", token="t")
+    push.authentication.schemes.extend(["Bearer", "Basic"])
+    push.authentication.credentials = "secret"
+    configuration = v03.SendMessageConfiguration(push_notification=push)
+    read = codec.read_send_message(v03.SendMessageRequest(configuration=configuration)).configuration
+    assert read.task_push_notification_config == pb.TaskPushNotificationConfig(
+        id="c", url="http://x", token="t", authentication=pb.AuthenticationInfo(scheme="Bearer", credentials="secret")
+    )
+
+
+@pytest.mark.parametrize("length", [0, 1, -1])
+def test_a_history_length_of_zero_is_unset(length: int) -> None:
+    configuration = v03.SendMessageConfiguration(history_length=length)
+    for read in (
+        codec.read_send_message(v03.SendMessageRequest(configuration=configuration)).configuration,
+        codec.read_get_task(v03.GetTaskRequest(name="tasks/42", history_length=length)),
+        codec.read_list_tasks(v03.ListTasksRequest(history_length=length)),
+    ):
+        assert read.HasField("history_length") is (length != 0)
+        assert read.history_length == length
+
+
+def test_a_list_request_names_its_filters_anew() -> None:
+    request = v03.ListTasksRequest(
+        tenant="echo",
+        context_id="c",
+        status=v03.TASK_STATE_CANCELLED,
+        page_size=7,
+        page_token="t",
+        last_updated_time={"seconds": 5},
+        include_artifacts=True,
+    )
+    assert codec.read_list_tasks(request) == pb.ListTasksRequest(
+        tenant="echo",
+        context_id="c",
+        status=pb.TASK_STATE_CANCELED,
+        page_size=7,
+        page_token="t",
+        status_timestamp_after={"seconds": 5},
+        include_artifacts=True,
+    )
+
+
+def test_a_list_request_that_says_nothing_asks_for_the_defaults() -> None:
+    assert codec.read_list_tasks(v03.ListTasksRequest()) == pb.ListTasksRequest()
+
+
+def test_requests_that_name_a_task_become_its_id() -> None:
+    name = f"{AGENT}/tasks/42"
+    assert codec.read_get_task(v03.GetTaskRequest(name=name)) == pb.GetTaskRequest(tenant=AGENT, id="42")
+    assert codec.read_cancel_task(v03.CancelTaskRequest(name=name)) == pb.CancelTaskRequest(tenant=AGENT, id="42")
+    assert codec.read_subscription(v03.TaskSubscriptionRequest(name=name)) == pb.SubscribeToTaskRequest(
+        tenant=AGENT, id="42"
+    )
+
+
+def test_a_card_request_keeps_its_tenant() -> None:
+    read = codec.read_get_agent_card(v03.GetAgentCardRequest(tenant="echo"))
+    assert read == pb.GetExtendedAgentCardRequest(tenant="echo")
+
+
+# Parts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "part", [v03.Part(), v03.Part(file=v03.FilePart(mime_type="text/plain", name="a"))], ids=["nothing", "empty file"]
+)
+def test_a_part_without_content_is_refused_by_its_place(part: v03.Part) -> None:
+    message = v03.Message(message_id="m", role=v03.ROLE_USER, content=[v03.Part(text="a"), part])
+    with pytest.raises(InvalidParams, match=r"message\.parts\[1\]"):
+        message_limits.check_message(codec.read_send_message(v03.SendMessageRequest(request=message)), ["*/*"])
+
+
+def test_an_empty_file_and_an_empty_link_are_still_content() -> None:
+    read = codec.read_message(
+        v03.Message(
+            content=[
+                v03.Part(file=v03.FilePart(file_with_bytes=b"")),
+                v03.Part(file=v03.FilePart(file_with_uri="")),
+            ]
+        )
+    )
+    assert [part.WhichOneof("content") for part in read.parts] == ["raw", "url"]
+
+
+def test_bytes_are_taken_as_they_come() -> None:
+    part = v03.Part(file=v03.FilePart(file_with_bytes=b"aGVsbG8="))
+    assert codec.read_message(v03.Message(content=[part])).parts[0].raw == b"aGVsbG8="
+
+
+def test_what_a_0_3_text_part_cannot_hold_is_left_out() -> None:
+    part = pb.Part(text="a", filename="a.txt", media_type="text/markdown")
+    assert codec.write_message(pb.Message(parts=[part])).content == [v03.Part(text="a")]
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, "a", [1, {"b": 2}]], ids=repr)
+def test_data_that_is_no_object_is_wrapped_and_marked(value: object) -> None:
+    written = codec.write_message(pb.Message(parts=[data_part(value)])).content[0]
+    assert json_format.MessageToDict(written) == {
+        "data": {"data": {"value": value}},
+        "metadata": {"data_part_compat": True},
+    }
+
+
+def test_a_data_part_that_says_nothing_at_all_is_null() -> None:
+    part = pb.Part()
+    part.data.SetInParent()
+    assert json_format.MessageToDict(codec.write_message(pb.Message(parts=[part])).content[0].data) == {
+        "data": {"value": None}
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "mark"),
+    [({"value": 1}, None), ({"value": 1}, False), ({"value": 1}, "yes"), ({"value": 1, "b": 2}, True), ({}, True)],
+)
+def test_data_that_only_looks_wrapped_stays_as_it_is(data: dict[str, Any], mark: Any) -> None:
+    part = v03_data_part(data)
+    if mark is not None:
+        part.metadata.update({"data_part_compat": mark})
+    read = codec.read_message(v03.Message(content=[part])).parts[0]
+    assert json_format.MessageToDict(read.data) == data
+    assert read.metadata.fields.keys() == part.metadata.fields.keys()
+
+
+# Answers -------------------------------------------------------------------------------------------------------
+
+
+def a_task(state: pb.TaskState = pb.TASK_STATE_CANCELED) -> pb.Task:
+    task = pb.Task(
+        id="42",
+        context_id="c",
+        status=pb.TaskStatus(
+            state=state, message=pb.Message(message_id="s", parts=[pb.Part(text="stop")]), timestamp={"seconds": 5}
+        ),
+        artifacts=[
+            pb.Artifact(artifact_id="a", name="n", description="d", parts=[pb.Part(raw=b"x")], extensions=["urn:x"])
+        ],
+        history=[pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="go")])],
+    )
+    task.metadata.update({"k": 1})
+    task.artifacts[0].metadata.update({"l": 2})
+    return task
+
+
+def a_v03_task(state: v03.TaskState = v03.TASK_STATE_CANCELLED) -> v03.Task:
+    task = v03.Task(
+        id="42",
+        context_id="c",
+        status=v03.TaskStatus(
+            state=state, update=v03.Message(message_id="s", content=[v03.Part(text="stop")]), timestamp={"seconds": 5}
+        ),
+        artifacts=[
+            v03.Artifact(
+                artifact_id="a",
+                name="n",
+                description="d",
+                parts=[v03.Part(file=v03.FilePart(file_with_bytes=b"x"))],
+                extensions=["urn:x"],
+            )
+        ],
+        history=[v03.Message(message_id="m", role=v03.ROLE_USER, content=[v03.Part(text="go")])],
+    )
+    task.metadata.update({"k": 1})
+    task.artifacts[0].metadata.update({"l": 2})
+    return task
+
+
+def test_a_task_is_converted_completely() -> None:
+    assert codec.write_task(a_task()) == a_v03_task()
+
+
+def test_a_send_is_answered_with_a_task_or_a_message() -> None:
+    assert codec.write_send_message(pb.SendMessageResponse(task=a_task())) == v03.SendMessageResponse(task=a_v03_task())
+    said = pb.Message(message_id="m", parts=[pb.Part(text="hi")])
+    assert codec.write_send_message(pb.SendMessageResponse(message=said)) == v03.SendMessageResponse(
+        msg=v03.Message(message_id="m", content=[v03.Part(text="hi")])
+    )
+
+
+def test_a_page_keeps_its_tasks_token_and_total() -> None:
+    page = pb.ListTasksResponse(tasks=[a_task()], next_page_token="t", page_size=50, total_size=9)
+    assert codec.write_list_tasks(page) == v03.ListTasksResponse(
+        tasks=[a_v03_task()], next_page_token="t", total_size=9
+    )
+
+
+def status_update(state: pb.TaskState) -> pb.StreamResponse:
+    update = pb.TaskStatusUpdateEvent(task_id="42", context_id="c", status=pb.TaskStatus(state=state))
+    update.metadata.update({"k": 1})
+    return pb.StreamResponse(status_update=update)
+
+
+@pytest.mark.parametrize("state", pb.TaskState.values())
+def test_a_status_is_final_when_the_stream_ends_and_when_the_task_does(state: pb.TaskState) -> None:
+    going_on, last = (codec.write_stream(status_update(state), is_last=ends).status_update for ends in (False, True))
+    assert last.final
+    assert going_on.final is states.is_terminal(state)
+    assert int(going_on.status.state) == int(state)
+    assert (going_on.task_id, going_on.context_id, dict(going_on.metadata)) == ("42", "c", {"k": 1})
+
+
+def test_an_artifact_update_keeps_its_flags() -> None:
+    update = pb.TaskArtifactUpdateEvent(
+        task_id="42", context_id="c", artifact=a_task().artifacts[0], append=True, last_chunk=True
+    )
+    update.metadata.update({"k": 1})
+    written = codec.write_stream(pb.StreamResponse(artifact_update=update), is_last=True).artifact_update
+    expected = v03.TaskArtifactUpdateEvent(
+        task_id="42", context_id="c", artifact=a_v03_task().artifacts[0], append=True, last_chunk=True
+    )
+    expected.metadata.update({"k": 1})
+    assert written == expected
+
+
+def test_a_stream_may_hold_a_task_or_a_message() -> None:
+    assert codec.write_stream(pb.StreamResponse(task=a_task())) == v03.StreamResponse(task=a_v03_task())
+    assert codec.write_stream(pb.StreamResponse(message=pb.Message(message_id="m"))) == v03.StreamResponse(
+        msg=v03.Message(message_id="m")
+    )
+
+
+@pytest.mark.parametrize("empty", [pb.SendMessageResponse(), pb.StreamResponse()])
+def test_an_answer_without_payload_stays_empty(empty: Any) -> None:
+    write = codec.write_stream if isinstance(empty, pb.StreamResponse) else codec.write_send_message
+    assert not write(empty).ByteSize()

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from dragoman.bindings.methods import parse
+from dragoman.core.errors import InvalidParams
+from dragoman.core.task import frames
+from dragoman.wire.body_scan import MAX_MESSAGE_FIELDS
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+PART = frames.frame(5, b"")
+NULL = frames.frame(1, b"\x08\x00")
+
+
+def message(*parts: bytes) -> bytes:
+    return frames.frame(2, b"".join((frames.text(1, "m"), *parts)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        message(PART * (MAX_MESSAGE_FIELDS + 1)),
+        message(frames.frame(5, frames.frame(4, frames.frame(6, NULL * (MAX_MESSAGE_FIELDS + 1))))),
+        message(frames.frame(8, b"") * (MAX_MESSAGE_FIELDS + 1)),
+        b"\xa3\x06\xa4\x06" + message(PART * (MAX_MESSAGE_FIELDS + 1)),
+    ],
+    ids=["parts", "values", "texts", "behind a group"],
+)
+def test_a_message_with_too_many_fields_is_rejected_before_it_is_parsed(data: bytes) -> None:
+    with pytest.raises(InvalidParams, match=str(MAX_MESSAGE_FIELDS)):
+        parse(pb.SendMessageRequest, data)
+
+
+def test_what_is_only_large_is_taken() -> None:
+    data = message(frames.frame(5, frames.frame(2, bytes(4 * MAX_MESSAGE_FIELDS))), PART * 100)
+    request = parse(pb.SendMessageRequest, data)
+    assert isinstance(request, pb.SendMessageRequest)
+    assert len(request.message.parts) == 101
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff" * (MAX_MESSAGE_FIELDS + 1), b"\x12\xff\xff\xff\x7f" + bytes(MAX_MESSAGE_FIELDS)]
+)
+def test_what_is_no_message_is_refused_as_such(data: bytes) -> None:
+    with pytest.raises(InvalidParams, match="is no serialized"):
+        parse(v03.SendMessageRequest, data)

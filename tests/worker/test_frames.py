@@ -1,0 +1,70 @@
+"""What is larger than a server takes from a worker at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.agents.workers.tasks import status_text, text_of
+from tests.agents.workers.worker_process import WorkerProcess, worker_process
+from tests.cli.server import Server, serving
+
+from dragoman.client import Client, message
+from dragoman.core.task import states
+from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.ports import NO_CHANGE, StateUpdate
+from dragoman.worker.frames import MAX_FRAME_EVENTS, TARGET_FRAME_BYTES, EventTooLarge, encode_events
+
+LIMIT = 64 * 1024
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, WorkerProcess]]:
+    """A server that takes little, and a worker."""
+    folder = tmp_path_factory.mktemp("narrow")
+    with (
+        serving("--message-bytes", str(LIMIT), cwd=folder) as server,
+        worker_process(server=server.grpc, cwd=folder) as worker,
+    ):
+        yield server, worker
+
+
+@pytest.mark.parametrize("agent", ["big", "big-chunks"])
+async def test_it_fails_its_task_and_nothing_else(narrow: tuple[Server, WorkerProcess], agent: str) -> None:
+    server, worker = narrow
+    async with Client(server.grpc, agent=agent) as client:
+        task = (await client.send(message(str(2 * LIMIT)))).task
+        assert task.status.state == states.FAILED
+        assert status_text(task).startswith("EventTooLarge: an event of 131")
+        assert "is more than this server takes at once, 65280: give it in several chunks" in status_text(task)
+        assert "before " in "".join(map(text_of, task.artifacts)) or agent == "big"
+        fits = (await client.send(message(str(LIMIT // 2)))).task
+        assert fits.status.state == states.COMPLETED
+    worker.err.until("EventTooLarge")
+
+
+def chunk(text: str) -> ArtifactChange:
+    return ArtifactChange("a", b"", text=text, append=True)
+
+
+def test_many_events_are_cut_into_frames_in_order() -> None:
+    changes = [chunk(str(number)) for number in range(MAX_FRAME_EVENTS + 1)]
+    first, second = encode_events("t", 7, changes, StateUpdate(task_state=b"{}"), 10 * TARGET_FRAME_BYTES)
+    assert [one.text.text for frame in (first, second) for one in frame.events] == [change.text for change in changes]
+    assert (first.number, second.number, first.HasField("notes"), second.notes.task_state) == (7, 8, False, "{}")
+
+
+def test_large_events_go_in_frames_of_their_own() -> None:
+    made = encode_events(
+        "t",
+        1,
+        [chunk("x" * TARGET_FRAME_BYTES), StatusChange(states.WORKING), chunk("y" * TARGET_FRAME_BYTES)],
+        NO_CHANGE,
+        10 * TARGET_FRAME_BYTES,
+    )
+    assert [len(frame.events) for frame in made] == [1, 1, 1]
+
+
+def test_notes_may_be_too_large_as_well() -> None:
+    with pytest.raises(EventTooLarge):
+        encode_events("t", 1, [chunk("x")], StateUpdate(task_state=b"x" * LIMIT), LIMIT)
