@@ -84,13 +84,13 @@ def quick_stores() -> Iterator[None]:
 @pytest.fixture
 def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a direct agent answers stays a Message, also on a machine that stands still for longer than it may think."""
-    monkeypatch.setattr("dragoman.runtime.turn.runner.HELD_FOR", 60.0)
+    monkeypatch.setattr("dragoman.runtime.turn.runner.DIRECT_REPLY_TIMEOUT", 60.0)
 
 
 @pytest.fixture
 def time_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who cancels is told that the task was canceled, also where its agent takes longer to stop than is waited for."""
-    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_WAIT", 60.0)
+    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_TIMEOUT", 60.0)
 
 
 @pytest.hookimpl(wrapper=True)

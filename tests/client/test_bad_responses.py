@@ -90,7 +90,7 @@ async def test_a_refusal_is_of_a_kind_and_says_when_to_come_again(
 
 
 async def test_a_server_that_asks_for_a_moment_gets_it_and_the_same_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.calling.retry.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("dragoman.calling.retry.RESUME_FIRST_DELAY", 0.01)
     async with agent_server() as there:
         there.answers["/x/at"] = by_turns(
             json(b"later", 503), json(b"later", 429, **{"Retry-After": "0"}), rpc({"task": TASK}),

@@ -250,7 +250,7 @@ async def test_credentials_may_come_from_elsewhere_while_the_stream_is_open() ->
 async def test_a_stream_that_forgets_to_say_that_its_task_was_canceled_is_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragoman.client.turn_stream.QUIET", 0.01)
+    monkeypatch.setattr("dragoman.client.turn_stream.TASK_POLL_INTERVAL", 0.01)
     there = Script(
         SendStreamingMessage=[[task("WORKING"), chunk("a", append=False), HOLD]],
         GetTask=[[task("WORKING", "a")], [task("CANCELED", "ab")]],

@@ -311,7 +311,7 @@ async def test_a_cancel_while_nats_is_away_is_done_when_it_is_back(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_WAIT", 0.0)
+    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_TIMEOUT", 0.0)
     async with pair(tmp_path, postgres_url, own_nats, waits) as servers:
         task = await servers.one.start()
         await begun.wait()

@@ -142,7 +142,7 @@ async def test_a_task_whose_agent_does_not_stop_is_ended_when_the_store_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "FENCE_TIMEOUT", 0.0)
-    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_WAIT", 0.0)
+    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_TIMEOUT", 0.0)
 
     async def stubborn(turn: Turn) -> str:
         turn.status("at it")

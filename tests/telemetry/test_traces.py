@@ -260,8 +260,8 @@ async def test_nothing_is_traced_or_stored_without_a_collector(tmp_path: Path) -
 
 
 async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.otlp.AGAIN", (0.01, 0.02))
-    monkeypatch.setattr("dragoman.telemetry.otlp.EVERY", 0.01)
+    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_RETRY_DELAYS", (0.01, 0.02))
+    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 0.01)
     async with collecting() as collector:
         collector.status = 503
         async with open_tracing(collector.http, {}, 1.0) as tracing:
@@ -310,7 +310,7 @@ def test_a_collector_connection_is_reused_and_reopened_after_a_close(closes: boo
 
 
 def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.otlp.EVERY", 600.0)
+    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 600.0)
     recorder, sent, first = SpanRecorder(), list[bytes](), threading.Event()
 
     class Road:
@@ -335,7 +335,7 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.otlp.EVERY", 600.0)
+    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 600.0)
     recorder, sent, came = SpanRecorder(), list[int](), threading.Event()
 
     class Road:
@@ -355,7 +355,7 @@ def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_spans_for_which_there_is_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.spans.QUEUE", 2)
+    monkeypatch.setattr("dragoman.telemetry.spans.MAX_QUEUED_SPANS", 2)
     recorder = SpanRecorder()
     for name in ("one", "two", "three"):
         recorder.record_span(name, "internal", recorder.start_span(""), "", 1.0, (), ())

@@ -231,7 +231,7 @@ class _Method:
                 show = extensions.shown(call.extensions)
                 untouched = frame is forms.untouched and show is extensions.as_it_is
                 async with aclosing(self._operation(call, asked)) as events:
-                    while lot := await events.lot():
+                    while lot := await events.next_batch():
                         stream.sending = True
                         for event in lot:
                             # Two calls for each event would be 2 % of what gRPC takes for it.

@@ -592,7 +592,7 @@ async def test_an_answer_without_anything_in_it_is_nonsense() -> None:
 
 
 async def test_auth_required_is_shown_while_its_stream_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.agents.upstream.turn.HELD", 0.01)
+    monkeypatch.setattr("dragoman.agents.upstream.turn.AUTH_REQUIRED_HOLD_SECONDS", 0.01)
     go, desk = asyncio.Event(), RecordingTurnContext("hi")
     events = [task("WORKING"), status("AUTH_REQUIRED", "log in"), go, status("COMPLETED")]
     turn = asyncio.create_task(agent(ScriptedTransport({"SendStreamingMessage": [events]})).take_turn(desk))

@@ -64,7 +64,7 @@ async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opene
 async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.registry.LOOK", 3600.0)
+    monkeypatch.setattr("dragoman.runtime.registry.ABSENCE_POLL_INTERVAL", 3600.0)
     async with opened(worker_wait=0) as app, Client(str(app.grpc), agent="desk") as client:
         async with connected_worker(str(app.grpc)) as line:
             await line.register(registration(), credit=0)

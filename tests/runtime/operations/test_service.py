@@ -240,7 +240,7 @@ async def test_a_reply_of_another_agent_completes_its_task(tmp_path: Path) -> No
 async def test_a_direct_agent_that_thinks_long_is_shown_as_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.turn.runner.HELD_FOR", 0.05)
+    monkeypatch.setattr("dragoman.runtime.turn.runner.DIRECT_REPLY_TIMEOUT", 0.05)
 
     async def thinks(turn: Turn) -> str:
         await here.at("go").wait()
@@ -309,7 +309,7 @@ async def test_a_result_before_the_cancel_wins(tmp_path: Path) -> None:
 
 
 async def test_an_agent_that_ignores_a_cancel_is_fenced_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.runtime.turn.runner.FENCED_AFTER", 0.05)
+    monkeypatch.setattr("dragoman.runtime.turn.runner.FENCE_TIMEOUT", 0.05)
     monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.01)
 
     async def stubborn(turn: Turn) -> str:

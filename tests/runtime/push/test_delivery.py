@@ -390,7 +390,7 @@ async def test_who_takes_nothing_for_too_long_is_given_up_and_told_all_when_aske
 async def test_what_cannot_be_written_down_at_once_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.push.delivery.AGAIN", 0.01)
+    monkeypatch.setattr("dragoman.runtime.push.delivery.RECORD_RETRY_SECONDS", 0.01)
     async with scene(tmp_path, echo) as here:
         pushes, failures = here.world.store.pushes, [OSError("the disk is full"), OSError("still")]
         settle = pushes.apply_reports
@@ -407,7 +407,7 @@ async def test_what_cannot_be_written_down_at_once_is_not_forgotten(
 
 
 async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.runtime.push.scheduler.HELD_PER_HOST", 2)
+    monkeypatch.setattr("dragoman.runtime.push.scheduler.MAX_HELD_PER_HOST", 2)
     async with scene(tmp_path, echo) as here:
         pushes, broken_off, held = here.world.store.pushes, 0, 0
         claim, carry = pushes.claim, here.courier._carry

@@ -34,7 +34,7 @@ class InvalidCertificate(Exception):
 
 
 class CertificateFiles:
-    """The pair in two files. Implements `dragoman.ports.security.Certificates`."""
+    """The pair in two files. Implements `dragoman.ports.security.ServerCertificates`."""
 
     def __init__(
         self,

@@ -202,7 +202,7 @@ class AgentUnderTest:
         assert process is not None
         assert restarted is not None
         tasks = []
-        runs: dict[Any, Any] = cast(Any, dead)._runs
+        runs: dict[Any, Any] = cast(Any, dead)._runners
         for run in runs.values():
             run._log = _DeadLog()
             run.cancelled = True  # for those in threads
@@ -212,7 +212,7 @@ class AgentUnderTest:
         runs.clear()  # so that what is closed now waits for none of them
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_TIMEOUT)
-        cast(Any, dead)._rest()
+        cast(Any, dead)._update_idle()
         await process.aclose()
         await self._start()
         restarted.set_result(None)
