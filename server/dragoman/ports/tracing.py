@@ -21,7 +21,7 @@ class Tracer(Protocol):
 
     def activate(self, context: str) -> None:
         """What the present asyncio task does from now on belongs to the span, also for libraries that know of traces by
-        themselves. Only for a trace that is recorded; of others `dragoman.core.trace.CURRENT_DELEGATION` is all that knows."""
+        themselves. Only for a trace that is recorded; others are known to `dragoman.core.trace.CURRENT_TRACE` alone."""
         ...
 
     def record_span(

@@ -43,10 +43,10 @@ pushes = st.builds(
     ),
     st.integers(0, 50),
     st.integers(0, 50),
-    over=st.booleans(),
-    tries=st.integers(0, 9),
-    failing=st.integers(0, 100),
-    due=st.integers(1, 100),
+    task_ended=st.booleans(),
+    failures=st.integers(0, 9),
+    failing_since=st.integers(0, 100),
+    due_at=st.integers(1, 100),
 )
 verdicts = st.sampled_from(DeliveryOutcome)
 
@@ -63,7 +63,7 @@ def test_a_cursor_never_goes_back_and_a_claim_lasts_only_while_there_may_be_more
     push: PushRecord, verdict: DeliveryOutcome, ahead: int, release: bool, now: int
 ) -> None:
     delivered = min(push.last_delivered + ahead, push.last_sequence)
-    after = apply_report(push, said(push, verdict, delivered, release=release, give_up=500), now)
+    after = apply_report(push, said(push, verdict, delivered, release=release, give_up_after=500), now)
     assert after is not None
     assert push.last_delivered <= after.last_delivered <= push.last_sequence
     if after.session:
@@ -85,11 +85,13 @@ def test_what_is_said_without_the_claim_is_not_heard(push: PushRecord, verdict: 
 def test_what_has_failed_for_as_long_as_it_may_is_given_up() -> None:
     push = PushRecord(task=REF, config=CONFIG, created=0, last_delivered=1, last_sequence=2, session=1, token=1)
     attempt = DeliveryAttempt(sequence=2, error="refused the connection")
-    first = apply_report(push, said(push, DeliveryOutcome.FAILED, 1, attempt=attempt, wait=5, give_up=100), 1000)
+    first = apply_report(
+        push, said(push, DeliveryOutcome.FAILED, 1, attempt=attempt, retry_delay=5, give_up_after=100), 1000
+    )
     assert first is not None
     assert (first.state, first.due_at, first.failures, first.session) == (PushState.LIVE, 1005, 1, 0)
     held = replace(first, session=1)
-    again = said(held, DeliveryOutcome.FAILED, 1, attempt=attempt, wait=5, give_up=100)
+    again = said(held, DeliveryOutcome.FAILED, 1, attempt=attempt, retry_delay=5, give_up_after=100)
     before, later = apply_report(held, again, 1099), apply_report(held, again, 1100)
     assert before is not None
     assert later is not None

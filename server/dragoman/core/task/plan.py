@@ -103,8 +103,8 @@ def _create_task(change: Append, now: int) -> Plan:
     assert new is not None, "only New may meet no task"
     assert message is not None, "a task begins with a message"
     head = TaskRecord(
-        change.task, new.agent, new.id, new.context, states.SUBMITTED, now,
-        last_sequence=1, message_count=1, last_received=1, ready=True, visible=new.visible, dialect=new.dialect, alias=new.alias,
+        change.task, new.agent, new.id, new.context, states.SUBMITTED, now, last_sequence=1, message_count=1,
+        last_received=1, ready=True, visible=new.visible, dialect=new.dialect, alias=new.alias,
         principal=message.sender or change.task.owner.principal,
     )  # fmt: skip
     row = _user_message_row(change, message, 1)
