@@ -1,11 +1,19 @@
-"""What can go wrong with a call: one exception, and the kinds of it that callers tell apart."""
+"""Errors of a call to another A2A server: `ClientError` and the kinds that callers tell apart.
+
+| kind | meaning |
+|---|---|
+| `CallRefused` and below | the server answered, and refused the call |
+| `ServerUnavailable` | no answer, or a broken one; `may_have_arrived` is False if the call cannot have begun |
+| `ProtocolError` | the answer violates the protocol |
+| `CallForbidden` | a policy of this process forbids the call |
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Self, cast
 
 import grpc
 
@@ -20,8 +28,8 @@ class ClientError(Exception):
 
     code: the name of the gRPC status (`NOT_FOUND`, `UNAVAILABLE`). reason: A2A's word for it
     (`TASK_NOT_FOUND`), empty when the failure is not the server's answer. violations: the fields that broke a
-    rule. metadata: what else the server said about it. retry_after: seconds after which to try again, where the
-    server said so (RetryInfo, Retry-After), else None.
+    rule. metadata: further details from the server. retry_after: seconds after which to try again, where the
+    server gave them (RetryInfo, Retry-After), else None.
     """
 
     def __init__(
@@ -48,39 +56,41 @@ class ClientError(Exception):
         return self.code == "UNAVAILABLE" and not self.reason
 
     @property
+    def summary(self) -> str:
+        """The text for logs and for people who know that a call failed."""
+        return self.message
+
+    @property
     def remote_error(self) -> RemoteError:
-        """The same as the wire has it."""
+        """The same error as the wire has it."""
         return RemoteError(self.code, self.message, self.reason, self.violations, self.metadata, self.retry_after)
 
     @staticmethod
     def from_rpc_error(error: grpc.aio.AioRpcError) -> ClientError:
-        """The failure behind an RPC's status, with the `google.rpc` details that came with it."""
-        details = next((value for key, value in error.trailing_metadata() or () if key == _STATUS_DETAILS_KEY), b"")
-        said = details if isinstance(details, bytes) else b""
-        failure = ClientError.from_remote_error(
-            remote_errors.parse_grpc_status(error.code().name, error.details() or "", said)
-        )
+        """The error of an RPC's status, with its `google.rpc` details."""
+        failure = ClientError.from_remote_error(remote_error_of(error))
         if isinstance(failure, ServerUnavailable):
-            failure.may_have_arrived = not any(sign in failure.message for sign in _NOT_CONNECTED_MESSAGES)
+            failure.may_have_arrived = not is_connect_failure(failure.message)
         return failure
 
     @staticmethod
     def from_json(error: Any) -> ClientError:
-        """The failure in an `error` object of JSON-RPC or AIP-193."""
+        """The error in an `error` object of JSON-RPC or AIP-193."""
         return ClientError.from_remote_error(remote_errors.parse_json_error(error))
 
     @staticmethod
     def from_response(status: int, headers: Mapping[str, str], value: Any) -> ClientError:
-        """The failure that an HTTP answer is. `value` is its JSON, None when it has none."""
-        told = remote_errors.parse_rest_error(status, value)
-        if told.retry_after is None:
+        """The error of an HTTP response. `value` is its JSON, None when it has none."""
+        remote_error = remote_errors.parse_rest_error(status, value)
+        if remote_error.retry_after is None:
             lower = {name.lower(): text for name, text in headers.items()}
-            told = replace(told, retry_after=retry_after_seconds(status, lower, datetime.now(UTC)) or None)
-        return ClientError.from_remote_error(told, Busy if status in (429, 503) else None)
+            seconds = retry_after_seconds(status, lower, datetime.now(UTC))
+            remote_error = replace(remote_error, retry_after=seconds or None)
+        return ClientError.from_remote_error(remote_error, Busy if status in (429, 503) else None)
 
     @staticmethod
     def from_remote_error(remote_error: RemoteError, error_class: type[ClientError] | None = None) -> ClientError:
-        """The failure that a complaint is, of its kind."""
+        """A server's error as the class that its reason or code stands for."""
         return (error_class or _error_class_for(remote_error))(
             remote_error.code,
             remote_error.message,
@@ -91,63 +101,107 @@ class ClientError(Exception):
         )
 
 
-class NotFound(ClientError):
-    """There is no such task or agent, or nobody may see it."""
+class CallRefused(ClientError):
+    """The server answered, and refused the call."""
+
+    @property
+    def summary(self) -> str:
+        """The reason, and the server's text cut to 500 characters."""
+        return f"{self.reason or self.code}: {self.message[:500]}"
+
+    @staticmethod
+    def from_answer(remote_error: RemoteError) -> CallRefused:
+        """A server's error as a refusal, also where its code is that of a missing server (`UNAVAILABLE`)."""
+        found = _error_class_for(remote_error)
+        refused_class = found if issubclass(found, CallRefused) else CallRefused
+        return cast(CallRefused, ClientError.from_remote_error(remote_error, refused_class))
 
 
-class NotAllowed(ClientError):
-    """The server does not know who calls, or does not let them."""
+class NotFound(CallRefused):
+    """The task or agent does not exist, or is not visible to this caller."""
 
 
-class Invalid(ClientError):
-    """What was sent breaks a rule; `violations` name the fields."""
+class NotAllowed(CallRefused):
+    """The credentials are missing, invalid, or do not allow the call."""
 
 
-class NotSupported(ClientError):
-    """The server, or the agent, does without what was asked for."""
+class Invalid(CallRefused):
+    """The request breaks a rule; `violations` name the fields."""
 
 
-class Conflict(ClientError):
-    """What was asked for does not go with what is there: a key that was used, a task that cannot be canceled."""
+class NotSupported(CallRefused):
+    """The server or the agent does not support the operation."""
 
 
-class Busy(ClientError):
-    """The server has more to do than it can, or this caller asks too often; `retry_after` may say when to come again.
-    Nothing was begun."""
+class Conflict(CallRefused):
+    """The request conflicts with the state of the server: a key in use, a task that cannot be canceled."""
+
+
+class Busy(CallRefused):
+    """The server is overloaded, or this caller is over its rate limit. The call was not begun.
+
+    `retry_after` may say when to try again.
+    """
 
 
 class ServerUnavailable(ClientError):
-    """No answer, or one that broke off. `arrived`: whether the call may have been begun."""
+    """No answer, or one that broke off."""
 
     may_have_arrived = True
+    """Whether the server may have begun the call."""
 
     @classmethod
-    def for_address(cls, address: str, reason: object, *, may_have_arrived: bool = True) -> ServerUnavailable:
-        """Nobody answers at a place."""
-        made = cls("UNAVAILABLE", f"{address}: {str(reason) or type(reason).__name__}")
-        made.may_have_arrived = may_have_arrived
-        return made
+    def for_reason(cls, message: str, *, may_have_arrived: bool = True) -> Self:
+        """The error with a complete text."""
+        error = cls("UNAVAILABLE", message)
+        error.may_have_arrived = may_have_arrived
+        return error
+
+    @classmethod
+    def for_address(cls, address: str, reason: object, *, may_have_arrived: bool = True) -> Self:
+        """The error of an address that does not answer."""
+        message = f"{address}: {str(reason) or type(reason).__name__}"
+        return cls.for_reason(message, may_have_arrived=may_have_arrived)
 
 
 class ProtocolError(ClientError):
-    """The answer is not what the protocol says."""
+    """The server's answer violates the protocol."""
 
     def __init__(self, message: str) -> None:
         super().__init__("INTERNAL", message)
 
 
+class CallForbidden(ClientError):
+    """A policy of this process forbids the call; nothing was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("PERMISSION_DENIED", message)
+
+
 class InactivityTimeout(ClientError):
-    """A task said nothing new for longer than the caller wants to wait. It goes on; `task_id` is where."""
+    """A task produced no event for longer than the caller wants to wait. The task continues; `task_id` is its id."""
 
     def __init__(self, task_id: str, seconds: float) -> None:
         super().__init__("DEADLINE_EXCEEDED", f"task {task_id or 'unknown'} said nothing new for {seconds:g} s")
         self.task_id = task_id
 
 
+def remote_error_of(error: grpc.aio.AioRpcError) -> RemoteError:
+    """The status of an RPC, with the `google.rpc` details in its trailing metadata."""
+    details = next((value for key, value in error.trailing_metadata() or () if key == _STATUS_DETAILS_KEY), b"")
+    status = details if isinstance(details, bytes) else b""
+    return remote_errors.parse_grpc_status(error.code().name, error.details() or "", status)
+
+
+def is_connect_failure(message: str) -> bool:
+    """Whether gRPC's core reports with this text that it had no connection."""
+    return any(text in message for text in _NOT_CONNECTED_MESSAGES)
+
+
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 
 _NOT_CONNECTED_MESSAGES: Final = ("failed to connect to all addresses", "Connection refused", "DNS resolution failed")
-"""What gRPC's core says when it had no connection."""
+"""How gRPC's core reports a missing connection."""
 
 _ERROR_CLASSES_BY_REASON: Final[Mapping[str, type[ClientError]]] = {
     "TASK_NOT_FOUND": NotFound,
@@ -171,10 +225,10 @@ _ERROR_CLASSES_BY_REASON: Final[Mapping[str, type[ClientError]]] = {
     "AGENT_TAKEN": Conflict,
     "RATE_LIMITED": Busy,
     "UNAVAILABLE": Busy,
-    "INVALID_AGENT_RESPONSE": ClientError,
-    "INTERNAL_ERROR": ClientError,
+    "INVALID_AGENT_RESPONSE": CallRefused,
+    "INTERNAL_ERROR": CallRefused,
 }
-"""By A2A's word."""
+"""Error classes by A2A's reason."""
 
 _ERROR_CLASSES_BY_CODE: Final[Mapping[str, type[ClientError]]] = {
     "NOT_FOUND": NotFound,
@@ -191,10 +245,10 @@ _ERROR_CLASSES_BY_CODE: Final[Mapping[str, type[ClientError]]] = {
     "DEADLINE_EXCEEDED": ServerUnavailable,
     "CANCELLED": ServerUnavailable,
 }
-"""By the name of the gRPC status, where no known word came with it."""
+"""Error classes by the name of the gRPC status, for errors without a known reason."""
 
 
 def _error_class_for(remote_error: RemoteError) -> type[ClientError]:
     return _ERROR_CLASSES_BY_REASON.get(remote_error.reason) or _ERROR_CLASSES_BY_CODE.get(
-        remote_error.code, ClientError
+        remote_error.code, CallRefused
     )

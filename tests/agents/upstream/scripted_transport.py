@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from tests.agents.turn_context import RecordingTurnContext
 
 from dragoman.agents.upstream.agent import CircuitBreaker, UpstreamAgent
-from dragoman.agents.upstream.transport import UpstreamRefused, UpstreamUnavailable
+from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import TurnResult
 from dragoman.wire.cards.remote_card import Interface
@@ -23,12 +23,12 @@ ScriptedResult = Any
 """What a call gives: an answer, an event of a stream, a failure, or silence until something is set."""
 
 
-def refused(reason: str, message: str = "no") -> UpstreamRefused:
-    return UpstreamRefused(RemoteError("FAILED_PRECONDITION", message, reason))
+def refused(reason: str, message: str = "no") -> CallRefused:
+    return CallRefused.from_answer(RemoteError("FAILED_PRECONDITION", message, reason))
 
 
-CONNECT_FAILURE = UpstreamUnavailable("there: refused the connection", may_have_arrived=False)
-BROKEN_RESPONSE = UpstreamUnavailable("there: broke off")
+CONNECT_FAILURE = ServerUnavailable.for_reason("there: refused the connection", may_have_arrived=False)
+BROKEN_RESPONSE = ServerUnavailable.for_reason("there: broke off")
 
 
 @dataclass

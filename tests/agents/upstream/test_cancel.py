@@ -17,7 +17,7 @@ from tests.agents.upstream.scripted_transport import (
     task,
 )
 
-from dragoman.agents.upstream.transport import UpstreamProtocolError
+from dragoman.calling.errors import ProtocolError
 from dragoman.core.task import states
 
 
@@ -134,7 +134,7 @@ async def test_a_stop_before_the_message_went_out_is_one_at_once(reason: str, ke
     assert not script.calls("CancelTask")
 
 
-@pytest.mark.parametrize("answer", [BROKEN_RESPONSE, UpstreamProtocolError("x"), refused("TASK_NOT_CANCELABLE")])
+@pytest.mark.parametrize("answer", [BROKEN_RESPONSE, ProtocolError("x"), refused("TASK_NOT_CANCELABLE")])
 async def test_one_that_does_not_stop_is_left_to_be_fenced_off(
     monkeypatch: pytest.MonkeyPatch, answer: Exception
 ) -> None:

@@ -19,16 +19,10 @@ from tests.certificates import Authority
 from tests.postgres import free_port
 from tests.security.test_outbound import HERE
 
-from dragoman.agents.upstream.transport import (
-    TransportLimits,
-    UpstreamForbidden,
-    UpstreamProtocolError,
-    UpstreamRefused,
-    UpstreamTransport,
-    UpstreamUnavailable,
-)
+from dragoman.agents.upstream.transport import TransportLimits, UpstreamTransport
 from dragoman.agents.upstream.transport_grpc import UpstreamGrpcTransport
 from dragoman.agents.upstream.transport_http import UpstreamHttpTransport
+from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError, ServerUnavailable
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.core.net.targets import OutboundPolicy
 from dragoman.security.outbound import OutboundClient
@@ -107,12 +101,12 @@ async def working(_: bytes, context: Any) -> bytes:
 async def test_nobody_at_an_address_is_told_apart_and_somebody_later_is_found() -> None:
     port = free_port()
     async with over("GRPC", f"127.0.0.1:{port}") as road:
-        with pytest.raises(UpstreamUnavailable) as away:
+        with pytest.raises(ServerUnavailable) as away:
             await road.call("GetTask", GET)
         assert not away.value.may_have_arrived
         async with served(port, GetTask=working):
             assert await road.call("GetTask", GET) == task("WORKING")
-        with pytest.raises(UpstreamUnavailable):
+        with pytest.raises(ServerUnavailable):
             await road.call("GetTask", GET)
 
 
@@ -135,12 +129,12 @@ async def test_a_refusal_in_0_3_s_words_is_understood() -> None:
         return b""
 
     async with served(service="a2a.v1", GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}", "0.3") as road:
-        with pytest.raises(UpstreamRefused) as refused:
+        with pytest.raises(CallRefused) as refused:
             await road.call("GetTask", GET)
-        assert refused.value.is_no_such_task
-        with pytest.raises(UpstreamRefused) as refused:
+        assert refused.value.remote_error.is_task_not_found
+        with pytest.raises(CallRefused) as refused:
             await road.call("CancelTask", pb.CancelTaskRequest(id="t"))
-        assert refused.value.is_unknown_call
+        assert refused.value.remote_error.is_unknown_method
 
 
 async def test_a_stream_of_0_3_is_read_as_one_of_1_0() -> None:
@@ -162,7 +156,7 @@ async def test_answers_over_grpc_that_are_none(answer: bytes, why: str) -> None:
         return answer
 
     async with served(GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}") as road:
-        with pytest.raises(UpstreamProtocolError, match=why):
+        with pytest.raises(ProtocolError, match=why):
             await road.call("GetTask", GET)
 
 
@@ -172,14 +166,14 @@ async def test_a_stream_over_grpc_has_an_end() -> None:
             yield pb.StreamResponse(task=task("WORKING", "x" * 1000)).SerializeToString()
 
     async with served(SubscribeToTask=endless) as port, over("GRPC", f"127.0.0.1:{port}") as road:
-        with pytest.raises(UpstreamProtocolError, match="longer than 4096 bytes"):
+        with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
             await read(road)
 
 
 @pytest.mark.parametrize("url", ["10.0.0.1:50051", "169.254.169.254:80", "grpcs://10.0.0.1:443"])
 async def test_grpc_goes_to_no_address_that_may_not_be_called(url: str) -> None:
     async with over("GRPC", url, rules=OutboundPolicy(AddressPolicy())) as road:
-        with pytest.raises(UpstreamForbidden):
+        with pytest.raises(CallForbidden):
             await road.call("GetTask", GET)
 
 
@@ -192,7 +186,7 @@ async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path:
             async with over("GRPC", url, ca=authority.ca, safe=safe) as road:
                 assert await road.call("GetTask", GET) == task("WORKING")
         async with over("GRPC", f"localhost:{port}", safe=True) as road:
-            with pytest.raises(UpstreamUnavailable):  # signed by nobody who is known here
+            with pytest.raises(ServerUnavailable):  # signed by nobody who is known here
                 await road.call("GetTask", GET)
 
 
@@ -220,14 +214,14 @@ def behind(there: FakeAgentServer, path: str, answer: Any) -> str:
 @pytest.mark.parametrize(
     ("answer", "is_read_as"),
     [
-        (json({}, 502), UpstreamUnavailable),
-        (json({}, 503), UpstreamUnavailable),
-        (json({}, 504), UpstreamUnavailable),
-        (json({"error": {"status": "NOT_FOUND", "message": "m"}}, 404), UpstreamRefused),
-        (json(b"<html>", 500), UpstreamRefused),
-        (json(b"<html>"), UpstreamProtocolError),
-        (json({}, 307, Location="/x"), UpstreamProtocolError),
-        (json({"status": 3}), UpstreamProtocolError),
+        (json({}, 502), ServerUnavailable),
+        (json({}, 503), ServerUnavailable),
+        (json({}, 504), ServerUnavailable),
+        (json({"error": {"status": "NOT_FOUND", "message": "m"}}, 404), CallRefused),
+        (json(b"<html>", 500), CallRefused),
+        (json(b"<html>"), ProtocolError),
+        (json({}, 307, Location="/x"), ProtocolError),
+        (json({"status": 3}), ProtocolError),
     ],
 )
 async def test_answers_over_rest_that_are_none(answer: Any, is_read_as: type[Exception]) -> None:
@@ -262,9 +256,9 @@ async def test_an_error_inside_a_stream_is_a_refusal() -> None:
         agent_server() as there,
         over("HTTP+JSON", behind(there, "/v1/tasks/t:subscribe", failing), "0.3") as road,
     ):
-        with pytest.raises(UpstreamRefused) as refused:
+        with pytest.raises(CallRefused) as refused:
             await read(road)
-        assert refused.value.is_no_such_task
+        assert refused.value.remote_error.is_task_not_found
 
 
 async def test_a_stream_that_is_answered_in_one_piece_is_one_event() -> None:
@@ -276,15 +270,15 @@ async def test_a_stream_that_is_answered_in_one_piece_is_one_event() -> None:
 async def test_a_stream_over_http_has_an_end() -> None:
     event = {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}, "metadata": {"x": "x" * 1000}}}
     async with agent_server() as there, over("JSONRPC", behind(there, "/", stream(*[event] * 9)) + "/") as road:
-        with pytest.raises(UpstreamProtocolError, match="longer than 4096 bytes"):
+        with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
             await read(road)
 
 
 async def test_a_call_that_a_dialect_has_no_words_for_is_unknown() -> None:
     async with over("JSONRPC", "http://127.0.0.1/", "0.1") as road:
-        with pytest.raises(UpstreamRefused) as refused:
+        with pytest.raises(CallRefused) as refused:
             await road.call("ListTasks", pb.ListTasksRequest())
-        assert refused.value.is_unknown_call
+        assert refused.value.remote_error.is_unknown_method
 
 
 # Several ----------------------------------------------------------------------------------------------------

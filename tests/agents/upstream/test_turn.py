@@ -20,7 +20,7 @@ from tests.agents.upstream.scripted_transport import (
     task,
 )
 
-from dragoman.agents.upstream.transport import UpstreamForbidden, UpstreamProtocolError, UpstreamRefused
+from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError
 from dragoman.core.task import states
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman.wire.remote_errors import RemoteError
@@ -381,7 +381,7 @@ async def test_an_agent_that_stays_away_gives_the_turn_back_unsent() -> None:
     with pytest.raises(WorkerLost) as lost:
         await there.take_turn(desk)
     assert not lost.value.may_have_started
-    assert (there.is_unavailable, there.capacity, there.problem) == (True, 0, str(CONNECT_FAILURE))
+    assert (there.is_unavailable, there.capacity, there.problem) == (True, 0, CONNECT_FAILURE.summary)
     assert kept(desk) == {"unsent": True}
     desk.task_state, desk.attempt = desk.task_states[-1], 2
     script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]})
@@ -418,7 +418,7 @@ async def test_a_task_that_is_no_longer_known_there_fails_and_says_so() -> None:
 
 
 async def test_one_that_is_busy_is_asked_again_later() -> None:
-    busy = UpstreamRefused(RemoteError("RESOURCE_EXHAUSTED", "busy"))
+    busy = CallRefused.from_answer(RemoteError("RESOURCE_EXHAUSTED", "busy"))
     script = ScriptedTransport({"SendStreamingMessage": [[busy], [task("COMPLETED", "a")]]})
     found, _ = await run_turn(RecordingTurnContext("hi"), script)
     assert texts(found) == "a"
@@ -540,8 +540,8 @@ async def test_a_conversation_of_our_choice_that_is_refused_is_left_to_the_agent
             "UPSTREAM_REFUSED: CONTENT_TYPE_NOT_SUPPORTED: no csv",
         ),
         (refused("INTERNAL_ERROR", "oh"), "FAILED", "UPSTREAM_REFUSED: INTERNAL_ERROR: oh"),
-        (UpstreamProtocolError("there: is no JSON"), "FAILED", "InvalidAgentResponse: is no JSON"),
-        (UpstreamForbidden("10.0.0.1: private"), "FAILED", "UPSTREAM_FORBIDDEN: 10.0.0.1: private"),
+        (ProtocolError("there: is no JSON"), "FAILED", "InvalidAgentResponse: is no JSON"),
+        (CallForbidden("10.0.0.1: private"), "FAILED", "UPSTREAM_FORBIDDEN: 10.0.0.1: private"),
     ],
 )
 async def test_a_failure_is_told_as_it_is(failure: Exception, state: str, text: str) -> None:
@@ -578,7 +578,7 @@ async def test_a_task_that_may_not_be_read_is_told_as_it_is() -> None:
 
 
 async def test_one_that_is_busy_while_it_is_asked_after_is_asked_later() -> None:
-    busy = UpstreamRefused(RemoteError("RESOURCE_EXHAUSTED", "busy"))
+    busy = CallRefused.from_answer(RemoteError("RESOURCE_EXHAUSTED", "busy"))
     script = ScriptedTransport(
         {"SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]], "GetTask": [[busy], [task("COMPLETED", "a")]]}
     )

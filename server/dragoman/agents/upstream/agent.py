@@ -8,15 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from dragoman.agents.upstream.transport import (
-    DEFAULT_TRANSPORT_LIMITS,
-    UpstreamCallFailed,
-    UpstreamRefused,
-    UpstreamTransport,
-)
+from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, UpstreamTransport
 from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.agents.upstream.turn_writer import read_task_state
 from dragoman.agents.values import NewId
+from dragoman.calling.errors import CallRefused, ClientError
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
@@ -110,9 +106,9 @@ class UpstreamAgent:
         turn = self._running.get(task_id)
         if turn is None:
             return ""
-        if self.breaker.last_error:
+        if error := self.breaker.last_error:
             return (
-                f"The last call to it failed ({self.breaker.last_error}) and is made again; after {self.breaker.max_failures} "
+                f"The last call to it failed ({error}) and is made again; after {self.breaker.max_failures} "
                 "failures in a row it counts as away, and the turn is given back."
             )
         waits = "It was sent the message, and has not answered" if not turn.task_id else "It is asked for its task"
@@ -226,12 +222,12 @@ class UpstreamAgent:
         """Asks for a task upstream to stop. What it says to that is heard elsewhere."""
         try:
             await self.transport.call("CancelTask", pb.CancelTaskRequest(id=task), extensions=self.required_extensions)
-        except UpstreamRefused as refused:
+        except CallRefused as refused:
             self.record_success()
-            log.info("%s did not cancel its task %s: %s", self.location, task, refused)
-        except UpstreamCallFailed as failed:
-            self.record_failure(str(failed))
-            log.warning("%s could not be told to cancel its task %s: %s", self.location, task, failed)
+            log.info("%s did not cancel its task %s: %s", self.location, task, refused.summary)
+        except ClientError as failed:
+            self.record_failure(failed.summary)
+            log.warning("%s could not be told to cancel its task %s: %s", self.location, task, failed.summary)
         except InvalidAgentResponse as error:
             log.warning("%s answered a cancel with nonsense: %s", self.location, error)
 

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dragoman.agents.upstream.transport import (
-    DEFAULT_TRANSPORT_LIMITS,
-    TransportLimits,
-    UpstreamForbidden,
-    UpstreamProtocolError,
-    UpstreamTransport,
-    UpstreamUnavailable,
-)
+from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, TransportLimits, UpstreamTransport
+from dragoman.calling.errors import CallForbidden, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_agent_id
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, SERVER_EXTENSIONS, AgentSpec
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
@@ -70,7 +64,7 @@ async def discover(upstream: UpstreamSpec, transport_factory: TransportFactory) 
         card = remote_card.parse_card(document, url)
         return evaluate_card(upstream, card, transport_factory.outlet)
     except ValueError as error:
-        raise UpstreamProtocolError(f"the card at {_without_query(url)}: {error}") from None
+        raise ProtocolError(f"the card at {_without_query(url)}: {error}") from None
 
 
 async def fetch_card(upstream: UpstreamSpec, outlet: OutboundStreams) -> tuple[bytes, str]:
@@ -84,15 +78,17 @@ async def fetch_card(upstream: UpstreamSpec, outlet: OutboundStreams) -> tuple[b
         if status == 200:
             return document, url
         if 300 <= status < 400:
-            raise UpstreamProtocolError(
+            raise ProtocolError(
                 f"{_without_query(url)} answered with a redirect ({status}), which is not followed; name where it leads"
             )
         if status in (401, 403):
-            raise UpstreamProtocolError(f"{_without_query(url)} refused our credentials, or wants some ({status})")
+            raise ProtocolError(f"{_without_query(url)} refused our credentials, or wants some ({status})")
         if status in (429, 502, 503, 504):
-            raise UpstreamUnavailable(f"{_without_query(url)} answered with status {status}", may_have_arrived=False)
+            raise ServerUnavailable.for_reason(
+                f"{_without_query(url)} answered with status {status}", may_have_arrived=False
+            )
         statuses.append(f"{_without_query(url)} answered with status {status}")
-    raise UpstreamProtocolError(f"there is no card: {', '.join(statuses)}")
+    raise ProtocolError(f"there is no card: {', '.join(statuses)}")
 
 
 def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outlet: OutboundStreams) -> DiscoveredAgent:
@@ -163,14 +159,14 @@ async def _get_document(url: str, headers: Mapping[str, str], outlet: OutboundSt
                 async for chunk in answer.chunks():
                     data += chunk
                     if len(data) > MAX_UPSTREAM_CARD_BYTES:
-                        raise UpstreamProtocolError(
+                        raise ProtocolError(
                             f"{_without_query(url)}: the card is longer than {MAX_UPSTREAM_CARD_BYTES} bytes"
                         )
             return answer.status, bytes(data)
     except OutboundForbidden as error:
-        raise UpstreamForbidden(str(error)) from None
+        raise CallForbidden(str(error)) from None
     except OutboundFailed as error:
-        raise UpstreamUnavailable(str(error), may_have_arrived=not isinstance(error, ConnectFailed)) from None
+        raise ServerUnavailable.for_reason(str(error), may_have_arrived=not isinstance(error, ConnectFailed)) from None
 
 
 def _without_query(url: str) -> str:

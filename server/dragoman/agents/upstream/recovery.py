@@ -12,12 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from dragoman.agents.upstream import turn_writer
-from dragoman.agents.upstream.transport import (
-    UpstreamCallFailed,
-    UpstreamRefused,
-    UpstreamTransport,
-    UpstreamUnavailable,
-)
+from dragoman.agents.upstream.transport import UpstreamTransport
+from dragoman.calling.errors import CallRefused, ClientError, ServerUnavailable
 from dragoman.core.task import states
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -56,8 +52,8 @@ async def _find_by_id(turn: UpstreamTurn, task_id: str, message: pb.Message) -> 
     asked = pb.GetTaskRequest(id=task_id)
     try:
         task = await turn.call_with_retry(lambda road: road.call("GetTask", asked))
-    except UpstreamRefused as refused:
-        if not refused.is_no_such_task:
+    except CallRefused as refused:
+        if not refused.remote_error.is_task_not_found:
             raise
         if turn.writer.state.task:
             raise OutcomeUnknown(turn.task_lost_text) from None
@@ -74,8 +70,10 @@ async def has_received(turn: UpstreamTurn, message: pb.Message) -> bool:
     task_id = turn.writer.state.task
     try:
         task = await turn.call_with_retry(lambda road: road.call("GetTask", pb.GetTaskRequest(id=task_id)))
-    except UpstreamRefused as refused:
-        raise OutcomeUnknown(turn.task_lost_text if refused.is_no_such_task else OUTCOME_UNKNOWN_TEXT) from None
+    except CallRefused as refused:
+        raise OutcomeUnknown(
+            turn.task_lost_text if refused.remote_error.is_task_not_found else OUTCOME_UNKNOWN_TEXT
+        ) from None
     assert isinstance(task, pb.Task)
     if _contains_message(task, message):
         return True
@@ -94,7 +92,7 @@ async def _find_in_context(turn: UpstreamTurn, message: pb.Message) -> pb.Task |
     )
     try:
         page = await turn.call_with_retry(lambda road: road.call("ListTasks", asked))
-    except UpstreamRefused:
+    except CallRefused:
         raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT) from None
     assert isinstance(page, pb.ListTasksResponse)
     for task in page.tasks:
@@ -190,8 +188,10 @@ class FollowUpSender:
         request.configuration.accepted_output_modes.extend(self._output_modes(follow_up[1]))
         try:
             await self._send(request, is_doubtful=is_doubtful)
-        except UpstreamCallFailed as error:
-            log.info("a message was not taken upstream: %s", error, extra={"task": self._turn.turn_context.task_id})
+        except ClientError as error:
+            log.info(
+                "a message was not taken upstream: %s", error.summary, extra={"task": self._turn.turn_context.task_id}
+            )
             self.undelivered.append(follow_up)
 
     async def _send(self, request: pb.SendMessageRequest, *, is_doubtful: bool) -> None:
@@ -208,7 +208,7 @@ class FollowUpSender:
             is_doubtful = False
             try:
                 await road.call("SendMessage", request, key=key, extensions=extensions)
-            except UpstreamUnavailable as away:
+            except ServerUnavailable as away:
                 is_doubtful = away.may_have_arrived
                 raise
 
@@ -217,4 +217,4 @@ class FollowUpSender:
         except WorkerLost as lost:
             if is_doubtful:
                 raise
-            raise UpstreamUnavailable(str(lost), may_have_arrived=False) from lost
+            raise ServerUnavailable.for_reason(str(lost), may_have_arrived=False) from lost

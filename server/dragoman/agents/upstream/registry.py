@@ -15,14 +15,10 @@ from typing import Final
 from dragoman.agents.upstream import discovery
 from dragoman.agents.upstream.agent import CircuitBreaker, UpstreamAgent
 from dragoman.agents.upstream.discovery import DiscoveredAgent, TransportFactory
-from dragoman.agents.upstream.transport import (
-    UpstreamCallFailed,
-    UpstreamProtocolError,
-    UpstreamTransport,
-    UpstreamUnavailable,
-)
+from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.values import NewId
 from dragoman.agents.wakeup import Wakeup
+from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
 from dragoman.entropy import ENTROPY
@@ -107,14 +103,14 @@ class LocalUpstreamRegistry:
         kept = [one for added in await self._store.list() if (one := self._decode_stored(added)) is not None]
         results = await asyncio.gather(*map(self._discover, (*configured, *kept)))
         for upstream, result in zip(configured, results[: len(configured)], strict=True):
-            if isinstance(result, UpstreamCallFailed) and not (upstream.id and _is_transient(result)):
+            if isinstance(result, ClientError) and not (upstream.id and _is_transient(result)):
                 hint = (
                     ""
                     if upstream.id or not _is_transient(result)
                     else "; with an id (ID=URL) it is served once it is there"
                 )
-                raise InvalidUpstream(f"{upstream.location}: {result}{hint}")
-            id = upstream.id if isinstance(result, UpstreamCallFailed) else result.spec.id
+                raise InvalidUpstream(f"{upstream.location}: {result.summary}{hint}")
+            id = upstream.id if isinstance(result, ClientError) else result.spec.id
             if id in reserved_ids or id in self._entries:
                 raise InvalidUpstream(
                     f'{upstream.location}: "{id}" is another agent here; give it an id of its own, as ID=URL'
@@ -142,17 +138,17 @@ class LocalUpstreamRegistry:
             await agent.close()
 
     def _add_entry(
-        self, upstream: UpstreamSpec, result: DiscoveredAgent | UpstreamCallFailed, *, from_settings: bool
+        self, upstream: UpstreamSpec, result: DiscoveredAgent | ClientError, *, from_settings: bool
     ) -> UpstreamEntry:
         breaker = CircuitBreaker(self._monotonic)
-        spec = discovery.placeholder_spec(upstream) if isinstance(result, UpstreamCallFailed) else result.spec
+        spec = discovery.placeholder_spec(upstream) if isinstance(result, ClientError) else result.spec
         agent = UpstreamAgent(spec, upstream.location, upstream.turns, breaker, self._new_id)
         member = self._entries[spec.id] = UpstreamEntry(upstream, agent, from_settings=from_settings)
         agent.on_availability_change = lambda: self._on_availability_change(member)
         agent.idle_timeout = self._transport_factory.limits.idle_timeout
-        if isinstance(result, UpstreamCallFailed):
-            log.warning("%s is served as agent %s, and is not there: %s", upstream.location, spec.id, result)
-            breaker.open(str(result))
+        if isinstance(result, ClientError):
+            log.warning("%s is served as agent %s, and is not there: %s", upstream.location, spec.id, result.summary)
+            breaker.open(result.summary)
         else:
             self._apply_card(member, result)
         return member
@@ -174,14 +170,14 @@ class LocalUpstreamRegistry:
             log.info("agent %s is upstream: %s", discovered.spec.id, discovered.interfaces[0])
         agent.transports = entry.transports  # one that did not answer may do so now
 
-    async def _discover(self, upstream: UpstreamSpec) -> DiscoveredAgent | UpstreamCallFailed:
+    async def _discover(self, upstream: UpstreamSpec) -> DiscoveredAgent | ClientError:
         try:
             async with asyncio.timeout(CARD_TIMEOUT):
                 return await discovery.discover(upstream, self._transport_factory)
-        except UpstreamCallFailed as error:
+        except ClientError as error:
             return error
         except TimeoutError:
-            return UpstreamUnavailable(f"its card was not there within {CARD_TIMEOUT:g} s")
+            return ServerUnavailable.for_reason(f"its card was not there within {CARD_TIMEOUT:g} s")
 
     def _decode_stored(self, added: AddedUpstream) -> UpstreamSpec | None:
         """What the store has; None, with a line in the log, for what cannot be read."""
@@ -197,10 +193,10 @@ class LocalUpstreamRegistry:
     async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
         """Serves one more. Raises InvalidParams, AgentTaken, Unavailable."""
         found = await self._discover(upstream)
-        if isinstance(found, UpstreamUnavailable):
-            raise Unavailable(f"{upstream.location}: {found}")
-        if isinstance(found, UpstreamCallFailed):
-            raise InvalidParams.field("url", str(found))
+        if isinstance(found, ServerUnavailable):
+            raise Unavailable(f"{upstream.location}: {found.summary}")
+        if isinstance(found, ClientError):
+            raise InvalidParams.field("url", found.summary)
         id = found.spec.id
         upstream = replace(upstream, id=id)
         assert self._agent_registry is not None
@@ -287,10 +283,10 @@ class LocalUpstreamRegistry:
         """Reads a card once more."""
         found = await self._discover(entry.upstream)
         agent = entry.agent
-        if isinstance(found, UpstreamCallFailed):
+        if isinstance(found, ClientError):
             if agent.is_unavailable:
-                agent.breaker.open(str(found))
-            log.info("the card of agent %s was not read: %s", agent.spec.id, found)
+                agent.breaker.open(found.summary)
+            log.info("the card of agent %s was not read: %s", agent.spec.id, found.summary)
             return
         before = agent.spec
         self._apply_card(entry, found)
@@ -347,6 +343,6 @@ def with_token(upstream: UpstreamSpec) -> UpstreamSpec:
     )
 
 
-def _is_transient(error: UpstreamCallFailed) -> bool:
+def _is_transient(error: ClientError) -> bool:
     """Whether it may be otherwise a little later."""
-    return isinstance(error, UpstreamProtocolError | UpstreamUnavailable)
+    return isinstance(error, ProtocolError | ServerUnavailable)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from dragoman.agents.upstream.transport import UpstreamRefused
 from dragoman.agents.values import NewId, artifact_change, checked_part, encode_artifact_head, message_of
+from dragoman.calling.errors import CallRefused
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
@@ -150,10 +150,10 @@ class StatusMapper:
         said.ClearField("task_id")  # of a task that will not have been
         return TurnResult(change, (), said, state_update)
 
-    def refused_result(self, error: UpstreamRefused, state_update: StateUpdate) -> TurnResult:
+    def refused_result(self, error: CallRefused, state_update: StateUpdate) -> TurnResult:
         """The end of a turn whose message was refused."""
         state = states.REJECTED if error.reason in _MESSAGE_ERRORS else states.FAILED
-        return self._result_with_text(state, f"UPSTREAM_REFUSED: {error}", state_update)
+        return self._result_with_text(state, f"UPSTREAM_REFUSED: {error.summary}", state_update)
 
     def failed_result(self, text: str, state_update: StateUpdate) -> TurnResult:
         """FAILED with a text that begins with the reason."""

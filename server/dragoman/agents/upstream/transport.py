@@ -9,60 +9,10 @@ from typing import Final, Protocol
 from google.protobuf.message import Message
 
 from dragoman.wire.cards.remote_card import Interface
-from dragoman.wire.remote_errors import RemoteError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ResponseStream = AsyncGenerator[pb.StreamResponse, None]
 """Events as they come. Close it (`contextlib.aclosing`) to stop before it ends."""
-
-
-class UpstreamCallFailed(Exception):
-    """A call upstream failed. The text is for people, and holds nothing secret."""
-
-
-class UpstreamUnavailable(UpstreamCallFailed):
-    """No answer, or one that broke off. `arrived`: whether the call may have been begun."""
-
-    def __init__(self, text: str, *, may_have_arrived: bool = True) -> None:
-        super().__init__(text)
-        self.may_have_arrived = may_have_arrived
-
-
-class UpstreamForbidden(UpstreamCallFailed):
-    """This server may not call there."""
-
-
-class UpstreamProtocolError(UpstreamCallFailed):
-    """The answer is not what the protocol says."""
-
-
-class UpstreamRefused(UpstreamCallFailed):
-    """The agent refused the call."""
-
-    def __init__(self, remote_error: RemoteError) -> None:
-        super().__init__(f"{remote_error.reason or remote_error.code}: {remote_error.message[:500]}")
-        self.remote_error = remote_error
-        self.reason = remote_error.reason
-
-    @property
-    def is_unknown_call(self) -> bool:
-        """Whether the agent does not know the call at all, so that nothing was begun."""
-        return self.remote_error.is_unknown_method
-
-    @property
-    def is_unsupported(self) -> bool:
-        """Whether the agent does without the operation, whatever its card says."""
-        return self.remote_error.is_unsupported
-
-    @property
-    def is_no_such_task(self) -> bool:
-        """Whether the agent does not know the task."""
-        return self.remote_error.is_task_not_found
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the agent has more to do than it can, so that nothing was begun."""
-        return self.remote_error.is_busy
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from dragoman.agents.upstream.transport import (
-    DEFAULT_TRANSPORT_LIMITS,
-    ResponseStream,
-    TransportLimits,
-    UpstreamForbidden,
-    UpstreamProtocolError,
-    UpstreamRefused,
-    UpstreamUnavailable,
-)
+from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, ResponseStream, TransportLimits
+from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError, ServerUnavailable
 from dragoman.core.net import targets
 from dragoman.core.trace import CURRENT_TRACE, TRACE_HEADER
 from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundStreams
@@ -75,7 +68,7 @@ class UpstreamGrpcTransport:
                 async for event in events:
                     taken += len(event)
                     if taken > self._limits.max_stream_bytes:
-                        raise UpstreamProtocolError(
+                        raise ProtocolError(
                             f"{self._host}: the stream is longer than {self._limits.max_stream_bytes} bytes"
                         )
                     told = self._decode(phrase, event)
@@ -101,7 +94,7 @@ class UpstreamGrpcTransport:
         try:
             return operation.decode_response(operation.response_class.FromString(data))
         except DecodeError:
-            raise UpstreamProtocolError(f"{self._host}: the answer is not {self.interface.dialect}") from None
+            raise ProtocolError(f"{self._host}: the answer is not {self.interface.dialect}") from None
 
     def _call_metadata(self, key: str, extensions: str) -> tuple[tuple[str, str], ...]:
         name = "a2a-extensions" if self.interface.dialect == "1.0" else "x-a2a-extensions"
@@ -116,9 +109,9 @@ class UpstreamGrpcTransport:
                 self._channel = await self._connect()
             channel = self._channel
         except OutboundForbidden as error:
-            raise UpstreamForbidden(str(error)) from None
+            raise CallForbidden(str(error)) from None
         except OutboundFailed as error:
-            raise UpstreamUnavailable(str(error), may_have_arrived=False) from None
+            raise ServerUnavailable.for_reason(str(error), may_have_arrived=False) from None
         try:
             yield channel
         except grpc.aio.AioRpcError as error:
@@ -134,14 +127,12 @@ class UpstreamGrpcTransport:
             case grpc.StatusCode.UNAVAILABLE if not told.reason:
                 if self._channel is channel:  # the address may be another one by now
                     await self.close()
-                return UpstreamUnavailable(text, may_have_arrived=not _is_connect_failure(told.message))
+                return ServerUnavailable.for_reason(text, may_have_arrived=not _is_connect_failure(told.message))
             case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
-                return UpstreamUnavailable(text)
+                return ServerUnavailable.for_reason(text)
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in told.message:
-                return UpstreamProtocolError(
-                    f"{self._host}: the answer is longer than {self._limits.max_response_bytes} bytes"
-                )
-        return UpstreamRefused(told)
+                return ProtocolError(f"{self._host}: the answer is longer than {self._limits.max_response_bytes} bytes")
+        return CallRefused.from_answer(told)
 
     async def _connect(self) -> grpc.aio.Channel:
         addresses = await self._outlet.resolve(self._url)

@@ -11,15 +11,8 @@ from typing import Any, Final
 import orjson
 from google.protobuf.message import Message
 
-from dragoman.agents.upstream.transport import (
-    DEFAULT_TRANSPORT_LIMITS,
-    ResponseStream,
-    TransportLimits,
-    UpstreamForbidden,
-    UpstreamProtocolError,
-    UpstreamRefused,
-    UpstreamUnavailable,
-)
+from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, ResponseStream, TransportLimits
+from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError, ServerUnavailable
 from dragoman.core.errors import A2AError
 from dragoman.core.trace import CURRENT_TRACE, TRACE_HEADER
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundResponseStream, OutboundStreams
@@ -68,10 +61,10 @@ class UpstreamHttpTransport:
             async with aclosing(self._events(phrase, method, path, body, key, extensions)) as events:
                 async for event in events:
                     yield event
-        except UpstreamRefused as refused:
+        except CallRefused as refused:
             # The proto says GET and the prose POST, and servers follow one or the other.
             wrong = (
-                refused.is_unknown_call
+                refused.remote_error.is_unknown_method
                 and rpc == "SubscribeToTask"
                 and self._is_rest
                 and not self._subscribe_method_swapped
@@ -101,7 +94,9 @@ class UpstreamHttpTransport:
             return tuple(client_operations.rest_call(self.interface.dialect, rpc, sent, tenant))
         phrase = client_operations.JSONRPC_OPERATIONS[self.interface.dialect].get(rpc)
         if phrase is None:
-            raise UpstreamRefused(remote_errors.RemoteError("UNIMPLEMENTED", f"{self.interface.dialect} has no {rpc}"))
+            raise CallRefused.from_answer(
+                remote_errors.RemoteError("UNIMPLEMENTED", f"{self.interface.dialect} has no {rpc}")
+            )
         envelope = {
             "jsonrpc": "2.0",
             "id": str(uuid.uuid4()),
@@ -124,14 +119,16 @@ class UpstreamHttpTransport:
         try:
             async with self._outlet.open(method, url, headers, data, idle_timeout=idle_timeout) as answer:
                 if 300 <= answer.status < 400:
-                    raise UpstreamProtocolError(
+                    raise ProtocolError(
                         f"{self._host}: answered with a redirect ({answer.status}), which is not followed"
                     )
                 yield answer
         except OutboundForbidden as error:
-            raise UpstreamForbidden(str(error)) from None
+            raise CallForbidden(str(error)) from None
         except OutboundFailed as error:
-            raise UpstreamUnavailable(str(error), may_have_arrived=not isinstance(error, ConnectFailed)) from None
+            raise ServerUnavailable.for_reason(
+                str(error), may_have_arrived=not isinstance(error, ConnectFailed)
+            ) from None
 
     def _call_headers(self, key: str, extensions: str) -> dict[str, str]:
         old = self.interface.dialect != "1.0"
@@ -157,13 +154,13 @@ class UpstreamHttpTransport:
             async for chunk in answer.chunks():
                 taken += len(chunk)
                 if taken > self._limits.max_stream_bytes:
-                    raise UpstreamProtocolError(
+                    raise ProtocolError(
                         f"{self._host}: the stream is longer than {self._limits.max_stream_bytes} bytes"
                     )
                 try:
                     found = parser.feed(chunk)
                 except A2AError as error:
-                    raise UpstreamProtocolError(f"{self._host}: {error.message}") from None
+                    raise ProtocolError(f"{self._host}: {error.message}") from None
                 for one in found:
                     value = self._parse_event_json(one.data)
                     yield self._decode_event(operation, self._unwrap_result(200, value, stream=True))
@@ -173,15 +170,13 @@ class UpstreamHttpTransport:
         async for chunk in response.chunks():
             data += chunk
             if len(data) > self._limits.max_response_bytes:
-                raise UpstreamProtocolError(
-                    f"{self._host}: the answer is longer than {self._limits.max_response_bytes} bytes"
-                )
+                raise ProtocolError(f"{self._host}: the answer is longer than {self._limits.max_response_bytes} bytes")
             if time.monotonic() > limit:  # a byte now and then is no silence
-                raise UpstreamUnavailable(
+                raise ServerUnavailable.for_reason(
                     f"{self._host}: the answer was not there within {self._limits.idle_timeout:g} s"
                 )
         if response.status in (502, 503, 504):
-            raise UpstreamUnavailable(
+            raise ServerUnavailable.for_reason(
                 f"{self._host}: answered with status {response.status}", may_have_arrived=response.status != 503
             )
         try:
@@ -189,26 +184,26 @@ class UpstreamHttpTransport:
         except orjson.JSONDecodeError:
             if response.status >= 400:
                 return None
-            raise UpstreamProtocolError(f"{self._host}: the answer ({response.status}) is no JSON") from None
+            raise ProtocolError(f"{self._host}: the answer ({response.status}) is no JSON") from None
 
     def _parse_event_json(self, data: bytes) -> Any:
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
-            raise UpstreamProtocolError(f"{self._host}: an event of the stream is no JSON") from None
+            raise ProtocolError(f"{self._host}: an event of the stream is no JSON") from None
 
     def _unwrap_result(self, status: int, value: Any, *, stream: bool = False) -> Any:
         """What a call gave. Raises Refused, Nonsense."""
         if self._is_rest:
             if status >= 400 or (stream and isinstance(value, dict) and _is_error(value)):
-                raise UpstreamRefused(remote_errors.parse_rest_error(status, value))
+                raise CallRefused.from_answer(remote_errors.parse_rest_error(status, value))
             return value
         if isinstance(value, dict) and value.get("error") is not None:
-            raise UpstreamRefused(remote_errors.parse_json_error(value["error"]))
+            raise CallRefused.from_answer(remote_errors.parse_json_error(value["error"]))
         if status >= 400:
-            raise UpstreamRefused(remote_errors.parse_rest_error(status, value))
+            raise CallRefused.from_answer(remote_errors.parse_rest_error(status, value))
         if not isinstance(value, dict) or "result" not in value:
-            raise UpstreamProtocolError(f"{self._host}: the answer is no JSON-RPC")
+            raise ProtocolError(f"{self._host}: the answer is no JSON-RPC")
         return value["result"]
 
     def _decode(self, operation: ClientOperation, value: Any) -> Message:
@@ -218,7 +213,7 @@ class UpstreamHttpTransport:
             said = (
                 f"{self._host}: the answer to {operation.name} is not {self.interface.dialect}: {error.message[:300]}"
             )
-            raise UpstreamProtocolError(said) from None
+            raise ProtocolError(said) from None
 
     def _decode_event(self, operation: ClientOperation, value: Any) -> pb.StreamResponse:
         event = self._decode(operation, value)

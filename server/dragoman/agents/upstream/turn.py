@@ -16,16 +16,10 @@ from typing import Final, Protocol, TypeVar
 
 from dragoman.agents.upstream import recovery, turn_writer
 from dragoman.agents.upstream.recovery import FollowUpSender, OutcomeUnknown
-from dragoman.agents.upstream.transport import (
-    UpstreamCallFailed,
-    UpstreamForbidden,
-    UpstreamProtocolError,
-    UpstreamRefused,
-    UpstreamTransport,
-    UpstreamUnavailable,
-)
+from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
+from dragoman.calling.errors import CallForbidden, CallRefused, ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
@@ -121,14 +115,14 @@ class UpstreamTurn:
                 await self.writer.continue_after(ending)
                 self._message, self._envelope = forwarding.undelivered.pop(0)
                 again = False
-        except (InvalidAgentResponse, UpstreamProtocolError) as error:
-            return self._failed_result(f"InvalidAgentResponse: {error}")
-        except UpstreamForbidden as error:
-            return self._failed_result(f"UPSTREAM_FORBIDDEN: {error}")
+        except (InvalidAgentResponse, ProtocolError) as error:
+            return self._failed_result(f"InvalidAgentResponse: {error.message}")
+        except CallForbidden as error:
+            return self._failed_result(f"UPSTREAM_FORBIDDEN: {error.message}")
         except OutcomeUnknown as error:
             return self._failed_result(str(error))
-        except UpstreamRefused as refused:
-            log.info("a message was refused upstream: %s", refused, extra=self._fields)
+        except CallRefused as refused:
+            log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
             return self.writer.statuses.refused_result(refused, self.writer.state_update())
         finally:
             passing.cancel()
@@ -151,21 +145,21 @@ class UpstreamTurn:
             try:
                 self.is_sent = True
                 ending = await self._send_once(road, self._build_request(without_context=bare), streams=streams)
-            except UpstreamUnavailable as away:
+            except ServerUnavailable as away:
                 self.is_sent = away.may_have_arrived
                 await self._wait_to_retry(away)
                 found = await recovery.find_task(self, self._message) if away.may_have_arrived else None
                 if found is None:
                     continue
                 ending = await self._apply(pb.StreamResponse(task=found), polled=True)
-            except UpstreamRefused as refused:
+            except CallRefused as refused:
                 self.connection.record_success()
-                if refused.is_busy:
+                if refused.remote_error.is_busy:
                     self.is_sent = False
-                    await self._wait_to_retry(UpstreamUnavailable(str(refused), may_have_arrived=False))
-                elif streams and refused.is_unsupported:
+                    await self._wait_to_retry(ServerUnavailable.for_reason(refused.summary, may_have_arrived=False))
+                elif streams and refused.remote_error.is_unsupported:
                     streams = False
-                elif refused.is_unknown_call and self.connection.next_transport(road):
+                elif refused.remote_error.is_unknown_method and self.connection.next_transport(road):
                     streams = self.connection.supports_streaming
                 elif task and await self._has_ended(refused):
                     self.writer.forget_task()
@@ -196,7 +190,7 @@ class UpstreamTurn:
         if answer.HasField("message"):
             return await self._apply(pb.StreamResponse(message=answer.message))
         if not answer.HasField("task"):
-            raise UpstreamProtocolError(
+            raise ProtocolError(
                 f"{self.connection.location}: the answer to a message holds neither a task nor a message"
             )
         return await self._apply(pb.StreamResponse(task=answer.task), polled=True)
@@ -235,9 +229,9 @@ class UpstreamTurn:
         named = [*filter(None, self.connection.required_extensions.split(",")), *message.extensions]
         return ",".join(dict.fromkeys(named))
 
-    async def _has_ended(self, refused: UpstreamRefused) -> bool:
+    async def _has_ended(self, refused: CallRefused) -> bool:
         """Whether the task upstream takes no more messages because it is over. Raises Lost for one that is gone."""
-        if refused.is_no_such_task:
+        if refused.remote_error.is_task_not_found:
             raise OutcomeUnknown(self.task_lost_text)
         return states.is_terminal((await self.get_task()).status.state)
 
@@ -256,11 +250,11 @@ class UpstreamTurn:
                     )
                     if (ending := await self._read_stream(events, complete=False)) is not None:
                         return ending
-                except UpstreamUnavailable as away:
+                except ServerUnavailable as away:
                     await self._wait_to_retry(away)
-                except UpstreamRefused as refused:  # it has ended, or there is no such call
+                except CallRefused as refused:  # it has ended, or there is no such call
                     self.connection.record_success()
-                    subscribes = not refused.is_unsupported
+                    subscribes = not refused.remote_error.is_unsupported
             task = await self.get_task()
             if (ending := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
                 return ending
@@ -316,7 +310,7 @@ class UpstreamTurn:
         """The end of a turn whose stream showed no artifact: some servers stream that a task is done, and not what came
         of it."""
         if result.status.state == states.COMPLETED and result.reply is None and not self.writer.has_artifacts:
-            with suppress(UpstreamCallFailed, OutcomeUnknown, WorkerLost):  # it has ended, as far as we were told
+            with suppress(ClientError, OutcomeUnknown, WorkerLost):  # it has ended, as far as we were told
                 return await self._apply(pb.StreamResponse(task=await self.get_task()), polled=True) or result
         return result
 
@@ -327,8 +321,8 @@ class UpstreamTurn:
             task = await self.call_with_retry(
                 lambda road: road.call("GetTask", asked, extensions=self.connection.required_extensions)
             )
-        except UpstreamRefused as refused:
-            if refused.is_no_such_task:
+        except CallRefused as refused:
+            if refused.remote_error.is_task_not_found:
                 raise OutcomeUnknown(self.task_lost_text) from None
             raise
         assert isinstance(task, pb.Task)
@@ -341,11 +335,11 @@ class UpstreamTurn:
         while True:
             try:
                 answer = await call(self.connection.transport)
-            except UpstreamUnavailable as away:
+            except ServerUnavailable as away:
                 await self._wait_to_retry(away, pause)
-            except UpstreamRefused as refused:
+            except CallRefused as refused:
                 self.connection.record_success()
-                if not refused.is_busy:
+                if not refused.remote_error.is_busy:
                     raise
                 await self._sleep(pause)
             else:
@@ -353,9 +347,9 @@ class UpstreamTurn:
                 return answer
             pause = min(pause * 2, UPSTREAM_MAX_RETRY_DELAY)
 
-    async def _wait_to_retry(self, error: UpstreamUnavailable, delay: float = UPSTREAM_MIN_RETRY_DELAY) -> None:
+    async def _wait_to_retry(self, error: ServerUnavailable, delay: float = UPSTREAM_MIN_RETRY_DELAY) -> None:
         """Waits before the next try. Raises ProcessLost instead, once the agent is left alone."""
-        self.connection.record_failure(str(error))
+        self.connection.record_failure(error.summary)
         if self.connection.is_unavailable:
             if not self.is_sent:
                 self.writer.mark_unsent()
@@ -403,7 +397,7 @@ async def _next_event(events: AsyncGenerator[pb.StreamResponse, None]) -> pb.Str
     return await anext(events, None)
 
 
-def _rejected_fields(refused: UpstreamRefused) -> str:
+def _rejected_fields(refused: CallRefused) -> str:
     """What a refusal of a message says was wrong with it: fields and text."""
     complaint = refused.remote_error
     if complaint.reason != "INVALID_PARAMS" and complaint.code != "INVALID_ARGUMENT":

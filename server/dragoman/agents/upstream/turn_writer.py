@@ -11,8 +11,8 @@ import orjson
 from google.protobuf import struct_pb2
 
 from dragoman.agents.upstream.task_view import ArtifactSync, StatusMapper, status_digest
-from dragoman.agents.upstream.transport import UpstreamProtocolError
 from dragoman.agents.values import NewId
+from dragoman.calling.errors import ProtocolError
 from dragoman.core.limits.quotas import Usage, UsageReport, usage_from_metadata
 from dragoman.core.names import Owner
 from dragoman.core.task import states
@@ -81,7 +81,7 @@ class TurnWriter:
                 if added is not None:
                     await self._put(added)
                 return None
-        raise UpstreamProtocolError(f"{self.location}: an event says nothing")
+        raise ProtocolError(f"{self.location}: an event says nothing")
 
     async def flush_held(self) -> None:
         """Writes what was held back."""
@@ -158,11 +158,9 @@ class TurnWriter:
     def _record_ids(self, task_id: str, context_id: str, last_message_id: str) -> None:
         """Which task and conversation it is there. Raises Nonsense for another one than it was."""
         if not task_id or len(task_id) > MAX_UPSTREAM_ID_CHARS or len(context_id) > MAX_UPSTREAM_ID_CHARS:
-            raise UpstreamProtocolError(
-                f"{self.location}: what it says of a task has no id of that task, or a very long one"
-            )
+            raise ProtocolError(f"{self.location}: what it says of a task has no id of that task, or a very long one")
         if self.state.task and task_id != self.state.task and not self.may_change_task:
-            raise UpstreamProtocolError(
+            raise ProtocolError(
                 f"{self.location}: it speaks of task {task_id[:100]} when asked about {self.state.task}"
             )
         self.may_change_task = False
