@@ -109,7 +109,7 @@ def grants(verb: str) -> list[str]:
 @pytest.fixture
 def patient_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     """A NATS that stood still for a second with all of the machine is not away, nor what was said to it lost."""
-    for name in ("connection.SETTLE", "connection.CONNECT", "bus.CONNECT"):
+    for name in ("connection.NATS_FLUSH_TIMEOUT", "connection.NATS_CONNECT_TIMEOUT", "bus.NATS_CONNECT_TIMEOUT"):
         monkeypatch.setattr(f"dragoman.bus.nats.{name}", 60.0)
 
 

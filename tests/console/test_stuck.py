@@ -111,7 +111,7 @@ async def mute() -> AsyncIterator[Mute]:
 
 async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # However long it takes here until everybody has seen that the worker is silent, it is not taken for dead for that.
-    monkeypatch.setattr("dragoman.agents.workers.hub.Pace", lambda: HeartbeatTimings(lease=600.0))
+    monkeypatch.setattr("dragoman.agents.workers.hub.HeartbeatTimings", lambda: HeartbeatTimings(lease=600.0))
     (tmp_path / "worker.py").write_text(WORKER)
     async with staged(browser, tmp_path) as stage:
         at = worker_process("--name", "box-7", server=str(stage.app.grpc), cwd=tmp_path, app=tmp_path / "worker.py")

@@ -82,7 +82,7 @@ class Supervised:
         self.restarted = asyncio.Event()
         self.now = 0.0
         self._lives = iter(lives)
-        given = {"clock": lambda: 1_000_000, "pace": HeartbeatTimings(60, 120), "frame_bytes": 100_000, **options}
+        given = {"clock": lambda: 1_000_000, "timings": HeartbeatTimings(60, 120), "frame_bytes": 100_000, **options}
         self.supervisor = ExecutorSupervisor(
             DESK,
             "python",
@@ -227,7 +227,7 @@ async def test_a_process_that_breaks_a_rule_is_ended() -> None:
 
 async def test_a_process_that_is_silent_is_ended() -> None:
     first, second = FakeProcess(hello()), FakeProcess(hello())
-    keeping = Supervised(first, second, pace=HeartbeatTimings(0.01, 0.05))
+    keeping = Supervised(first, second, timings=HeartbeatTimings(0.01, 0.05))
     await keeping.supervisor.open()
     await second.receive("welcome")
     assert first.ended

@@ -34,7 +34,7 @@ def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _silence_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers by hand give no signs of life, and a machine may stand still for longer than servers wait for them."""
-    monkeypatch.setattr("dragoman.agents.workers.hub.Pace", lambda: HeartbeatTimings(lease=3600.0))
+    monkeypatch.setattr("dragoman.agents.workers.hub.HeartbeatTimings", lambda: HeartbeatTimings(lease=3600.0))
 
 
 @pytest.fixture
