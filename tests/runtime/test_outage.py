@@ -14,6 +14,7 @@ from tests.runtime.test_sessions import Shifted, reaper
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn, retry
+from dragoman.core.backoff import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.runtime import Call, scheduler, sessions
 from dragoman.runtime import log as runtime_log
@@ -26,7 +27,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for the store asks it again soon."""
-    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", (0.001, 0.01))
+    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
 
 
 async def asks(turn: Turn) -> str:

@@ -14,6 +14,7 @@ from tests.runtime.harness import Harness, open_harness, state, status_text, tex
 from tests.runtime.test_fencing import until
 
 from dragoman import Turn
+from dragoman.core.backoff import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.runtime import assembly, sessions
 from dragoman.runtime import log as runtime_log
@@ -29,7 +30,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done every two seconds is done all the time, and nobody waits long for a database that is away."""
     monkeypatch.setattr(sessions, "RENEW_INTERVAL", 0.05)
     monkeypatch.setattr(assembly, "Heartbeat", partial(sessions.Heartbeat, interval=0.05))
-    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", (0.01, 0.1))
+    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.01, 0.1))
     monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 0.1)
     monkeypatch.setattr(database, "READ_RETRY_TIMEOUT", 0.1)
 

@@ -23,6 +23,7 @@ from dragoman import Turn, agent
 from dragoman.app import App, open_app
 from dragoman.client import Client
 from dragoman.core import trace
+from dragoman.core.backoff import Backoff
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.logs import JsonLines
 from dragoman.settings import Settings
@@ -260,7 +261,7 @@ async def test_nothing_is_traced_or_stored_without_a_collector(tmp_path: Path) -
 
 
 async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_RETRY_DELAYS", (0.01, 0.02))
+    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_RETRY_BACKOFF", Backoff(0.01, 0.02))
     monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 0.01)
     async with collecting() as collector:
         collector.status = 503

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
+from dragoman.core.backoff import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Guard, TaskRef
 from dragoman.ports import Bus, Store
@@ -21,8 +22,8 @@ log = logging.getLogger("dragoman.runtime")
 
 T = TypeVar("T")
 
-STORE_RETRY_BACKOFF: Final = (0.5, 30.0)
-"""Seconds between two tries to write the end of a turn, or to read what one needs: at first, and at most."""
+STORE_RETRY_BACKOFF: Final = Backoff(0.5, 30.0)
+"""Between two tries to write the end of a turn, or to read its input."""
 
 
 class EventLog:
@@ -88,14 +89,14 @@ class EventLog:
 
         `partial_request` gives fields for the line that says that it waits. Raises core.log.Refused.
         """
-        wait = STORE_RETRY_BACKOFF[0]
+        failures = 0
         while True:
             try:
                 return await self.append(change, on_result)
             except Unavailable as error:
                 log.error("the end of a turn waits for the store: %s", error, extra=log_fields())
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, STORE_RETRY_BACKOFF[1])
+            failures += 1
+            await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
 
     async def read(
         self,
@@ -109,13 +110,13 @@ class EventLog:
         Before the store is asked again, a change of nothing is written under the run's guard. It is refused
         (core.log.Refused) when others have taken the task over: the store may have been away for us alone.
         """
-        wait = 0.0
+        failures = 0
         while True:
             try:
-                if wait:
+                if failures:
                     await self.append(Append(task=task, guard=guard))
                 return await query()
             except Unavailable as error:
                 log.error("a turn waits for the store: %s", error, extra=log_fields())
-            wait = min(2 * wait or STORE_RETRY_BACKOFF[0], STORE_RETRY_BACKOFF[1])
-            await asyncio.sleep(wait)
+            failures += 1
+            await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))

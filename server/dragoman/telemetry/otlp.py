@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
+from dragoman.core.backoff import Backoff
 from dragoman.release import version
 from dragoman.telemetry import spans as messages
 from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
@@ -32,7 +33,7 @@ EXPORT_TIMEOUT: Final = 10.0
 FINAL_EXPORT_TIMEOUT: Final = 3.0
 """The same once the process stops."""
 
-EXPORT_RETRY_DELAYS: Final = (1.0, 30.0)
+EXPORT_RETRY_BACKOFF: Final = Backoff(1.0, 30.0)
 """Seconds until a message that failed is sent again: at first, and at most."""
 
 EXPORT_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -145,18 +146,18 @@ class SpanExporter:
 
     def _run(self) -> None:
         spans: list[bytes] = []
-        wait = EXPORT_RETRY_DELAYS[0]
+        failures = 0
         while True:
             stopping = self._stop.is_set()
             spans = spans or self._recorder.take(EXPORT_BATCH_SIZE)
             if spans and not self._send(spans, FINAL_EXPORT_TIMEOUT if stopping else EXPORT_TIMEOUT):
                 if stopping:
                     return
-                self._stop.wait(wait)
-                wait = min(2 * wait, EXPORT_RETRY_DELAYS[1])
+                failures += 1
+                self._stop.wait(EXPORT_RETRY_BACKOFF.delay(failures))
                 continue
             is_all = len(spans) < EXPORT_BATCH_SIZE
-            spans, wait = [], EXPORT_RETRY_DELAYS[0]
+            spans, failures = [], 0
             if stopping and is_all:
                 return
             if not stopping and self._recorder.queued < EXPORT_BATCH_SIZE:

@@ -15,6 +15,7 @@ from tests.runtime.harness import open_harness, state
 
 from dragoman import Turn, agent
 from dragoman.app import open_app
+from dragoman.core.backoff import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Appended
 from dragoman.foundation import StartError
@@ -203,7 +204,7 @@ async def test_a_full_store_refuses_and_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_the_result_of_a_run_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", (0.01, 0.02))
+    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.01, 0.02))
     store = open_store(tmp_path / "t.db")
 
     async def works(turn: Turn) -> str:

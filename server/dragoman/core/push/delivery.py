@@ -23,6 +23,7 @@ from email.utils import parsedate_to_datetime
 from enum import IntEnum
 from typing import Final
 
+from dragoman.core.backoff import Backoff
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import TaskRef
 
@@ -224,8 +225,8 @@ class PushRetryPolicy:
 
         `asked` is what the receiver asked for; it is given that, but no more than the longest wait.
         """
-        most = min(self.max_delay, self.first_delay * float(2 ** min(failures - 1, 62)))
-        return max(most * random, min(retry_after, self.max_delay))
+        backoff = Backoff(self.first_delay, self.max_delay, jitter=1.0)
+        return max(backoff.delay(failures, random), min(retry_after, self.max_delay))
 
 
 DEFAULT_PUSH_RETRY_POLICY: Final = PushRetryPolicy()

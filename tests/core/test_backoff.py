@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.backoff import Backoff
+
+
+def test_delays_double_from_the_first_to_the_longest() -> None:
+    backoff = Backoff(0.5, 15.0)
+    assert [backoff.delay(attempt) for attempt in range(1, 8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+
+
+def test_another_factor_grows_more_slowly() -> None:
+    backoff = Backoff(0.25, 1.0, factor=1.5)
+    assert [backoff.delay(attempt) for attempt in range(1, 6)] == [0.25, 0.375, 0.5625, 0.84375, 1.0]
+
+
+@pytest.mark.parametrize(("jitter", "shortest"), [(0.0, 4.0), (0.5, 2.0), (1.0, 0.0)])
+def test_jitter_takes_away_at_most_its_share(jitter: float, shortest: float) -> None:
+    backoff = Backoff(1.0, 60.0, jitter=jitter)
+    assert (backoff.delay(3, random=0.0), backoff.delay(3, random=1.0)) == (shortest, 4.0)
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1), st.floats(0, 1), st.sampled_from([1.0, 1.5, 2.0]))
+def test_no_delay_is_negative_or_longer_than_the_longest(
+    attempt: int, random: float, jitter: float, factor: float
+) -> None:
+    assert 0 <= Backoff(0.1, 3600.0, factor, jitter).delay(attempt, random) <= 3600.0
