@@ -15,7 +15,7 @@ _LENGTH: Final = b"content-length:"
 
 
 class Connection(asyncio.Protocol):
-    """One connection. `ask` gives a whole answer, `record_append` counts a marker in a chunked one as it arrives."""
+    """One connection. `ask` gives a whole answer, `follow` counts a marker in a chunked one as it arrives."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None

@@ -104,7 +104,7 @@ class GrpcLine:
 
 
 async def connect(binding: str, target: str, form: Form) -> Line:
-    """A new line over `grpc`, `rest` or `jsonrpc_error` to HOST:PORT."""
+    """A new line over `grpc`, `rest` or `jsonrpc` to HOST:PORT."""
     if binding == "grpc":
         return GrpcLine(await http2.Connection.open(target), target, form)
     return HttpLine(await http1.Connection.open(target), target, form)

@@ -19,10 +19,10 @@ import aiohttp
 import orjson
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
 from dragoman.client import Client, message
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
 from dragoman.wire.http import sse
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 PADDING = "x" * 8000
@@ -78,7 +78,7 @@ async def follow(
 
 
 async def run(folder: Path, seconds: float, readers: int, *, pausing: bool) -> Run:
-    """One task of `format_seconds`, read by so many and one more."""
+    """One task of `seconds`, read by so many and one more."""
     anywhere, count = Address("127.0.0.1", 0), int(seconds / EVERY)
     settings = Settings(store=f"sqlite:///{folder}/{pausing}.db", http=anywhere, grpc=anywhere)
     here = asyncio.Semaphore(0)

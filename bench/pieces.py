@@ -15,8 +15,7 @@ from bench.rows import Key
 from bench.run import Run
 from bench.sections import WATCHED
 from bench.servers import OURS
-from dragoman.bindings.access import Access
-from dragoman.bindings.tally import GRPC, Tally
+from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
 from dragoman.core import trace
 from dragoman.core.counters import Histogram
 from dragoman.telemetry.spans import SpanRecorder
@@ -52,21 +51,21 @@ def pieces() -> dict[str, float]:
 
 
 def _pieces() -> dict[str, float]:
-    tally, spread, recorder = Tally(), Histogram(), SpanRecorder()
+    tally, spread, recorder = RequestMetrics(), Histogram(), SpanRecorder()
 
     def counted() -> None:
-        Access(tally, GRPC, METHOD, "1.0").done("OK")
+        RequestLogEntry(tally, GRPC_LABEL, METHOD, "1.0").finish("OK")
 
     def server() -> str:
-        access = Access(traced, GRPC, METHOD, "1.0")
-        access.trace("")
-        access.done("OK")
+        access = RequestLogEntry(traced, GRPC_LABEL, METHOD, "1.0")
+        access.start_trace("")
+        access.finish("OK")
         return trace.CURRENT_TRACE.get()
 
     def declined() -> None:
-        access = Access(none, GRPC, METHOD, "1.0")
-        access.trace("")
-        access.done("OK")
+        access = RequestLogEntry(none, GRPC_LABEL, METHOD, "1.0")
+        access.start_trace("")
+        access.finish("OK")
 
     def run() -> None:
         parent = trace.trace_of(stamped)
@@ -85,7 +84,7 @@ def _pieces() -> dict[str, float]:
 
         return both
 
-    traced, none = Tally(recorder), Tally(SpanRecorder(0.0))
+    traced, none = RequestMetrics(recorder), RequestMetrics(SpanRecorder(0.0))
     stamped = trace.add_trace(ENVELOPE, server())
     recorder.take(1)
     return {

@@ -13,7 +13,7 @@ from bench.servers import CONTESTANTS, EVERY
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rounds of one kind of load. `describe_authentication` are its cases; a short run has only `short`."""
+    """Rounds of one kind of load. `callers` are its cases; a short run has only `short`."""
 
     name: str
     title: str

@@ -157,7 +157,7 @@ def started(
 ) -> Iterator[Running]:
     """The server with a fresh store, until it listens on everything. Raises RuntimeError with the end of its log.
 
-    `tasks`: a peer fills its store with so many. `prepare_connection` may do the same to ours, before it is started.
+    `tasks`: a peer fills its store with so many. `prepare` may do the same to ours, before it is started.
     """
     KEPT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=KEPT, prefix="run-") as folder:

@@ -220,11 +220,11 @@ def test_every_floor_has_its_rooms() -> None:
         ),
         ("runtime/turn/runner.py", "import sqlite3", "runtime does without"),
         (
-            "bindings/grpc.py",
+            "bindings/grpc/server.py",
             "import dragoman.agents.functions.declaration",
             "only the composition root and the public face",
         ),
-        ("bindings/grpc.py", "from dragoman.cli import main", "floor 5 may not use floor 6"),
+        ("bindings/grpc/server.py", "from dragoman.cli import main", "floor 5 may not use floor 6"),
         ("cli/serve/command.py", "from dragoman.stores.sqlite import open_store", "cli uses only app, "),
         ("client/calls.py", "from dragoman.runtime import Runtime", "client uses only client, core, wire"),
         ("utils.py", "", "the name does not say"),

@@ -14,7 +14,7 @@ from pydantic import ByteSize
 
 from dragoman.core.limits import message_limits
 from dragoman.core.limits.quotas import AGENT_LIMITS, DEFAULT_LIMITS
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "limits.md"
 UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}

@@ -19,11 +19,11 @@ from cryptography.x509.oid import NameOID
 from tests.certificates import Authority, write
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings.settings import Settings, SettingsError
+from dragoman.wiring.app import App, open_app
 from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -238,7 +238,7 @@ async def test_holders_have_the_grants_that_the_operator_gave_them(
 async def test_a_worker_is_known_by_a_certificate_of_its_own(
     said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.bindings.closing.LOOK_AGAIN", 0.05)
+    monkeypatch.setattr("dragoman.bindings.stream_registry.CREDENTIAL_CHECK_INTERVAL", 0.05)
     (tmp_path / "revoked").touch()
     box, other = clients.issue("box1"), clients.issue("other")
     settings = {"tls_client_grants": {"box1": ["worker:far"]}, "tls_client_revoked": tmp_path / "revoked"}
@@ -254,7 +254,7 @@ async def test_a_worker_is_known_by_a_certificate_of_its_own(
         # Its certificate is revoked: the stream that is open ends, and it is not let in again.
         (tmp_path / "revoked").write_text(f"{serial_of(box):x}\n")
         assert app.certificates is not None
-        app.certificates.refresh(asked=True)
+        app.certificates.refresh(force=True)
         async with asyncio.timeout(60):
             with pytest.raises(ClientError, match="this certificate was revoked"):
                 await working

@@ -12,10 +12,10 @@ import grpc
 import orjson
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
 from dragoman.client import Client, message
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
 from dragoman.wire.http import sse
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
 

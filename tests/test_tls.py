@@ -18,13 +18,13 @@ import pytest
 from tests.certificates import Authority, encrypted, write
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
-from dragoman.bindings.door import Door
+from dragoman.bindings.http.listener import TlsListener
 from dragoman.calling import tls
 from dragoman.client import Client, ClientError, message
 from dragoman.core.task import states
 from dragoman.security.tls.certificate_files import CertificateFiles
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings.settings import Settings, SettingsError
+from dragoman.wiring.app import App, open_app
 
 gate = asyncio.Event()
 
@@ -254,7 +254,7 @@ class Greeter(asyncio.Protocol):
 @asynccontextmanager
 async def door(folder: Path, authority: Authority, **options: Any) -> AsyncIterator[int]:
     context = CertificateFiles(*write(folder, authority.issue())).ssl_context
-    opened = Door(Greeter, context, **options)
+    opened = TlsListener(Greeter, context, **options)
     _, port = await opened.open("127.0.0.1", 0)
     try:
         yield port
@@ -275,7 +275,7 @@ async def test_a_handshake_that_is_never_done_is_given_up(tmp_path: Path, author
 async def test_of_too_many_handshakes_the_oldest_goes(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.bindings.door.AT_ONCE", 3)
+    monkeypatch.setattr("dragoman.bindings.http.listener.MAX_HANDSHAKES", 3)
     async with door(tmp_path, authority) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
         for reader, _ in silent[:3]:
@@ -292,4 +292,4 @@ async def test_an_address_that_is_taken_is_told(tmp_path: Path, authority: Autho
     async with door(tmp_path, authority) as port:
         context = CertificateFiles(*write(tmp_path, authority.issue())).ssl_context
         with pytest.raises(OSError, match="in use"):
-            await Door(Greeter, context).open("127.0.0.1", port)
+            await TlsListener(Greeter, context).open("127.0.0.1", port)

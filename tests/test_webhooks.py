@@ -17,10 +17,10 @@ import pytest
 from aiohttp import web
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
 from dragoman.client.operations import Operator
 from dragoman.playground import playground
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings.settings import Settings, SettingsError
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 
 LARGE = 300_000

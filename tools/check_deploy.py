@@ -22,7 +22,7 @@ from typing import Any, Final
 import jsonschema
 import yaml
 
-from dragoman.settings import Settings, SettingsError, load
+from dragoman.settings.settings import Settings, SettingsError, load_settings
 from tools.environments import ROOT, Environment, NotMade
 
 DEPLOY: Final = ROOT / "deploy"
@@ -200,7 +200,7 @@ def check_settings(said: Mapping[str, str]) -> None:
     """What a pod is told is what a server takes. Raises Failed."""
     values = {name.removeprefix("DRAGOMAN_").lower(): value for name, value in said.items()}
     try:
-        load({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", **values})
+        load_settings({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", **values})
     except SettingsError as error:
         raise Failed(f"ConfigMap: {error}") from error
 

@@ -35,7 +35,7 @@ MARKER: Final = re.compile(r"^<!-- (?P<name>not run|before|by|in|with|as|anew|fi
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A target as it is written, and where: `format_audit_line` counts from 1, `begin` and `end` from the start of
+    """A target as it is written, and where: `line` counts from 1, `begin` and `end` from the start of
     the page.
     """
 

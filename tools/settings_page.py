@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dragoman.cli.serve.options import SERVE_OPTIONS, ServeOption
-from dragoman.setting_sources import PREFIX
+from dragoman.settings.sources import ENV_PREFIX
 from tools.pages import ROOT
 
 PAGE: Final = ROOT / "docs" / "settings.md"
@@ -17,7 +17,7 @@ HEAD: Final = f"""\
 
 Made by `make settings` from the options of `dragoman serve`; `dragoman serve --help` says the same.
 
-Each is an option, a variable and a key in `dragoman.toml`: `--log-format json` is `{PREFIX}LOG_FORMAT=json` is
+Each is an option, a variable and a key in `dragoman.toml`: `--log-format json` is `{ENV_PREFIX}LOG_FORMAT=json` is
 `log-format = "json"` (or `log_format`). Where several say something, the first of these wins: the command line, the
 environment, the file, the default. The file is the one that `--config` names, else `dragoman.toml` where the server
 is started, if there is one. What is wrong is refused with its name, its rule and where it was said:
@@ -25,14 +25,14 @@ is started, if there is one. What is wrong is refused with its name, its rule an
 ```console
 $ dragoman serve --slots 0
 error: --slots (command line): "0" must be greater than or equal to 1
-$ {PREFIX}LOG_FORMAT=xml dragoman serve
-error: {PREFIX}LOG_FORMAT (environment): "xml" must be 'text' or 'json'
+$ {ENV_PREFIX}LOG_FORMAT=xml dragoman serve
+error: {ENV_PREFIX}LOG_FORMAT (environment): "xml" must be 'text' or 'json'
 ```
 
 An option without a value is `true` or `false` in the other two. Several values are written with commas, or as a list
 in TOML. Sizes are bytes, or `64KiB`, `16MiB`; ages are `30d`, `12h`, `90m`, `45s`.
 
-What `serve` serves is its argument, also `{PREFIX}APP` and `app`: a `.py` file or a module with agents; without one,
+What `serve` serves is its argument, also `{ENV_PREFIX}APP` and `app`: a `.py` file or a module with agents; without one,
 the playground.
 """
 

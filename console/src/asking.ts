@@ -12,7 +12,7 @@ export interface Asked<T> {
 
 /**
  * What `ask` gives, and again after `every` milliseconds while the page is seen (0: not again), which what was given may
- * decide. It is asked anew when one of `partial_request` changes, and then there is nothing until it comes; and when one of `min_schema_of_migration`
+ * decide. It is asked anew when one of `about` changes, and then there is nothing until it comes; and when one of `since`
  * changes, and then what was there stays until something newer comes, as it does when asking fails.
  */
 export function useAsked<T>(

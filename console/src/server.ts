@@ -38,7 +38,7 @@ export interface Ask {
   signal?: AbortSignal;
 }
 
-/** The answer to a call. Throws Failure; AbortError when `encode_signal` says so. */
+/** The answer to a call. Throws Failure; AbortError when `signal` says so. */
 export async function ask(path: string, { method, body, headers, signal }: Ask = {}): Promise<Response> {
   const all: Record<string, string> = { Accept: "application/json", "A2A-Version": "1.0", ...headers };
   if (key.value) all["Authorization"] = `Bearer ${key.value}`;

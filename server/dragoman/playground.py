@@ -10,11 +10,11 @@ from typing import Final, NoReturn
 
 from dragoman import Skill, Turn, agent, types
 
-CHUNKS: Final = 100_000
-PAUSE_MS: Final = 60_000
-SLEEP_S: Final = 3_600
+MAX_CHUNKS: Final = 100_000
+MAX_CHUNK_PAUSE_MS: Final = 60_000
+MAX_SLEEP_SECONDS: Final = 3_600
 
-Answer = str | dict[str, object] | types.Artifact | list[types.Part] | None
+PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] | None
 
 
 @agent(
@@ -63,7 +63,7 @@ Answer = str | dict[str, object] | types.Artifact | list[types.Part] | None
         ),
     ],
 )
-async def playground(turn: Turn) -> Answer:
+async def playground(turn: Turn) -> PlaygroundResult:
     """Does what the first word of the message says."""
     if turn.question is not None:
         return f"you said: {turn.text}"
@@ -99,10 +99,10 @@ async def _stream(turn: Turn, rest: str) -> None:
         case [count]:
             pause = 0
         case [count, ms]:
-            pause = _whole(turn, "MS", ms, 0, PAUSE_MS)
+            pause = _parse_integer(turn, "MS", ms, 0, MAX_CHUNK_PAUSE_MS)
         case _:
             _usage(turn, "stream N [MS]: give the number of chunks, and perhaps the milliseconds between them")
-    for number in range(1, _whole(turn, "N", count, 1, CHUNKS) + 1):
+    for number in range(1, _parse_integer(turn, "N", count, 1, MAX_CHUNKS) + 1):
         if number > 1 and pause:
             await asyncio.sleep(pause / 1000)
         await turn.chunk(f"chunk-{number} ")
@@ -113,16 +113,16 @@ async def _sleep(turn: Turn, rest: str) -> None:
         seconds = float(rest)
     except ValueError:
         seconds = -1
-    if not 0 <= seconds <= SLEEP_S:  # NaN is not between anything
-        _usage(turn, f"sleep S: S is a number of seconds from 0 to {SLEEP_S}, not {_quoted(rest)}")
+    if not 0 <= seconds <= MAX_SLEEP_SECONDS:  # NaN is not between anything
+        _usage(turn, f"sleep S: S is a number of seconds from 0 to {MAX_SLEEP_SECONDS}, not {_quoted(rest)}")
     turn.status(f"sleeping for {seconds:g} s")
     await asyncio.sleep(seconds)
 
 
-def _whole(turn: Turn, name: str, text: str, least: int, most: int) -> int:
+def _parse_integer(turn: Turn, name: str, text: str, minimum: int, maximum: int) -> int:
     # The length is looked at first: int() refuses texts of thousands of digits with an error of its own.
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and least <= int(text) <= most):
-        _usage(turn, f"stream N [MS]: {name} is a whole number from {least} to {most}, not {_quoted(text)}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and minimum <= int(text) <= maximum):
+        _usage(turn, f"stream N [MS]: {name} is a whole number from {minimum} to {maximum}, not {_quoted(text)}")
     return int(text)
 
 

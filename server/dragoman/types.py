@@ -38,7 +38,7 @@ Metadata = Mapping[str, object]
 
 def text(value: str, *, media_type: str = "", metadata: Metadata | None = None) -> Part:
     """A text part; without a media type it is text/plain."""
-    return _with(Part(text=checked_text(value), media_type=checked_text(media_type)), metadata)
+    return _with_metadata(Part(text=checked_text(value), media_type=checked_text(media_type)), metadata)
 
 
 def data(value: object, *, media_type: str = "", metadata: Metadata | None = None) -> Part:
@@ -48,7 +48,7 @@ def data(value: object, *, media_type: str = "", metadata: Metadata | None = Non
     """
     part = data_part(value)
     part.media_type = checked_text(media_type)
-    return _with(part, metadata)
+    return _with_metadata(part, metadata)
 
 
 def file(
@@ -57,7 +57,7 @@ def file(
     """A file part. A Path is read now; text is encoded as UTF-8. Name and media type are guessed unless given."""
     if isinstance(content, str):
         content, media_type = checked_text(content).encode(), media_type or "text/plain"
-    return _with(file_part(content, name=name, media_type=media_type), metadata)
+    return _with_metadata(file_part(content, name=name, media_type=media_type), metadata)
 
 
 def link(url: str, *, name: str = "", media_type: str = "", metadata: Metadata | None = None) -> Part:
@@ -65,7 +65,7 @@ def link(url: str, *, name: str = "", media_type: str = "", metadata: Metadata |
     if not url:
         raise InvalidAgentResponse("a link has no url")
     part = Part(url=checked_text(url), filename=checked_text(name), media_type=checked_text(media_type))
-    return _with(part, metadata)
+    return _with_metadata(part, metadata)
 
 
 def artifact(
@@ -101,13 +101,13 @@ def message(
     return made
 
 
-def _parts(what: str, values: Iterable[object]) -> list[Part]:
+def _parts(constructor: str, values: Iterable[object]) -> list[Part]:
     parts = [part for value in values for part in parts_of(value)]
     if not parts:
-        raise InvalidAgentResponse(f"{what}() has no parts; give it at least one value")
+        raise InvalidAgentResponse(f"{constructor}() has no parts; give it at least one value")
     return parts
 
 
-def _with(part: Part, metadata: Metadata | None) -> Part:
+def _with_metadata(part: Part, metadata: Metadata | None) -> Part:
     set_metadata(part, metadata)
     return part

@@ -40,7 +40,7 @@ async def _swallow(reader: asyncio.StreamReader) -> None:
 
 
 async def _over_h2(address: str, seconds: float, made: Callable[[int], bytes], *, sink: bool = True) -> int:
-    """Sends what `create_executor` makes of a number, again and again, on a new connection whenever the server breaks
+    """Sends what `made` makes of a number, again and again, on a new connection whenever the server breaks
     one.
     """
     until, count = time.monotonic() + seconds, 0

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tests.access.doors import Door
+from tests.access.endpoints import Endpoint
 
-from dragoman.bindings import methods
-from dragoman.bindings.ops_calls import SERVICE as OPS
-from dragoman.bindings.workers import SERVICE as WORKERS
+from dragoman.bindings import method_table
+from dragoman.bindings.admin.rpc_handler import OPS_SERVICE as OPS
+from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
 
@@ -34,18 +34,18 @@ WORKERS_ONLY: Final[Answers] = (REFUSED, FORBIDDEN, FORBIDDEN, FORBIDDEN)
 SIGNED: Final[Answers] = (FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN)
 
 _OPS: Final = (
-    (methods.SEND, OWN),
-    (methods.STREAM, OWN),
-    (methods.LIST, OWN),
-    (methods.EXTENDED_CARD, OWN),
-    (methods.PUBLIC_CARD, OPEN),
-    (methods.GET, NAMES_A_TASK),
-    (methods.CANCEL, NAMES_A_TASK),
-    (methods.SUBSCRIBE, NAMES_A_TASK),
-    (methods.CREATE_PUSH, NAMES_A_TASK),
-    (methods.GET_PUSH, NAMES_A_TASK),
-    (methods.LIST_PUSH, NAMES_A_TASK),
-    (methods.DELETE_PUSH, NAMES_A_TASK),
+    (method_table.SEND_MESSAGE, OWN),
+    (method_table.STREAM_MESSAGE, OWN),
+    (method_table.LIST_TASKS, OWN),
+    (method_table.EXTENDED_CARD, OWN),
+    (method_table.PUBLIC_CARD, OPEN),
+    (method_table.GET_TASK, NAMES_A_TASK),
+    (method_table.CANCEL_TASK, NAMES_A_TASK),
+    (method_table.SUBSCRIBE_TASK, NAMES_A_TASK),
+    (method_table.CREATE_PUSH_CONFIG, NAMES_A_TASK),
+    (method_table.GET_PUSH_CONFIG, NAMES_A_TASK),
+    (method_table.LIST_PUSH_CONFIGS, NAMES_A_TASK),
+    (method_table.DELETE_PUSH_CONFIG, NAMES_A_TASK),
 )
 
 PAGES: Final = (
@@ -83,17 +83,17 @@ _LINES: Final[dict[str, Answers]] = {
 }
 
 
-def expected(door: Door, *, private: bool = False) -> Answers:
+def expected(endpoint: Endpoint, *, private: bool = False) -> Answers:
     """Raises KeyError for a door that nobody has thought of. `private`: under --private-pages."""
-    if door.op is not None:
-        return next(answers for op, answers in _OPS if op is door.op)
-    if private and door.name in PAGES:
+    if endpoint.op is not None:
+        return next(answers for op, answers in _OPS if op is endpoint.op)
+    if private and endpoint.name in PAGES:
         return OWN
-    if door.name.startswith(f"/{OPS.full_name}/") or " /operations/" in door.name:
+    if endpoint.name.startswith(f"/{OPS.full_name}/") or " /operations/" in endpoint.name:
         return OPERATORS
-    if door.name.startswith(f"/{WORKERS.full_name}/"):
+    if endpoint.name.startswith(f"/{WORKERS.full_name}/"):
         return WORKERS_ONLY
-    return _LINES[door.name]
+    return _LINES[endpoint.name]
 
 
 _HEAD: Final = """\
@@ -124,7 +124,7 @@ every method of JSON-RPC and every RPC, by four callers. A door without an answe
 - Where nobody is asked who they are, everybody is owner and operator; with `--insecure`, workers and those verbs of
   operators that touch the store are for this machine only.
 - RESOURCE is `projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*`.
-- `SELECT_RECORD` is answered wherever `GET` is, but for streams. Other paths are not there, for anybody.
+- `HEAD` is answered wherever `GET` is, but for streams. Other paths are not there, for anybody.
 """
 
 _RESOURCE: Final = "projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*"
@@ -146,13 +146,13 @@ _AFTER: Final = {
 }
 
 
-def page(doors: Iterable[Door]) -> str:
+def page(endpoints: Iterable[Endpoint]) -> str:
     """The text of docs/access.md."""
-    doors = list(doors)
+    endpoints = list(endpoints)
     told = [_HEAD]
     for kind in ("HTTP", "JSON-RPC", "gRPC"):
         told.append(f"\n## {kind}\n\n| door | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")
-        shown = [(door.name.replace(_RESOURCE, "RESOURCE"), door) for door in doors if door.kind == kind]
+        shown = [(door.name.replace(_RESOURCE, "RESOURCE"), door) for door in endpoints if door.kind == kind]
         told += [f"| `{name}` | {' | '.join(expected(door))} |\n" for name, door in shown]
         told.append(_AFTER[kind])
     told.append(_PRIVATE)

@@ -13,15 +13,15 @@ from typing import Final
 import aiohttp
 import grpc
 import pytest
-from tests.access.asking import Asking
-from tests.access.doors import Door, recorded
+from tests.access.caller import EndpointCaller
+from tests.access.endpoints import Endpoint, recorded
 from tests.access.table import PAGE, PAGES, expected, page
 from tests.callers import ByHeader, named
 
 from dragoman import Turn, agent
-from dragoman.app import open_app
-from dragoman.bindings import methods
-from dragoman.settings import Address, Settings
+from dragoman.bindings import method_table
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 
 
 @agent(default=True, extended_skills=[{"id": "more", "name": "More", "description": "For who shows who it is"}])
@@ -39,7 +39,7 @@ CALLERS: Final = {
 
 
 @asynccontextmanager
-async def asking(folder: Path, **more: object) -> AsyncIterator[tuple[Asking, list[Door]]]:
+async def running_server(folder: Path, **more: object) -> AsyncIterator[tuple[EndpointCaller, list[Endpoint]]]:
     """A server that asks everybody who they are, and its doors."""
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(
@@ -56,15 +56,15 @@ async def asking(folder: Path, **more: object) -> AsyncIterator[tuple[Asking, li
             aiohttp.ClientSession(f"http://{app.http}") as http,
             grpc.aio.insecure_channel(str(app.grpc)) as channel,
         ):
-            yield Asking(app, CALLERS["owner"], http, channel), found.doors()
+            yield EndpointCaller(app, CALLERS["owner"], http, channel), found.endpoints()
 
 
 @pytest.mark.slow
 async def test_every_door_answers_everybody_as_the_page_says(tmp_path: Path) -> None:
     wrong = []
-    async with asking(tmp_path) as (server, doors):
+    async with running_server(tmp_path) as (server, doors):
         for door in doors:
-            answers = tuple([await server.ask(door, who) for who in CALLERS.values()])
+            answers = tuple([await server.call(door, who) for who in CALLERS.values()])
             if answers != expected(door):
                 wrong.append(f"{door.kind} {door.name}:\n  is   {answers}\n  says {expected(door)}")
         assert not wrong, "\n".join(wrong)
@@ -72,27 +72,35 @@ async def test_every_door_answers_everybody_as_the_page_says(tmp_path: Path) -> 
 
 
 async def test_private_pages_are_for_who_shows_who_it_is(tmp_path: Path) -> None:
-    async with asking(tmp_path, private_pages=True) as (server, doors):
+    async with running_server(tmp_path, private_pages=True) as (server, doors):
         closed = [door for door in doors if door.op is None and door.kind == "HTTP"]
         assert {door.name for door in closed} >= set(PAGES)
         for door in closed:
-            answers = tuple([await server.ask(door, who) for who in CALLERS.values()])
+            answers = tuple([await server.call(door, who) for who in CALLERS.values()])
             assert answers == expected(door, private=True), door.name
 
 
 def test_a_door_that_nobody_thought_of_has_no_answer() -> None:
     with pytest.raises(KeyError):
-        expected(Door("HTTP", "GET /secrets"))
+        expected(Endpoint("HTTP", "GET /secrets"))
     with pytest.raises(KeyError):
-        expected(Door("gRPC", "/dragoman.secret.v1.Secret/Tell"))
+        expected(Endpoint("gRPC", "/dragoman.secret.v1.Secret/Tell"))
     with pytest.raises(StopIteration):
-        expected(Door("JSON-RPC", "tasks/steal", op=methods.Op(request=methods.GET.request, answer=methods.GET.answer)))
+        expected(
+            Endpoint(
+                "JSON-RPC",
+                "tasks/steal",
+                op=method_table.A2AOperation(
+                    request=method_table.GET_TASK.request, response=method_table.GET_TASK.response
+                ),
+            )
+        )
 
 
 async def test_what_is_added_to_a_server_is_a_door(tmp_path: Path) -> None:
-    async with asking(tmp_path) as (_, doors):
+    async with running_server(tmp_path) as (_, doors):
         names = {door.name for door in doors}
-        assert {f"/{row.service}/{row.name}" for row in methods.ROWS} <= names
+        assert {f"/{row.service}/{row.name}" for row in method_table.RPC_ROWS} <= names
         assert {"GET /healthz", "GET /", "/grpc.health.v1.Health/Check", "/dragoman.ops.v1.OpsService/Purge"} <= names
         assert "/dragoman.worker.v1.WorkerService/Connect" in names
         assert len([door for door in doors if door.kind == "HTTP"]) > 60

@@ -7,12 +7,12 @@ import tempfile
 from pathlib import Path
 
 from tests.access.table import PAGE, page
-from tests.access.test_access import asking
+from tests.access.test_access import running_server
 
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with asking(Path(folder)) as (_, doors):
+        async with running_server(Path(folder)) as (_, doors):
             PAGE.write_text(page(doors), "utf-8")
 
 

@@ -8,7 +8,7 @@ from bench.sections import WATCHED
 from bench.servers import OURS
 
 from bench import pieces, report, watched
-from dragoman.tracing import open_tracing
+from dragoman.wiring.telemetry import open_tracing
 
 
 async def test_the_collector_takes_what_a_server_sends() -> None:

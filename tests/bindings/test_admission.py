@@ -10,7 +10,7 @@ import aiohttp
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from tests.bindings.fake import RESOURCE, TASK, FakeService, over_grpc, over_http, task_event
+from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_grpc, over_http, task_event
 from tests.callers import ByHeader, named
 
 from dragoman.core.limits.quotas import Quotas

@@ -13,11 +13,11 @@ import aiohttp
 import grpc
 import pytest
 from pydantic import ByteSize
-from tests.bindings.fake import details
+from tests.bindings.fake_service import details
 
 from dragoman import Turn, agent
-from dragoman.app import open_app
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

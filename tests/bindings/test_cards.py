@@ -6,11 +6,10 @@ from ipaddress import ip_network
 from typing import Any
 
 import pytest
-from tests.bindings.fake import FakeService, make_cards, over_http
+from tests.bindings.fake_service import FakeService, make_cards, over_http
 
-from dragoman.bindings.cards import Cards
-from dragoman.bindings.origins import Origin
-from dragoman.bindings.serving import Bound
+from dragoman.bindings.cards import Cards, Origin
+from dragoman.bindings.options import BoundAddress
 from dragoman.core.errors import AgentNotFound
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
@@ -94,15 +93,17 @@ async def test_what_is_no_host_is_not_repeated(host: str) -> None:
 @pytest.mark.parametrize(
     ("bound", "origin", "shown"),
     [
-        (Bound("127.0.0.1", 50051), Origin("http://localhost:80", "localhost"), "127.0.0.1:50051"),
-        (Bound("0.0.0.0", 50051), Origin("http://box.test:80", "box.test"), "box.test:50051"),
-        (Bound("::", 50051), Origin("http://[::1]:80", "[::1]"), "[::1]:50051"),
-        (Bound("0.0.0.0", 50051), None, "localhost:50051"),
-        (Bound("127.0.0.1", 50051), Origin("https://pub.test", "pub.test", forwarded=True), ""),
+        (BoundAddress("127.0.0.1", 50051), Origin("http://localhost:80", "localhost"), "127.0.0.1:50051"),
+        (BoundAddress("0.0.0.0", 50051), Origin("http://box.test:80", "box.test"), "box.test:50051"),
+        (BoundAddress("::", 50051), Origin("http://[::1]:80", "[::1]"), "[::1]:50051"),
+        (BoundAddress("0.0.0.0", 50051), None, "localhost:50051"),
+        (BoundAddress("127.0.0.1", 50051), Origin("https://pub.test", "pub.test", forwarded=True), ""),
         (None, Origin("http://box.test", "box.test"), ""),
     ],
 )
-def test_grpc_is_shown_where_callers_can_reach_it(bound: Bound | None, origin: Origin | None, shown: str) -> None:
+def test_grpc_is_shown_where_callers_can_reach_it(
+    bound: BoundAddress | None, origin: Origin | None, shown: str
+) -> None:
     cards = make_cards()
     cards.grpc = bound
     assert (f'"{shown}"' in cards.document("echo", origin).body.decode()) == bool(shown)
@@ -115,7 +116,7 @@ def test_a_card_is_made_once_for_each_address_and_few_are_kept() -> None:
     assert cards.document("echo", Origin("http://a.test", "a.test")) is first
     for number in range(1000):
         cards.document("echo", Origin(f"http://{number}.test", f"{number}.test"))
-    assert len(cards._kept) <= 256
+    assert len(cards._cache) <= 256
     assert cards.document("echo", Origin("http://a.test", "a.test")) is not first
 
 

@@ -15,9 +15,9 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from dragoman import Turn, agent
-from dragoman.app import open_app
 from dragoman.core.cards.agent_spec import SERVER_EXTENSIONS
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

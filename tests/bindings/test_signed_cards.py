@@ -15,12 +15,12 @@ from google.protobuf.json_format import MessageToDict
 from jwt.utils import base64url_encode
 from tests.foreign.signed_agents import echo, plain
 
-from dragoman.app import App, open_app
 from dragoman.client.operations import Operator
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 from dragoman.wire.cards.card_security import canonical_json, without_empty
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

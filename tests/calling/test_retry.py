@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.app import open_app
 from dragoman.calling.retry import RESUME_MAX_DELAY, StreamResumption
 from dragoman.client import Client, ClientError, message
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.playground import playground
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 GONE = ClientError("UNAVAILABLE", "connection lost")

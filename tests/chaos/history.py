@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RESUME: Final = "urn:dragoman:resume:v1"
-"""The extension that puts `cursor` and `parse_cursor` into the metadata of events."""
+"""The extension that puts `cursor` and `sequence` into the metadata of events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Refused(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened(Entry):
-    """A follower connects; `parse_page_token` is the sequence it asks to go on from."""
+    """A follower connects; `after` is the sequence it asks to go on from."""
 
     follower: int
     task: str
@@ -78,7 +78,7 @@ class Opened(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen(Entry):
-    """An event reached a follower. `parse_cursor` is None on servers without cursors; `shape` is set for a Task."""
+    """An event reached a follower. `sequence` is None on servers without cursors; `shape` is set for a Task."""
 
     follower: int
     sequence: int | None
@@ -124,7 +124,7 @@ class Got(Entry):
 class Fault(Entry):
     """The server was killed, held still, or asked to end (`drain`); so many seconds later it was well again.
 
-    `to_part`: of several, what was struck.
+    `part`: of several, what was struck.
     """
 
     how: str

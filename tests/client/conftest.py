@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.app import open_app
 from dragoman.playground import playground
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 
 
 @pytest.fixture

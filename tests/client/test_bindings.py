@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from dragoman.app import open_app
 from dragoman.client import Client, ClientError, message
 from dragoman.client.calls import check_protocol
 from dragoman.playground import playground
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 PROTOCOLS = [

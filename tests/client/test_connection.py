@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from dragoman import Turn, agent
-from dragoman.app import open_app
 from dragoman.client import (
     Artifact,
     ClientError,
@@ -34,7 +33,8 @@ from dragoman.client import (
 from dragoman.client.content import FileInput
 from dragoman.core import trace
 from dragoman.playground import playground
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 
 WAYS = [
     ("1.0", "grpc"), ("1.0", "rest"), ("1.0", "jsonrpc"),

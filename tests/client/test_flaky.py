@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from dragoman import Turn, agent, retry
-from dragoman.app import open_app
 from dragoman.calling import retry as patience
 from dragoman.client import Artifact, Event, Finished, Text, connect
 from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 
 CHUNKS = 300
 

@@ -14,11 +14,11 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dragoman.app import open_app
 from dragoman.client import ProtocolError, ServerUnavailable, connect
 from dragoman.client.webhooks import Notification, Receiver, VerificationFailed
 from dragoman.playground import playground
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ISSUER, OURS = "https://agents.example", "https://client.example/hook"

@@ -12,8 +12,8 @@ import aiohttp
 from tests.console.browser import find, launched, opened
 
 from dragoman import Skill, Turn, agent
-from dragoman.app import open_app
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 MOST: Final = 150_000

@@ -15,9 +15,9 @@ from tests.console.browser import Page, opened
 from tests.runtime.push.receivers import Receivers
 
 from dragoman import Skill, Turn, agent, types
-from dragoman.app import App, open_app
 from dragoman.ports import Agent
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import App, open_app
 
 PNG: Final = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAIAAAACUFjqAAAAEklEQVR4nGNgiPqPB41K/8eFAMIFx8fo+c5SAAAAAElFTkSuQmCC"

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 from tools.check_deploy import Failed, check_settings, together, values_with
 
 ROOT: Final = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.dialects.dialect_clients import ServerConnections, open_connections
 
-from dragoman.app import open_app
 from dragoman.playground import playground
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 
 
 @pytest.fixture

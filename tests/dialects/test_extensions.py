@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from tests.dialects.dialect_clients import ServerConnections, open_connections, sse
 
 from dragoman import Extension, Turn, agent
-from dragoman.app import open_app
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

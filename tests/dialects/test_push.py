@@ -11,9 +11,9 @@ import pytest
 from tests.dialects.dialect_clients import DIALECT_CLIENTS, CallRejected, ServerConnections, open_connections, state_of
 from tests.dialects.push_clients import PUSH_CLIENTS, PushClient, PushConfigView, Receiver, V03RestHooks, receiver
 
-from dragoman.app import open_app
 from dragoman.playground import playground
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 
 SECRET = "s3cret"
 SCOPED = tuple(name for name in PUSH_CLIENTS if not name.startswith("0.3 REST"))

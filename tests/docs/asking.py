@@ -12,10 +12,10 @@ import aiohttp
 from tests.dialects.dialect_clients import ServerConnections, open_connections, sse
 
 from dragoman import Turn, agent
-from dragoman.app import open_app
 from dragoman.playground import playground
 from dragoman.ports import Agent
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 TENANT: Final = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/playground"

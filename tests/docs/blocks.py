@@ -24,7 +24,7 @@ from tests.docs.shown import commands
 
 from dragoman.cli import cli
 from dragoman.core.cards import agent_spec
-from dragoman.settings import load
+from dragoman.settings.settings import load_settings
 from tools.pages import ROOT, Block, blocks, pages
 
 SHELLS: Final = {"console", "sh"}
@@ -225,7 +225,7 @@ def _toml(place: Place, folder: Path) -> None:
     elif place.file in ("", "dragoman.toml"):
         file = folder / "dragoman.toml"
         file.write_text(place.block.text, "utf-8")
-        load({"config": file})
+        load_settings({"config": file})
 
 
 def _yaml(place: Place, folder: Path) -> None:

@@ -128,7 +128,7 @@ class Session:
         return server.remove
 
     def enter(self, environment: Path) -> None:
-        """Uses another environment's programs and packages, until `send_without_waiting`."""
+        """Uses another environment's programs and packages, until `leave`."""
         if (modules := environment / "node_modules").exists():
             (self.folder / "node_modules").unlink(missing_ok=True)
             (self.folder / "node_modules").symlink_to(modules)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dragoman.bindings import forms
+from dragoman.bindings import event_encoders
 from dragoman.core.task.log import Event
 from dragoman.wire import client_operations
 from dragoman.wire.dialects import json_mixed, json_proto, json_v01, json_v03, v03
@@ -114,8 +114,8 @@ def event(of: pb.StreamResponse) -> Callable[[str], Any]:
     def said(dialect: str) -> Any:
         written = Event(7, of.SerializeToString())
         if dialect == "a2a.v1":
-            return json.loads(forms.V03.json(written, True))
-        results: Any = getattr(forms, RESULTS[dialect])()
+            return json.loads(event_encoders.V03_STREAM_ENCODERS.json(written, True))
+        results: Any = getattr(event_encoders, RESULTS[dialect])()
         return json.loads(results(written, True)[-1])
 
     return said
@@ -140,7 +140,7 @@ THINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
         send,
     ),
     "A task": ("With all kinds of parts: text, bytes, a link, an object, a number.", task),
-    "An event: a piece of an artifact": ("`encode_result` of JSON-RPC, `data:` of REST.", event(CHUNK)),
+    "An event: a piece of an artifact": ("`result` of JSON-RPC, `data:` of REST.", event(CHUNK)),
     "An event: the status with which a send's stream ends": ("", event(STATUS)),
     "A webhook": ("As it is set; answers have neither token nor credentials.", webhook),
 }

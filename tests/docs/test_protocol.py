@@ -62,7 +62,7 @@ async def test_versions(tmp_path: Path) -> None:
             head = await server.ask("HEAD", other)
             assert (head.status, head.text) == (200, "")
         assert (await server.ask("HEAD", f"{path}:subscribe")).status == 405
-        page.says("Google's `open_admin_client`, its paths behind `/v1alpha` and `/v1beta1`")
+        page.says("Google's `operations`, its paths behind `/v1alpha` and `/v1beta1`")
         for prefix in ("v1alpha", "v1beta1"):
             assert (await server.ask("GET", f"/{prefix}/{TENANT}/a2a/v1/card")).status == 404
         page.says("VersionNotSupported (-32009), with the versions that are supported")
@@ -368,7 +368,7 @@ async def test_errors(tmp_path: Path) -> None:
         assert (none.status, none.json["error"]["code"], none.json["id"]) == (200, -32700, None)
         page.says("a request line of more than 8 KiB (414, a query that is too long)")
         assert (await server.ask("GET", f"/tasks?pageToken={'a' * 9000}")).status == 414
-        page.says("| a batch, a wrong `jsonrpc_error`, no method | -32600 |")
+        page.says("| a batch, a wrong `jsonrpc`, no method | -32600 |")
         assert (await server.ask("POST", "/", {"jsonrpc": "1.0", "id": 1, "method": "x"})).json["error"][
             "code"
         ] == -32600

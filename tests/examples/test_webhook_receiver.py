@@ -30,12 +30,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.cli.server import Lines, clean_environment
 from tests.security.key_values import InMemoryKeyValues
 
-from dragoman.app import App, open_app
 from dragoman.client.operations import Operator
 from dragoman.playground import playground
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.security.signing import StoredSigningKeys, WebhookSigner
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 from tools.environments import ROOT, Environment, NotMade
 

@@ -28,7 +28,7 @@ export class Checks {
     this.#checks.push([sentence, operations, body]);
   }
 
-  /** Runs every check with `worker_dependencies`, prints a line for each, and says whether all were well. */
+  /** Runs every check with `given`, prints a line for each, and says whether all were well. */
   async run(title, ...given) {
     let good = true;
     for (const [sentence, operations, body] of this.#checks) {

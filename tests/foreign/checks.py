@@ -51,7 +51,7 @@ class Checks:
         return collect
 
     async def run(self, title: str, *given: Any) -> bool:
-        """Runs every check with `worker_dependencies`, prints a line for each, and says whether all were well.
+        """Runs every check with `given`, prints a line for each, and says whether all were well.
 
         `title` is the transport in the table.
         """
@@ -118,7 +118,7 @@ async def heard(following: asyncio.Task[Any], begun: asyncio.Event) -> None:
 
 
 async def raises(kind: type[BaseException], call: Awaitable[Any], text: str = "") -> None:
-    """Awaits `encode_request`, which has to fail with `kind` and with `text` in what it says."""
+    """Awaits `call`, which has to fail with `kind` and with `text` in what it says."""
     caught: BaseException | None = None
     try:
         answer = await call

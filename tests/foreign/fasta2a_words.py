@@ -1,6 +1,6 @@
 """An agent of fasta2a that does what the playground does, as far as its workers can, called by our own client.
 
-`to_parts` says how a version writes them: `text(words)`, `raw(base64, name, type)`, `data(value)`.
+`parts` says how a version writes them: `text(words)`, `raw(base64, name, type)`, `data(value)`.
 """
 
 from __future__ import annotations

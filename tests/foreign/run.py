@@ -71,7 +71,7 @@ class Client:
 
     @property
     def scripts(self) -> list[str]:
-        """What it runs: `check`, `wrap_union` where it has something to try on a server that offers next to nothing,
+        """What it runs: `check`, `bare` where it has something to try on a server that offers next to nothing,
         `signed`
         where it checks signatures of cards, and `hosted` where there is an executor for its SDK."""
         ending = "mjs" if self.is_node else "py"

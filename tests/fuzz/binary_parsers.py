@@ -11,7 +11,7 @@ from tests.fuzz.json_parsers import check
 from tests.fuzz.parser import Parser
 
 from dragoman.agents.workers import connection, turn
-from dragoman.bindings import methods
+from dragoman.bindings import method_table
 from dragoman.bus.nats import codec as bus_frames
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError
@@ -33,9 +33,9 @@ def read_rpc(data: bytes) -> None:
     """A number that says which RPC, and its request: what is taken can be written in every dialect's JSON."""
     if not data:
         return
-    row = methods.ROWS[data[0] % len(methods.ROWS)]
+    row = method_table.RPC_ROWS[data[0] % len(method_table.RPC_ROWS)]
     try:
-        asked = row.asked(methods.parse(row.request, data[1:]))
+        asked = row.v1_request(method_table.parse_message(row.request, data[1:]))
         check(asked)
     except A2AError:
         return
@@ -53,7 +53,7 @@ _TURN_CONTEXT: Any = SimpleNamespace(task_id="t", context_id="c")
 def read_worker(data: bytes) -> None:
     """A frame of a worker."""
     try:
-        frame = methods.parse(wk.ConnectRequest, data)
+        frame = method_table.parse_message(wk.ConnectRequest, data)
         assert isinstance(frame, wk.ConnectRequest)
         match frame.WhichOneof("frame"):
             case "hello":
@@ -155,7 +155,7 @@ _TELLS: Final = (
 
 
 def _rpc(name: str, dialect: Dialect, request: Message) -> bytes:
-    number = next(at for at, row in enumerate(methods.ROWS) if (row.name, row.dialect) == (name, dialect))
+    number = next(at for at, row in enumerate(method_table.RPC_ROWS) if (row.name, row.dialect) == (name, dialect))
     return bytes((number,)) + request.SerializeToString()
 
 

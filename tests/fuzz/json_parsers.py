@@ -9,7 +9,7 @@ import orjson
 from google.protobuf.message import Message
 from tests.fuzz.parser import Parser
 
-from dragoman.bindings import methods
+from dragoman.bindings import method_table
 from dragoman.calling.errors import ClientError
 from dragoman.core.errors import A2AError
 from dragoman.core.limits import message_limits
@@ -65,7 +65,7 @@ def check(request: Any) -> None:
 
 
 def _calls(dialect: Dialect, codec: protojson.JsonDialect) -> Parser:
-    rows = {row.name: row for row in methods.CALLS if row.dialect is dialect}
+    rows = {row.name: row for row in method_table.JSONRPC_ROWS if row.dialect is dialect}
 
     def read(data: bytes) -> None:
         try:
@@ -89,19 +89,21 @@ def _calls(dialect: Dialect, codec: protojson.JsonDialect) -> Parser:
     return Parser(read, tuple(seeds), (*words, *sorted(rows)))
 
 
-def _params(row: methods.CallRow, codec: protojson.JsonDialect) -> Any:
+def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:
     part = pb.Part(text="hi", metadata={"k": [1.5, None, True, {"x": "y"}]})
     message = pb.Message(
         message_id="m", context_id="c", role=pb.ROLE_USER, parts=[part, pb.Part(raw=b"abc", media_type="a/b")]
     )
     filled: dict[Any, Message] = {
-        methods.SEND: pb.SendMessageRequest(message=message, configuration={"history_length": 3}),
-        methods.GET: pb.GetTaskRequest(id=_TASK, history_length=2),
-        methods.LIST: pb.ListTasksRequest(context_id="c", page_size=3, status=pb.TASK_STATE_WORKING),
-        methods.CREATE_PUSH: pb.TaskPushNotificationConfig(task_id=_TASK, url="https://a.example/x", token="t"),
-        methods.CANCEL: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
+        method_table.SEND_MESSAGE: pb.SendMessageRequest(message=message, configuration={"history_length": 3}),
+        method_table.GET_TASK: pb.GetTaskRequest(id=_TASK, history_length=2),
+        method_table.LIST_TASKS: pb.ListTasksRequest(context_id="c", page_size=3, status=pb.TASK_STATE_WORKING),
+        method_table.CREATE_PUSH_CONFIG: pb.TaskPushNotificationConfig(
+            task_id=_TASK, url="https://a.example/x", token="t"
+        ),
+        method_table.CANCEL_TASK: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
     }
-    filled[methods.STREAM] = filled[methods.SEND]
+    filled[method_table.STREAM_MESSAGE] = filled[method_table.SEND_MESSAGE]
     asked = filled.get(row.op) or row.op.request(
         **({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {})
     )

@@ -11,7 +11,7 @@ class Parser:
     """Something that reads what a stranger wrote.
 
     `read` swallows the refusals that the parser documents, and raises for everything else: another exception, or a
-    rule that does not hold of what was read. `seeds` are inputs that mean something, `display_name` pieces of them.
+    rule that does not hold of what was read. `seeds` are inputs that mean something, `words` pieces of them.
     """
 
     read: Callable[[bytes], None]

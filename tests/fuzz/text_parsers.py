@@ -18,7 +18,8 @@ from multidict import CIMultiDict
 from tests.fuzz.parser import Parser
 from yarl import URL
 
-from dragoman.bindings import extensions, methods, origins, rest, versions
+from dragoman.bindings import a2a_headers, cards, method_table
+from dragoman.bindings.http import rest
 from dragoman.core import names
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import check_grants, check_principal
@@ -29,8 +30,8 @@ from dragoman.core.push import configuration
 from dragoman.core.task import blob_references, cursors, maintenance
 from dragoman.security.authenticators import composite, jwks
 from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
-from dragoman.setting_types import Address
-from dragoman.settings import SettingsError, load
+from dragoman.settings.settings import SettingsError, load_settings
+from dragoman.settings.types import Address
 from dragoman.wire import body_scan
 from dragoman.wire.http import httprule, sse
 from dragoman.wire.http.routes import NoMatch, Routes
@@ -60,9 +61,9 @@ def read_template(data: bytes) -> None:
     assert httprule.parse(str(template)) == template
 
 
-def _routes() -> Routes[tuple[methods.Row, Transcoder[Any]]]:
-    made: Routes[tuple[methods.Row, Transcoder[Any]]] = Routes()
-    for descriptor, rows in methods.services():
+def _routes() -> Routes[tuple[method_table.RpcRow, Transcoder[Any]]]:
+    made: Routes[tuple[method_table.RpcRow, Transcoder[Any]]] = Routes()
+    for descriptor, rows in method_table.rpc_services():
         for method, rule in httprule.rules(descriptor):
             row = rows[method.name]
             shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
@@ -83,7 +84,7 @@ def read_request(data: bytes) -> None:
     except ValueError:  # aiohttp answers that
         return
     try:
-        method, path, _ = rest.canonical(method, url.raw_path)
+        method, path, _ = rest.canonical_path(method, url.raw_path)
         match = _ROUTES.match(method, path)
         if isinstance(match, NoMatch):
             return
@@ -93,7 +94,7 @@ def read_request(data: bytes) -> None:
     for candidate in match.candidates:
         row, transcoder = candidate.target
         try:
-            asked = row.asked(transcoder.request(candidate.variables, url.query.items(), sent))
+            asked = row.v1_request(transcoder.request(candidate.variables, url.query.items(), sent))
         except A2AError:
             continue
         assert type(asked).FromString(asked.SerializeToString()) == asked
@@ -125,13 +126,18 @@ def read_headers(data: bytes) -> None:
             continue
         assert shown is None or bool(shown.bearer) != bool(shown.key)
     try:
-        assert versions.minor(versions.check(headers.getall(versions.HEADER, ()))).count(".") <= 1
+        assert (
+            a2a_headers.minor_version(a2a_headers.check_version(headers.getall(a2a_headers.VERSION_HEADER, ()))).count(
+                "."
+            )
+            <= 1
+        )
     except A2AError:
         pass
-    for uri in extensions.asked(headers):
+    for uri in a2a_headers.requested_extensions(headers):
         assert uri.strip() == uri != ""
     request: Any = SimpleNamespace(headers=headers, scheme="http", remote="10.0.0.1")
-    origin = origins.of(request, [ip_network("10.0.0.0/8")])
+    origin = cards.request_origin(request, [ip_network("10.0.0.0/8")])
     assert origin is None or (origin.url.isprintable() and '"' not in origin.url and " " not in origin.url)
 
 
@@ -264,7 +270,7 @@ def read_config(data: bytes) -> None:
     """A settings file. Its errors are SettingsError, whatever is in it."""
     _FILE.write_bytes(data)
     try:
-        settings = load({"config": _FILE})
+        settings = load_settings({"config": _FILE})
     except SettingsError:
         return
     assert settings.config == _FILE
@@ -319,7 +325,7 @@ def read_opaque(data: bytes) -> None:
 
 _TOKEN: Final = jwt.encode(_GOOD, _KEY, "ES256", headers={"kid": "k"}).encode()
 _RULES: Final = sorted(
-    {str(rule.template) for descriptor, _ in methods.services() for _, rule in httprule.rules(descriptor)}
+    {str(rule.template) for descriptor, _ in method_table.rpc_services() for _, rule in httprule.rules(descriptor)}
 )
 
 PARSERS: Final = {

@@ -17,8 +17,9 @@ from tests.dialects.dialect_clients import AGENT as RESOURCE
 from tests.isolation.names import Names
 from tests.isolation.request_fields import fields, filled, naming
 
-from dragoman.bindings import methods, rest
-from dragoman.bindings.methods import CALLS, SEND, STREAM, CallRow, Row
+from dragoman.bindings import method_table
+from dragoman.bindings.http import rest
+from dragoman.bindings.method_table import JSONRPC_ROWS, SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow, RpcRow
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03
 from dragoman.wire.http import httprule
@@ -60,8 +61,8 @@ class Call:
     send: Callable[[Names], Awaitable[str]]
 
 
-def _order(row: Row | CallRow) -> int:
-    return (row.op in (SEND, STREAM)) + getattr(row, "names_tasks", False)
+def _order(row: RpcRow | JsonRpcRow) -> int:
+    return (row.op in (SEND_MESSAGE, STREAM_MESSAGE)) + getattr(row, "names_tasks", False)
 
 
 def _carried(names: Names, carries: bool) -> dict[str, str]:
@@ -81,7 +82,7 @@ async def over_grpc(
     """Every RPC."""
     async with grpc.aio.insecure_channel(target) as channel:
 
-        def ask(row: Row, tenant: str, which: frozenset[str], carries: bool) -> Call:
+        def ask(row: RpcRow, tenant: str, which: frozenset[str], carries: bool) -> Call:
             async def send(names: Names) -> str:
                 metadata = dict(who)
                 if carries:
@@ -101,7 +102,7 @@ async def over_grpc(
             return Call(name, name, DEFAULT, 0, send)
 
         asks = [operators("Explain", ops.ExplainRequest, False)]
-        for row in methods.ROWS:
+        for row in method_table.RPC_ROWS:
             for tenant in tenants:
                 for which in naming(row.request, without):
                     asks += [ask(row, tenant, which, False), ask(row, tenant, which, True)]
@@ -149,7 +150,7 @@ def path_of(rule: Rule) -> str:
 
 
 def rust_path(path: str) -> str:
-    """How a2a-rust 0.3 writes a path of 1.0 (bindings/rest.py: `canonical`)."""
+    """How a2a-rust 0.3 writes a path of 1.0 (bindings/http/rest.py: `canonical_path`)."""
     head, colon, verb = path.rpartition(":")
     found = f"{head}/{verb}" if colon else path.replace("pushNotificationConfigs", "pushNotificationConfig")
     tenant = found.startswith((f"/{AGENT_ID}/", "/projects/"))
@@ -163,8 +164,10 @@ async def over_rest(
     """Every HTTP rule, and the paths of a2a-rust for those of 1.0. `tenants` is what the paths say."""
     async with aiohttp.ClientSession(base) as session:
 
-        def ask(row: Row, rule: Rule, path: str, which: frozenset[str], version: str, more: str, carries: bool) -> Call:
-            rust = path.startswith("/tenants/") or rest.canonical(rule.http_method, path)[2]
+        def ask(
+            row: RpcRow, rule: Rule, path: str, which: frozenset[str], version: str, more: str, carries: bool
+        ) -> Call:
+            rust = path.startswith("/tenants/") or rest.canonical_path(rule.http_method, path)[2]
             json_of = protojson.compile(row.request, json_mixed.JSON_RUST if rust else row.json).to_dict
 
             async def send(names: Names) -> str:
@@ -189,8 +192,8 @@ async def over_rest(
         ]
 
 
-def _rest_calls(without: Without) -> Iterator[tuple[Row, Rule, str, frozenset[str], str, str, bool]]:
-    for descriptor, rows in methods.services():
+def _rest_calls(without: Without) -> Iterator[tuple[RpcRow, Rule, str, frozenset[str], str, str, bool]]:
+    for descriptor, rows in method_table.rpc_services():
         for method, rule in httprule.rules(descriptor):
             row, path = rows[method.name], path_of(rule)
             bound = {".".join(variable.field) for variable in rule.template.variables}
@@ -224,7 +227,7 @@ _CHANGING: Final = ("Date", "X-Request-ID")
 # JSON-RPC -----------------------------------------------------------------------------------------------------------
 
 
-def params_of(row: CallRow, names: Names, which: frozenset[str], tenant: str = DEFAULT) -> dict[str, Any]:
+def params_of(row: JsonRpcRow, names: Names, which: frozenset[str], tenant: str = DEFAULT) -> dict[str, Any]:
     """The params of a call."""
     message: Any = filled(row.op.request, names, tenant, which)
     if row.names_tasks:
@@ -233,11 +236,11 @@ def params_of(row: CallRow, names: Names, which: frozenset[str], tenant: str = D
     return protojson.compile(row.op.request, JSON[row.dialect]).to_dict(message)
 
 
-def _calls(without: Without) -> Iterator[tuple[CallRow, frozenset[str], str, bool]]:
-    for row in CALLS:
+def _calls(without: Without) -> Iterator[tuple[JsonRpcRow, frozenset[str], str, bool]]:
+    for row in JSONRPC_ROWS:
         for which in naming(row.op.request, without):
             yield row, which, VERSIONS[row.dialect], False
-            if row.op not in (SEND, STREAM) and VERSIONS[row.dialect]:
+            if row.op not in (SEND_MESSAGE, STREAM_MESSAGE) and VERSIONS[row.dialect]:
                 yield row, which, "", False  # by the dialect in which the task was made
             yield row, which, "", True
 
@@ -249,7 +252,7 @@ async def over_jsonrpc(
     """Every method, by POST."""
     async with aiohttp.ClientSession(base) as session:
 
-        def ask(row: CallRow, which: frozenset[str], version: str, carries: bool, path: str, tenant: str) -> Call:
+        def ask(row: JsonRpcRow, which: frozenset[str], version: str, carries: bool, path: str, tenant: str) -> Call:
             async def send(names: Names) -> str:
                 params = params_of(row, names, which)
                 body = {"jsonrpc": "2.0", "id": 1, "method": row.name, "params": params}
@@ -281,7 +284,7 @@ async def over_websocket(
             headers = {**who, **({"A2A-Version": version} if version else {})}
             sockets[version] = await stack.enter_async_context(session.ws_connect("/ws", headers=headers))
 
-        def ask(row: CallRow, which: frozenset[str], version: str, carries: bool, tenant: str) -> Call:
+        def ask(row: JsonRpcRow, which: frozenset[str], version: str, carries: bool, tenant: str) -> Call:
             async def send(names: Names) -> str:
                 params = {**params_of(row, names, which), "tenant": tenant}
                 if carries:

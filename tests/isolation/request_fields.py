@@ -14,7 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from tests.isolation.names import Names
 
-from dragoman.bindings.methods import CALLS, ROWS, SHARED
+from dragoman.bindings.method_table import JSONRPC_ROWS, RPC_ROWS, SHARED_TASK_ROWS
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -120,8 +120,8 @@ def fields(descriptor: Any, path: tuple[str, ...] = ()) -> Iterator[Field]:
 
 def requests() -> set[type[Message]]:
     """The types of all requests, over every binding."""
-    called = {row.op.request for row in (*CALLS, *SHARED.values())}
-    return {row.request for row in ROWS} | called
+    called = {row.op.request for row in (*JSONRPC_ROWS, *SHARED_TASK_ROWS.values())}
+    return {row.request for row in RPC_ROWS} | called
 
 
 def undecided() -> set[str]:

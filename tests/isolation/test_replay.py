@@ -19,11 +19,12 @@ from tests.isolation.names import Names, phantom, settled, words
 from tests.isolation.request_fields import CONSTANT, LEFT_OUT, NAMES, fields, requests, undecided
 from tests.isolation.victim import SECRET, STATES, VICTIM, Victim, kept, serving, settle
 
-from dragoman.app import App
-from dragoman.bindings import methods, rest
-from dragoman.bindings.methods import CALLS, CANCEL, GET, ROWS, Op
+from dragoman.bindings import method_table
+from dragoman.bindings.http import rest
+from dragoman.bindings.method_table import CANCEL_TASK, GET_TASK, JSONRPC_ROWS, RPC_ROWS, A2AOperation
 from dragoman.core.names import Owner
 from dragoman.wire.http import httprule
+from dragoman.wiring.app import App
 
 pytestmark = [pytest.mark.usefixtures("time_to_think", "time_to_stop"), pytest.mark.timeout(600)]
 
@@ -41,7 +42,7 @@ async def replay(
     who: dict[str, str],
     without: frozenset[str],
     tenants: tuple[str, ...] = TENANTS,
-    only: frozenset[Op] | None = None,
+    only: frozenset[A2AOperation] | None = None,
     of_each: int = len(STATES),
 ) -> tuple[list[str], set[int]]:
     """Where the answers to real and invented names differ, or tell something; and the rows that were asked.
@@ -109,7 +110,7 @@ async def test_a_stranger_reads_nothing_changes_nothing_and_learns_nothing(
         assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
         assert kept(Path(app.store)) == before
         assert app.running == len(victim.names["", "running"]) + len(victim.names[RESOURCE, "running"])
-        assert asked >= {id(row) for row in (ROWS if connections in ("gRPC", "REST") else CALLS)}
+        assert asked >= {id(row) for row in (RPC_ROWS if connections in ("gRPC", "REST") else JSONRPC_ROWS)}
 
 
 @pytest.mark.parametrize("road", TRANSPORTS)
@@ -140,7 +141,9 @@ async def test_the_replay_finds_what_there_is_to_find(tmp_path: Path, connection
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
-        told, _ = await replay(app, victim, connections, named(VICTIM), frozenset(), only=frozenset((GET, CANCEL)))
+        told, _ = await replay(
+            app, victim, connections, named(VICTIM), frozenset(), only=frozenset((GET_TASK, CANCEL_TASK))
+        )
         assert len(told) > 50
         assert any(f"tells {SECRET}" in one for one in told)
         assert kept(Path(app.store)) != before
@@ -160,12 +163,12 @@ def test_decisions_name_existing_fields_only() -> None:
 
 
 def test_every_rule_has_a_path_and_a2a_rust_s_spelling_leads_there() -> None:
-    for descriptor, rows in methods.services():
+    for descriptor, rows in method_table.rpc_services():
         for method, rule in httprule.rules(descriptor):
             path = path_of(rule)
             assert path.count("{task}") == ("tasks" in path and "/tasks/" in path), path
             if rows[method.name].dialect.value == "1.0":
-                assert rest.canonical(rule.http_method, rust_path(path))[1] == path
+                assert rest.canonical_path(rule.http_method, rust_path(path))[1] == path
 
 
 def test_names_that_never_were_look_like_those_that_are() -> None:

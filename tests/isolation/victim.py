@@ -22,12 +22,12 @@ from tests.dialects.dialect_clients import DIALECT_CLIENTS, ServerConnections
 from tests.isolation.names import Names
 
 from dragoman import types
-from dragoman.app import App, open_app
 from dragoman.core.access.identity import parse_isolation
 from dragoman.core.task import cursors
 from dragoman.playground import playground
 from dragoman.ports import Store
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc

@@ -19,7 +19,7 @@ from tests.one_port import programs
 from tests.postgres import free_port
 
 FILES: Final = Path(__file__).parents[2] / "deploy" / "one-port"
-PATIENCE: Final = 60.0
+PROXY_START_TIMEOUT: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def proxy(name: str, folder: Path, *, grpc: str, http: str) -> Iterator[Port]:
         finally:
             process.terminate()
             try:
-                process.wait(PATIENCE)
+                process.wait(PROXY_START_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -110,7 +110,7 @@ def proxy(name: str, folder: Path, *, grpc: str, http: str) -> Iterator[Port]:
 def _await(port: int, ca: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     """Waits until the port encrypts as it should."""
     context = ssl.create_default_context(cafile=str(ca))
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + PROXY_START_TIMEOUT
     while True:
         try:
             plain = socket.create_connection(("127.0.0.1", port), 5)

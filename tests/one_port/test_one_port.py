@@ -30,7 +30,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 from tools.environments import NotMade
 
-PATIENCE: Final = 60.0
+WAIT_TIMEOUT: Final = 60.0
 MEGABYTES: Final = 5
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -80,16 +80,16 @@ async def web(port: Port) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(
         f"https://localhost:{port.port}",
         connector=aiohttp.TCPConnector(ssl=context, socket_factory=opening),
-        timeout=aiohttp.ClientTimeout(total=None, sock_read=PATIENCE),
+        timeout=aiohttp.ClientTimeout(total=None, sock_read=WAIT_TIMEOUT),
     ) as session:
         yield session
     # The end of TLS is said by both sides; a loop that is closed before leaves a socket behind.
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT):
         while any(one.fileno() >= 0 for one in opened):  # noqa: ASYNC110 — nobody says when
             await asyncio.sleep(0.01)
 
 
-def asked(text: str, *, at_once: bool = False) -> pb.SendMessageRequest:
+def send_request(text: str, *, at_once: bool = False) -> pb.SendMessageRequest:
     request = pb.SendMessageRequest(message={"message_id": "m", "role": "ROLE_USER", "parts": [{"text": text}]})
     request.configuration.return_immediately = at_once
     return request
@@ -105,22 +105,22 @@ def call(method: str, text: str) -> dict[str, Any]:
 
 def open_streams(server: Server) -> int:
     """Those that the server has, by its own account."""
-    with urllib.request.urlopen(f"{server.http}/metrics", timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(f"{server.http}/metrics", timeout=WAIT_TIMEOUT) as answer:
         lines = answer.read().decode().splitlines()
     return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith("dragoman_open_streams{"))
 
 
 async def no_stream_is_left(server: Server) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT):
         while await asyncio.to_thread(open_streams, server):  # noqa: ASYNC110 — another process counts them
             await asyncio.sleep(0.05)
 
 
 async def test_grpc_calls_and_large_messages(stub: Any) -> None:
-    answer = await stub.SendMessage(asked("echo hello"))
+    answer = await stub.SendMessage(send_request("echo hello"))
     assert answer.task.artifacts[0].parts[0].text == "hello"
     text = "x" * (MEGABYTES * 1024 * 1024)
-    answer = await stub.SendMessage(asked(f"echo {text}"))
+    answer = await stub.SendMessage(send_request(f"echo {text}"))
     assert answer.task.artifacts[0].parts[0].text == text
     for _ in range(100):  # an answer that is nothing but an error: Caddy may cut it in two, now and then
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -132,8 +132,8 @@ async def test_grpc_calls_and_large_messages(stub: Any) -> None:
 async def test_a_grpc_stream_comes_as_it_is_told_and_a_cancel_ends_it(stub: Any, server: Server) -> None:
     """The stream would go on for minutes: what is here before the cancel was not held back."""
     chunks, task, state = 0, "", 0
-    async with asyncio.timeout(PATIENCE):
-        async for event in stub.SendStreamingMessage(asked("stream 300 1000")):
+    async with asyncio.timeout(WAIT_TIMEOUT):
+        async for event in stub.SendStreamingMessage(send_request("stream 300 1000")):
             task = task or event.task.id
             chunks += event.HasField("artifact_update")
             if chunks == 1 and event.HasField("artifact_update"):
@@ -146,10 +146,10 @@ async def test_a_grpc_stream_comes_as_it_is_told_and_a_cancel_ends_it(stub: Any,
 
 async def test_a_deadline_and_a_client_that_goes_reach_the_server(stub: Any, server: Server) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async for _ in stub.SendStreamingMessage(asked("stream 300 1000"), timeout=2):
+        async for _ in stub.SendStreamingMessage(send_request("stream 300 1000"), timeout=2):
             pass
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    stream = stub.SendStreamingMessage(asked("stream 300 1000"))
+    stream = stub.SendStreamingMessage(send_request("stream 300 1000"))
     task = (await anext(aiter(stream))).task.id
     stream.cancel()
     await no_stream_is_left(server)
@@ -164,7 +164,7 @@ async def test_both_directions_at_once(port: Port) -> None:
         f"localhost:{port.port}", grpc.ssl_channel_credentials(port.ca.read_bytes())
     ) as channel:
         line = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT):
             for _ in range(3):
                 await line.write(reflection_pb2.ServerReflectionRequest(list_services=""))
                 answer = await line.read()
@@ -177,7 +177,7 @@ async def test_rest_and_events_that_come_as_they_are_told(web: aiohttp.ClientSes
     async with web.post("/message:send", json=in_json("echo hello")) as answer:
         assert (await answer.json())["task"]["artifacts"][0]["parts"][0]["text"] == "hello"
     task, chunks, state = "", 0, ""
-    async with asyncio.timeout(PATIENCE), web.post("/message:stream", json=in_json("stream 300 1000")) as answer:
+    async with asyncio.timeout(WAIT_TIMEOUT), web.post("/message:stream", json=in_json("stream 300 1000")) as answer:
         assert answer.content_type == "text/event-stream"
         async for line in answer.content:
             if not line.startswith(b"data: "):
@@ -194,7 +194,7 @@ async def test_rest_and_events_that_come_as_they_are_told(web: aiohttp.ClientSes
 
 
 async def test_a_reader_of_events_that_goes_is_gone_at_the_server(web: aiohttp.ClientSession, server: Server) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT):
         answer = await web.post("/message:stream", json=in_json("stream 300 1000"))
         task = json.loads((await answer.content.readline()).partition(b"data: ")[2] or b"null")
         while not task:
@@ -217,7 +217,7 @@ async def test_jsonrpc_large_bodies_and_streams(web: aiohttp.ClientSession) -> N
 
 
 async def test_calls_over_a_websocket(web: aiohttp.ClientSession, server: Server) -> None:
-    async with asyncio.timeout(PATIENCE), web.ws_connect("/ws") as line:
+    async with asyncio.timeout(WAIT_TIMEOUT), web.ws_connect("/ws") as line:
         await line.send_json(call("SendMessage", "echo hello"))
         value = await line.receive_json()
         assert value["result"]["task"]["artifacts"][0]["parts"][0]["text"] == "hello"

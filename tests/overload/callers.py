@@ -27,7 +27,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Failed(Exception):
-    """Anything else. `failure_reason` is the protocol's word."""
+    """Anything else. `reason` is the protocol's word."""
 
     reason: str
 

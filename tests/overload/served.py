@@ -14,9 +14,9 @@ from typing import Any
 from tests.callers import ByHeader
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite import SqliteStore
+from dragoman.wiring.app import App, open_app
 
 
 @agent(default=True)

@@ -27,7 +27,7 @@ SCALE: Final = int(os.environ.get("OVERLOAD", "1"))
 
 LIVE, STREAMS, QUEUED, RATE, SLOTS = 40, 20, 64 * 1024, 400, 64
 NEVER: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
-PATIENCE: Final = 90.0
+WAIT_TIMEOUT: Final = 90.0
 
 
 @dataclass
@@ -190,7 +190,7 @@ async def polite(caller: Everywhere) -> None:
 async def test_beyond_its_limits_a_server_refuses_answers_and_recovers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE * SCALE):
+    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_TIMEOUT * SCALE):
         server = await stack.enter_async_context(serving(tmp_path))
         names = ("alice", "bob", "carol", "dave", "erin")
         opened = [await stack.enter_async_context(everywhere(server.http, server.grpc, name)) for name in names]

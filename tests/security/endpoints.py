@@ -11,7 +11,7 @@ import aiohttp
 import grpc
 from multidict import CIMultiDict
 
-from dragoman.app import App
+from dragoman.wiring.app import App
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops

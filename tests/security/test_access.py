@@ -16,12 +16,12 @@ import pytest
 from tests.security.endpoints import ENDPOINTS, MESSAGE, Endpoint, Headers, Response, over_http, rpc_call
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
-from dragoman.bindings import closing
+from dragoman.bindings import stream_registry
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
-from dragoman.settings import Address, Settings, SettingsError
+from dragoman.settings.settings import Address, Settings, SettingsError
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -289,7 +289,7 @@ async def test_a_key_that_is_revoked_is_refused_at_once_and_one_that_is_rotated_
 async def test_the_streams_of_a_key_that_is_revoked_end_with_the_reason(
     opened: Open, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closing, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
     async with opened() as app:
         made, other = await make_key(app), await make_key(app)
         address = str(app.grpc) if binding == "grpc" else f"http://{app.http}"

@@ -15,14 +15,14 @@ from tests.security.endpoints import ENDPOINTS, OPERATORS, Headers, over_http
 from tests.security.token_issuer import AUDIENCE, URL, by_hand, claims, public_jwk, rsa_key, token
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
-from dragoman.bindings import refusals
+from dragoman.bindings import request_log
+from dragoman.cli.process_setup import JsonLogFormatter
 from dragoman.core.access import caller_credentials
 from dragoman.core.access.caller_credentials import ApiKey
-from dragoman.logs import JsonLines
 from dragoman.runtime.api_keys import ApiKeyService
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
+from dragoman.wiring.app import App, open_app
 
 STATIC = "a token that the operator made up"
 
@@ -72,7 +72,7 @@ async def keys(tmp_path: Path) -> Keys:
 @pytest.fixture
 async def app(tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     """A server that takes everything there is. Its log has room for all of a test's refusals."""
-    monkeypatch.setattr(refusals, "BURST", 1000)
+    monkeypatch.setattr(request_log, "AUTH_FAILURE_BURST", 1000)
     (tmp_path / "keys.json").write_text(json.dumps({"keys": [public_jwk(rsa_key("one"), "one")]}))
     settings = Settings(
         http=Address("127.0.0.1", 0),
@@ -153,7 +153,7 @@ def secrets_in(headers: Headers) -> list[str]:
 
 def written(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Every line there was, with its fields."""
-    return [JsonLines().format(record) for record in caplog.records]
+    return [JsonLogFormatter().format(record) for record in caplog.records]
 
 
 @pytest.mark.parametrize("road", ENDPOINTS)

@@ -13,10 +13,10 @@ import pytest
 from tests.callers import ByHeader, named
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
 from dragoman.core.audit import AuditChainVerifier, AuditRecord, parse_audit_line
-from dragoman.offline import open_keys, open_operations
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import App, open_app
+from dragoman.wiring.offline_admin import open_keys, open_operations
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc

@@ -15,11 +15,11 @@ import grpc
 import pytest
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
-from dragoman.bindings import methods
-from dragoman.bindings.ops_calls import SERVICE
+from dragoman.bindings import method_table
+from dragoman.bindings.admin.rpc_handler import OPS_SERVICE
 from dragoman.client.operations import Operator
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 STATIC = "operators' own"
@@ -60,7 +60,7 @@ async def ask(channel: grpc.aio.Channel, path: str, streams: bool, metadata: Any
 
 
 async def test_every_rpc_asks_who_calls(app: App) -> None:
-    services = [*(descriptor for descriptor, _ in methods.services()), SERVICE]
+    services = [*(descriptor for descriptor, _ in method_table.rpc_services()), OPS_SERVICE]
     found = {}
     async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
         for service in services:
@@ -77,9 +77,9 @@ async def test_every_verb_of_operators_is_for_operators(app: App) -> None:
         key = (await operator.create_key(ops.CreateKeyRequest(name="k"))).text
     found = {}
     async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
-        for method in SERVICE.methods:
+        for method in OPS_SERVICE.methods:
             metadata = (("x-api-key", key),)
-            path = f"/{SERVICE.full_name}/{method.name}"
+            path = f"/{OPS_SERVICE.full_name}/{method.name}"
             found[method.name] = await ask(channel, path, method.server_streaming, metadata)
     assert {name: code for name, code in found.items() if code is not grpc.StatusCode.PERMISSION_DENIED} == {}
 
@@ -102,7 +102,7 @@ async def test_every_route_asks_who_calls(app: App) -> None:
 async def test_every_name_of_json_rpc_asks_who_calls(app: App) -> None:
     found = {}
     async with aiohttp.ClientSession(f"http://{app.http}") as http:
-        for name in (*methods.calls(), "no/such", ""):
+        for name in (*method_table.jsonrpc_rows(), "no/such", ""):
             for path in ("/", "/echo", "/tenants/echo", "/nobody"):
                 async with http.post(path, json={"jsonrpc": "2.0", "id": 1, "method": name, "params": {}}) as answer:
                     found[name, path] = (answer.status, "WWW-Authenticate" in answer.headers)

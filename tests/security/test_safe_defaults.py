@@ -14,17 +14,17 @@ import aiohttp
 import pytest
 
 from dragoman import Turn, agent
-from dragoman.app import open_app
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import DEFAULT_LIMITS
 from dragoman.core.net import targets
-from dragoman.outward import guard
 from dragoman.ports import OutboundForbidden
-from dragoman.settings import Address, Settings, SettingsError, load
+from dragoman.settings.settings import Address, Settings, SettingsError, load_settings
 from dragoman.wire import body_scan
+from dragoman.wiring.app import open_app
+from dragoman.wiring.infra import open_outbound
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "hardening.md"
-NONE: Final = load({})
+NONE: Final = load_settings({})
 
 
 @agent
@@ -51,13 +51,13 @@ def test_only_this_machine_can_call() -> None:
 @pytest.mark.parametrize("port", ["http", "grpc"])
 def test_others_are_let_in_only_where_somebody_is_asked(port: str) -> None:
     with pytest.raises(SettingsError, match="insecure"):
-        load({port: "0.0.0.0:8080"})
-    assert not load({port: "0.0.0.0:8080", "api_keys": True}).insecure
+        load_settings({port: "0.0.0.0:8080"})
+    assert not load_settings({port: "0.0.0.0:8080", "api_keys": True}).insecure
 
 
 def test_a_short_token_is_refused_where_others_reach_us() -> None:
     with pytest.raises(SettingsError, match="16"):
-        load({"http": "0.0.0.0:8080", "token": "letmein"})
+        load_settings({"http": "0.0.0.0:8080", "token": "letmein"})
 
 
 def test_tasks_are_their_owners() -> None:
@@ -70,8 +70,8 @@ PRIVATE: Final = ("10.0.0.1", "192.168.1.1", "169.254.169.254", "[fd00::1]", "12
 
 @pytest.mark.parametrize("host", PRIVATE)
 async def test_webhooks_lead_nowhere_private(host: str) -> None:
-    public = load({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", "api_keys": True})
-    out = guard(public)
+    public = load_settings({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", "api_keys": True})
+    out = open_outbound(public)
     try:
         with pytest.raises(OutboundForbidden):
             await out.post(f"http://{host}/x", b"{}", {})
@@ -159,7 +159,7 @@ def test_no_proxy_is_believed() -> None:
 
 
 def test_everything_has_a_limit() -> None:
-    public = load({"http": "0.0.0.0:8080", "api_keys": True})
+    public = load_settings({"http": "0.0.0.0:8080", "api_keys": True})
     assert all(
         public.quotas.limit_for(limit, authenticated=known) > 0 for limit in DEFAULT_LIMITS for known in (True, False)
     )

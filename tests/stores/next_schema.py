@@ -12,7 +12,7 @@ def with_next_migration(
 ) -> Migrations:
     """These migrations and one that adds a column to each table, a table and an index, and says so.
 
-    `min_schema_of_migration`: the oldest schema whose programs run on it, by its own word; that of the last of
+    `since`: the oldest schema whose programs run on it, by its own word; that of the last of
     `steps` by default.
     """
     known = list(steps)

@@ -10,7 +10,7 @@ import pytest
 from grpc_channelz.v1 import channelz_pb2  # type: ignore[import-untyped]
 from tests.telemetry.test_metrics import ROOT, serving
 
-from dragoman.app import App
+from dragoman.wiring.app import App
 
 SERVICE = "/grpc.channelz.v1.Channelz"
 

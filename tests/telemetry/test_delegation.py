@@ -14,14 +14,14 @@ from tests.telemetry.test_metrics import fetch, parsed, value
 from tests.telemetry.test_usage import ended, explained
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
 from dragoman.client import Client, connect, message
 from dragoman.core import trace
 from dragoman.core.access.identity import Identity
 from dragoman.core.limits.quotas import Usage, parse_budgets
 from dragoman.runtime import Call
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 from dragoman.testing import AgentUnderTest
+from dragoman.wiring.app import App, open_app
 from dragoman.worker import Worker
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -12,12 +12,12 @@ from tests.certificates import Authority, write
 from tests.telemetry.test_metrics import serving
 from typer.testing import CliRunner
 
-from dragoman import checkup as checking
-from dragoman.checkup import Finding, checkup
 from dragoman.cli import cli
 from dragoman.client import Client, message
-from dragoman.lock import hold
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
+from dragoman.wiring import doctor as checking
+from dragoman.wiring.doctor import Finding, run_checks
+from dragoman.wiring.infra import hold_store
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def _no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def found(**overrides: object) -> dict[str, Finding]:
     places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
     settings = Settings.model_validate({**places, **overrides})
-    return {finding.what: finding async for finding in checkup(settings)}
+    return {finding.what: finding async for finding in run_checks(settings)}
 
 
 async def test_a_store_with_tasks_is_well(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ async def test_tasks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 async def test_what_a_start_would_stumble_over_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "PATIENCE", 0.2)  # who took the port never says who that is
+    monkeypatch.setattr(checking, "CHECK_TIMEOUT", 0.2)  # who took the port never says who that is
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -96,7 +96,7 @@ async def test_a_certificate_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_store_that_a_server_holds_is_left_alone(tmp_path: Path) -> None:
-    with hold(tmp_path / "tasks.db"):
+    with hold_store(tmp_path / "tasks.db"):
         done = CliRunner().invoke(
             cli, ["doctor", "--store", "sqlite:///tasks.db", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
         )

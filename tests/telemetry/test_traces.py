@@ -20,16 +20,16 @@ from tests.telemetry.collector import Collector, collecting, of
 from tests.test_webhooks import Hook, hooked
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
+from dragoman.cli.process_setup import JsonLogFormatter
 from dragoman.client import Client
 from dragoman.core import trace
 from dragoman.core.backoff import Backoff
 from dragoman.core.trace import CURRENT_TRACE
-from dragoman.logs import JsonLines
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 from dragoman.telemetry.otlp import OtlpHttpTransport, SpanExporter
 from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
-from dragoman.tracing import open_tracing
+from dragoman.wiring.app import App, open_app
+from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import Worker
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -48,7 +48,7 @@ seen: dict[str, str] = {}
 async def echo(turn: Turn) -> str:
     seen["echo"] = CURRENT_TRACE.get()
     record = logging.makeLogRecord({"msg": "a line of the agent"})
-    seen["log"] = JsonLines().format(record)
+    seen["log"] = JsonLogFormatter().format(record)
     if turn.text == "ask":
         turn.ask("which?")
     return turn.text

@@ -13,11 +13,11 @@ from google.protobuf.json_format import MessageToDict
 from tests.telemetry.test_metrics import fetch, parsed, value
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
 from dragoman.client import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.limits.quotas import TaskBudget, TaskBudgets, Usage, UsageReport, checked_usage_report, parse_budgets
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import App, open_app
 from dragoman.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.bindings.methods import parse
+from dragoman.bindings.method_table import parse_message
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import frames
 from dragoman.wire.body_scan import MAX_MESSAGE_FIELDS
@@ -29,12 +29,12 @@ def message(*parts: bytes) -> bytes:
 )
 def test_a_message_with_too_many_fields_is_rejected_before_it_is_parsed(data: bytes) -> None:
     with pytest.raises(InvalidParams, match=str(MAX_MESSAGE_FIELDS)):
-        parse(pb.SendMessageRequest, data)
+        parse_message(pb.SendMessageRequest, data)
 
 
 def test_what_is_only_large_is_taken() -> None:
     data = message(frames.frame(5, frames.frame(2, bytes(4 * MAX_MESSAGE_FIELDS))), PART * 100)
-    request = parse(pb.SendMessageRequest, data)
+    request = parse_message(pb.SendMessageRequest, data)
     assert isinstance(request, pb.SendMessageRequest)
     assert len(request.message.parts) == 101
 
@@ -44,4 +44,4 @@ def test_what_is_only_large_is_taken() -> None:
 )
 def test_what_is_no_message_is_refused_as_such(data: bytes) -> None:
     with pytest.raises(InvalidParams, match="is no serialized"):
-        parse(v03.SendMessageRequest, data)
+        parse_message(v03.SendMessageRequest, data)

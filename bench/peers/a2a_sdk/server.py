@@ -65,7 +65,7 @@ class Agents(AgentExecutor):
 
 
 def stored(number: int, state: pb.TaskState) -> pb.Task:
-    """A finished task as `fill_value` puts it into the store."""
+    """A finished task as `fill` puts it into the store."""
     task = pb.Task(id=f"00000000-0000-4000-8000-{number:012x}", context_id="filled")
     task.status.state = state
     task.status.timestamp.FromMilliseconds(1_760_000_000_000 + number)

@@ -112,7 +112,7 @@ def file_part(content: bytes | Path, *, name: str = "", media_type: str = "") ->
 
 
 def checked_part(part: pb.Part) -> pb.Part:
-    """`to_part`, if the protocol allows it (1.0 §4.1.6: exactly one content)."""
+    """`part`, if the protocol allows it (1.0 §4.1.6: exactly one content)."""
     content = part.WhichOneof("content")
     if content is None:
         raise InvalidAgentResponse("a Part has no content; set one of text, raw, url, data")

@@ -7,17 +7,17 @@ else from where the servers listen.
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Final
 
 from aiohttp import web
 
-from dragoman.bindings import origins
-from dragoman.bindings.origins import Networks, Origin
-from dragoman.bindings.serving import Bound
+from dragoman.bindings.options import BoundAddress
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Identity
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import AgentSpec, CardOverride
@@ -36,15 +36,15 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _log: Final = logging.getLogger("dragoman.bindings.cards")
 
-MAX_AGE: Final = 300
+CARD_MAX_AGE: Final = 300
 """Seconds a card may be reused unasked."""
 
-_KEPT: Final = 256
+_MAX_CACHED_CARDS: Final = 256
 """Cards kept: a caller chooses its `Host`, so their number must not be a caller's to choose."""
 
-_Make = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
+_EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
 
-_SHAPES: Final[Mapping[str, _Make]] = {
+_ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
     "1.0": agent_card.v1_document,
     "0.3": agent_card.v03_document,
     "0.2": agent_card.v03_document,
@@ -53,7 +53,7 @@ _SHAPES: Final[Mapping[str, _Make]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedCard:
     """One card as HTTP serves it."""
 
     body: bytes
@@ -70,79 +70,79 @@ class Cards:
         *,
         public_url: str = "",
         public_grpc: str = "",
-        trusted_proxies: Networks = (),
-        enforced: ServerSecurity = NO_SECURITY,
-        doorway: AccessPolicy = OPEN_ACCESS,
+        trusted_proxies: TrustedNetworks = (),
+        security: ServerSecurity = NO_SECURITY,
+        access_policy: AccessPolicy = OPEN_ACCESS,
         push: bool = False,
         signer: CardSigner | None = None,
     ) -> None:
-        """`server_security`: what callers may show to say who they are; if there is anything, there are extended cards.
+        """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards.
         `push`: this server pushes. `signer`: cards are signed, which needs a `public_url`: nobody shall have a card
         signed that leads to where its caller says.
 
         `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
-        self._declared = dict(agents)
-        self._overlays: Mapping[str, CardOverride] = {}
-        self.agents = {id: _secured(spec, enforced, doorway) for id, spec in agents.items()}
+        self._declared_specs = dict(agents)
+        self._overrides: Mapping[str, CardOverride] = {}
+        self.agents = {id: _with_security(spec, security, access_policy) for id, spec in agents.items()}
         """As cards show them."""
-        self._doorway = doorway
-        self.enforced = enforced
+        self._access_policy = access_policy
+        self.security = security
         """What callers may show to say who they are."""
         self.root = root
         self.trusted_proxies = trusted_proxies
         self._push = push
         self._signer = signer
-        self.http: Bound | None = None
-        self.grpc: Bound | None = None
+        self.http: BoundAddress | None = None
+        self.grpc: BoundAddress | None = None
         """Where the servers listen, once they do; they set it themselves."""
         self._public_url = public_url
         self._public_grpc = public_grpc
-        self._kept: OrderedDict[tuple[_Make, str, str, str, bool], Served] = OrderedDict()
+        self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, bool], ServedCard] = OrderedDict()
 
-    def show(self, spec: AgentSpec) -> None:
+    def put_agent(self, spec: AgentSpec) -> None:
         """Shows the card of one more agent, or one that has changed. Where there is no root agent, it is that."""
         self.root = self.root or spec.id
-        self._declared[spec.id] = spec
-        shown = agent_spec.apply_card_override(spec, self._overlays.get(spec.id))
-        self.agents[spec.id] = _secured(shown, self.enforced, self._doorway)
-        for key in [key for key in self._kept if key[1] == spec.id]:
-            del self._kept[key]
+        self._declared_specs[spec.id] = spec
+        shown = agent_spec.apply_card_override(spec, self._overrides.get(spec.id))
+        self.agents[spec.id] = _with_security(shown, self.security, self._access_policy)
+        for key in [key for key in self._cache if key[1] == spec.id]:
+            del self._cache[key]
 
-    def hide(self, agent: str) -> None:
+    def remove_agent(self, agent: str) -> None:
         """Shows the card of an agent no more."""
         self.agents.pop(agent, None)
-        self._declared.pop(agent, None)
+        self._declared_specs.pop(agent, None)
 
-    def lay_over(self, overlays: Mapping[str, CardOverride]) -> None:
+    def apply_overrides(self, overrides: Mapping[str, CardOverride]) -> None:
         """Shows on cards what is said here of agents, by their ids, in the place of what they say themselves."""
-        self._overlays = overlays
-        for spec in list(self._declared.values()):
-            self.show(spec)
+        self._overrides = overrides
+        for spec in list(self._declared_specs.values()):
+            self.put_agent(spec)
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Makes every card anew when it is asked for next."""
-        self._kept.clear()
+        self._cache.clear()
 
-    def document(self, agent: str, origin: Origin | None, version: str = "", *, old: bool = False) -> Served:
+    def document(self, agent: str, origin: Origin | None, version: str = "", *, legacy: bool = False) -> ServedCard:
         """The card in the shape of a version, `Major.Minor`; for those who name none, one that readers of all
         generations accept. `old`: it was asked for where 0.1 looks for it. Raises AgentNotFound."""
-        make = agent_card.legacy_document if old else agent_card.combined_document
-        return self._served(_SHAPES.get(version[:3], make), agent, origin)
+        make = agent_card.legacy_document if legacy else agent_card.combined_document
+        return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], make), agent, origin)
 
-    def v03_document(self, agent: str, origin: Origin | None, identity: Identity) -> Served:
+    def v03_document(self, agent: str, origin: Origin | None, identity: Identity) -> ServedCard:
         """The 0.3 card as JSON, for `GET /v1/card`: the extended one for who may see it. Raises AgentNotFound."""
-        trusted = identity.is_authenticated and self._extends(self._spec(agent))
-        return self._served(agent_card.v03_document, agent, origin, trusted=trusted)
+        trusted = identity.is_authenticated and self._has_extended_card(self._find_spec(agent))
+        return self._cached_card(agent_card.v03_document, agent, origin, trusted=trusted)
 
     def v03_card(self, agent: str, identity: Identity) -> v03_pb.AgentCard:
         """The 0.3 card as message, for the gRPC method GetAgentCard, as `v03_document`. Raises AgentNotFound."""
-        spec = self._spec(agent)
-        trusted = identity.is_authenticated and self._extends(spec)
+        spec = self._find_spec(agent)
+        trusted = identity.is_authenticated and self._has_extended_card(spec)
         return agent_card.sign_v03_card(
-            agent_card.v03_card(spec, self._addresses(agent, None, trusted=trusted)), self._seal
+            agent_card.v03_card(spec, self._addresses(agent, None, trusted=trusted)), self._sign
         )
 
-    def extended(self, agent: str, origin: Origin | None, identity: Identity, dialect: Dialect) -> bytes:
+    def extended_document(self, agent: str, origin: Origin | None, identity: Identity, dialect: Dialect) -> bytes:
         """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
 
         Raises UnsupportedOperation when the card declares none (0.3: ExtendedAgentCardNotConfigured),
@@ -150,74 +150,76 @@ class Cards:
         """
         self._check_extended(agent, identity, dialect)
         make = agent_card.v1_document if dialect in (Dialect.V1, Dialect.RUST) else agent_card.v03_document
-        return self._served(make, agent, origin, trusted=True).body
+        return self._cached_card(make, agent, origin, trusted=True).body
 
     def extended_message(self, agent: str, identity: Identity) -> pb.AgentCard:
         """The extended card as message, as `extended`."""
         self._check_extended(agent, identity, Dialect.V1)
         return agent_card.sign_v1_card(
-            agent_card.v1_card(self._spec(agent), self._addresses(agent, None, trusted=True)), self._seal
+            agent_card.v1_card(self._find_spec(agent), self._addresses(agent, None, trusted=True)), self._sign
         )
 
     def _check_extended(self, agent: str, identity: Identity, dialect: Dialect) -> None:
-        if not self._extends(self._spec(agent)):
+        if not self._has_extended_card(self._find_spec(agent)):
             raise UnsupportedOperation if dialect in (Dialect.V1, Dialect.RUST) else ExtendedAgentCardNotConfigured
         if not identity.is_authenticated:
             raise Unauthenticated("the extended card is for callers who show who they are")
 
-    def _extends(self, spec: AgentSpec) -> bool:
-        return bool(self.enforced.schemes and spec.extended_skills)
+    def _has_extended_card(self, spec: AgentSpec) -> bool:
+        return bool(self.security.schemes and spec.extended_skills)
 
-    def catalogue(self) -> list[AgentSpec]:
+    def sorted_agents(self) -> list[AgentSpec]:
         """Every agent, the root agent first, then by id."""
         return sorted(self.agents.values(), key=lambda spec: (spec.id != self.root, spec.id))
 
     def card_url(self, agent: str, origin: Origin | None) -> str:
         """Where an agent's card is."""
-        return self.url(origin) + ("" if agent == self.root else f"/{agent}") + "/.well-known/agent-card.json"
+        return self.base_url(origin) + ("" if agent == self.root else f"/{agent}") + "/.well-known/agent-card.json"
 
-    def url(self, origin: Origin | None) -> str:
+    def base_url(self, origin: Origin | None) -> str:
         """The public base address of HTTP."""
         if self._public_url:
             return self._public_url
         if origin is not None:
             return origin.url
-        return _reachable(self.http).url if self.http else "http://localhost"
+        return _reachable_address(self.http).url if self.http else "http://localhost"
 
-    def _served(self, make: _Make, agent: str, origin: Origin | None, *, trusted: bool = False) -> Served:
-        spec, at = self._spec(agent), self._addresses(agent, origin, trusted=trusted)
-        key = make, agent, at.http, at.grpc, trusted
-        served = self._kept.get(key)
+    def _cached_card(
+        self, encode: _EncodeCard, agent: str, origin: Origin | None, *, trusted: bool = False
+    ) -> ServedCard:
+        spec, at = self._find_spec(agent), self._addresses(agent, origin, trusted=trusted)
+        key = encode, agent, at.http, at.grpc, trusted
+        served = self._cache.get(key)
         if served is None:
-            body = make(spec, at, self._seal)
-            served = self._kept[key] = Served(body, agent_card.etag(body))
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            body = encode(spec, at, self._sign)
+            served = self._cache[key] = ServedCard(body, agent_card.etag(body))
+            if len(self._cache) > _MAX_CACHED_CARDS:
+                self._cache.popitem(last=False)
         else:
-            self._kept.move_to_end(key)
+            self._cache.move_to_end(key)
         return served
 
     @property
-    def _seal(self) -> agent_card.SignPayloads:
+    def _sign(self) -> agent_card.SignPayloads:
         if self._signer is None:
             return agent_card.no_signatures
         return partial(self._signer.sign, keys_url=f"{self._public_url}/.well-known/jwks.json")
 
-    def _spec(self, agent: str) -> AgentSpec:
+    def _find_spec(self, agent: str) -> AgentSpec:
         spec = self.agents.get(agent)
         if spec is None:
             raise AgentNotFound
         return spec
 
     def _addresses(self, agent: str, origin: Origin | None, *, trusted: bool = False) -> agent_card.CardAddresses:
-        spec = self._spec(agent)
+        spec = self._find_spec(agent)
         return agent_card.CardAddresses(
-            http=self.url(origin),
+            http=self.base_url(origin),
             grpc=self._grpc_target(origin),
             is_root=agent == self.root,
             trusted=trusted,
             capabilities=agent_card.CardCapabilities(
-                streaming=spec.streaming, push=self._push, extended=self._extends(spec)
+                streaming=spec.streaming, push=self._push, extended=self._has_extended_card(spec)
             ),
         )
 
@@ -228,15 +230,15 @@ class Cards:
             return ""  # behind a proxy: where gRPC comes in from outside is only known when somebody says so
         if self.grpc.is_any and origin is not None:
             return f"{origin.name}:{self.grpc.port}"
-        return str(_reachable(self.grpc))
+        return str(_reachable_address(self.grpc))
 
 
-def _reachable(bound: Bound) -> Bound:
-    return replace(bound, host="localhost") if bound.is_any else bound
+def _reachable_address(address: BoundAddress) -> BoundAddress:
+    return replace(address, host="localhost") if address.is_any else address
 
 
-def _secured(spec: AgentSpec, server: ServerSecurity, doorway: AccessPolicy) -> AgentSpec:
-    shown, gone = apply_security(spec, server, public=doorway.is_public(spec.id))
+def _with_security(spec: AgentSpec, security: ServerSecurity, access_policy: AccessPolicy) -> AgentSpec:
+    shown, gone = apply_security(spec, security, public=access_policy.is_public(spec.id))
     for one in gone:
         _log.warning(
             "an agent declares security that is not what this server asks for; its card does not show it",
@@ -245,26 +247,90 @@ def _secured(spec: AgentSpec, server: ServerSecurity, doorway: AccessPolicy) -> 
     return shown
 
 
-def origin(request: web.BaseRequest, known: Cards) -> Origin | None:
+def caller_origin(request: web.BaseRequest, cards: Cards) -> Origin | None:
     """The address that the caller of this request used, as far as it matters and is told."""
-    return origins.of(request, known.trusted_proxies)
+    return request_origin(request, cards.trusted_proxies)
 
 
-def respond(
-    request: web.BaseRequest, served: Served, *, vary: str = "A2A-Version", private: bool = False
+def card_response(
+    request: web.BaseRequest, served: ServedCard, *, vary: str = "A2A-Version", private: bool = False
 ) -> web.Response:
     """200 with the card, or 304 when the caller has it (RFC 9110 §13.1.2). `private`: it is for this caller alone."""
     headers = {
         "ETag": served.etag,
-        "Cache-Control": "private, no-cache" if private else f"public, max-age={MAX_AGE}",
+        "Cache-Control": "private, no-cache" if private else f"public, max-age={CARD_MAX_AGE}",
         "Vary": vary,
     }
-    if _has(request.headers.getall("If-None-Match", ()), served.etag):
+    if _matches_etag(request.headers.getall("If-None-Match", ()), served.etag):
         return web.Response(status=304, headers=headers)
     return web.Response(body=served.body, headers={**headers, "Content-Type": "application/json"})
 
 
-def _has(conditions: list[str] | tuple[()], etag: str) -> bool:
+def _matches_etag(conditions: list[str] | tuple[()], etag: str) -> bool:
     # If-None-Match compares weakly: a proxy that compressed the card has made its tag a weak one.
     known = (tag.strip().removeprefix("W/") for condition in conditions for tag in condition.split(","))
     return any(tag in (etag, "*") for tag in known)
+
+
+_HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?")
+_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
+_FORWARDED: Final = re.compile(r'(?:^|[;,\s])(proto|host)\s*=\s*(?:"([^"]*)"|([^;,\s"]*))', re.IGNORECASE)
+
+TrustedNetworks = Sequence[IPv4Network | IPv6Network]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A base address: `url` as cards show it, `name` without scheme and port."""
+
+    url: str
+    name: str
+    forwarded: bool = False
+    """A proxy said so: this server's own ports are not what callers reach."""
+
+
+def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin | None:
+    """The address the caller used, or None when the request does not say anything usable."""
+    headers = request.headers
+    scheme, host, prefix, forwarded = request.scheme, headers.get("Host", ""), "", False
+    if trusted and _is_trusted(request.remote, trusted):
+        # Of several values the last is what the proxy next to us wrote itself.
+        said = {
+            name.lower(): quoted or plain
+            for name, quoted, plain in _FORWARDED.findall(_last(headers.getall("Forwarded", ())))
+        }
+        said_scheme = said.get("proto") or _last(headers.getall("X-Forwarded-Proto", ()))
+        said_host = said.get("host") or _last(headers.getall("X-Forwarded-Host", ()))
+        prefix = _last(headers.getall("X-Forwarded-Prefix", ())).rstrip("/")
+        forwarded = bool(said_scheme or said_host or prefix)
+        scheme = said_scheme.lower() or scheme
+        if said_host:
+            host = said_host
+            port = _last(headers.getall("X-Forwarded-Port", ()))
+            if (
+                port.isascii()
+                and port.isdigit()
+                and _HOST.fullmatch(host + ":" + port)
+                and not _is_default_port(scheme, port)
+            ):
+                host += ":" + port
+    found = _HOST.fullmatch(host)
+    if found is None or scheme not in ("http", "https") or not _PREFIX.fullmatch(prefix):
+        return None
+    return Origin(f"{scheme}://{host}{prefix}", found["name"], forwarded)
+
+
+def _last(values: Sequence[str]) -> str:
+    return values[-1].rsplit(",", 1)[-1].strip() if values else ""
+
+
+def _is_default_port(scheme: str, port: str) -> bool:
+    return (scheme, port) in (("http", "80"), ("https", "443"))
+
+
+def _is_trusted(remote: str | None, trusted: TrustedNetworks) -> bool:
+    try:
+        address = ip_address(remote or "")
+    except ValueError:
+        return False
+    return any(address in network for network in trusted)

@@ -20,7 +20,7 @@ RETRY_MAX_DELAY: Final = 5.0
 
 
 class RetryBudget:
-    """Ends `format_seconds` after the first of several failures in a row."""
+    """Ends `seconds` after the first of several failures in a row."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """`doctor`: is everything there that a server needs?
 
-Only the options are here. What is looked at is in `dragoman.checkup`, imported when the command runs.
+Only the options are here. What is looked at is in `dragoman.wiring.doctor`, imported when the command runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dragoman.settings import Settings
+    from dragoman.settings.settings import Settings
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -47,11 +47,11 @@ def doctor(
 
     **Exit codes**: 0 nothing fails; 1 something does; 2 the settings cannot be used.
     """
-    from dragoman.settings import SettingsError, load
+    from dragoman.settings.settings import SettingsError, load_settings
 
     said = {"app": app, "config": config, "store": store, "http": http, "grpc": grpc}
     try:
-        settings = load(said)
+        settings = load_settings(said)
     except SettingsError as error:
         typer.echo(f"{_LEVEL_LABELS['fail']}  settings     {error}")
         raise typer.Exit(EXIT_USAGE) from error
@@ -61,10 +61,10 @@ def doctor(
 async def _print_findings(settings: Settings, json: bool) -> int:
     import orjson
 
-    from dragoman.checkup import checkup
+    from dragoman.wiring.doctor import run_checks
 
     failed = 0
-    async for finding in checkup(settings):
+    async for finding in run_checks(settings):
         failed += finding.level == "fail"
         if json:
             typer.echo(orjson.dumps(finding._asdict()).decode())

@@ -68,7 +68,7 @@ def flaky(
 
     **Exit codes**: 0 stopped; 1 it cannot listen there; 2 wrong usage.
     """
-    from dragoman import logs
+    from dragoman.cli import process_setup
     from dragoman.fault_proxy import DropLimit, FaultProxy
 
     if log_format not in ("text", "json"):
@@ -82,7 +82,7 @@ def flaky(
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    logs.configure(log_format)  # type: ignore[arg-type]  # checked above
+    process_setup.configure_logging(log_format)  # type: ignore[arg-type]  # checked above
     raise typer.Exit(asyncio.run(_run_proxy(proxy, listen)))
 
 

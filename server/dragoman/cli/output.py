@@ -187,7 +187,7 @@ class Progress:
         return f"{seconds:.1f} s" if seconds < 60 else f"{whole // 60} min {whole % 60} s"
 
     def update(self, state: str, text: str = "") -> None:
-        """The task is in `key_state`, and its agent said `text`."""
+        """The task is in `state`, and its agent said `text`."""
         text = _printable(" ".join(text.split()))[:MAX_STATUS_WIDTH]
         if (state, text) == (self._state, self._text):
             return

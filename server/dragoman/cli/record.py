@@ -80,10 +80,10 @@ async def _record(target: AdminTarget, task: str, out: Path, agent: str, princip
 
 def _replay(case: Path, app: str) -> int:
     from dragoman.cli.admin.maintenance import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-    from dragoman.loading import LoadError, load_agents
     from dragoman.testing.kit.recording import Recording
     from dragoman.testing.kit.replay import Different
     from dragoman.testing.kit.replay import replay as replayed
+    from dragoman.wiring.agent_loader import LoadError, load_agents
 
     try:
         known = Recording.read(case)

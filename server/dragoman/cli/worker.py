@@ -16,15 +16,14 @@ from typing import Annotated, Final, Literal, cast
 
 import typer
 
-from dragoman import logs
 from dragoman.calling.errors import ClientError
+from dragoman.cli import process_setup
 from dragoman.cli.process_setup import Signals, loop_factory
-from dragoman.hosting import Hosting, open_executors
-from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
 from dragoman.ports.tracing import Tracer
-from dragoman.setting_types import headers_of
-from dragoman.tracing import open_tracing
+from dragoman.settings.types import parse_headers
+from dragoman.wiring.agent_loader import ExecutorOptions, LoadError, load_agents, open_executors
+from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import Watchdog, Worker
 
 
@@ -170,20 +169,22 @@ def worker(
     """
     pass
     from dragoman.core import agent_sources
-    from dragoman.hosting import Hosting
-    from dragoman.setting_types import collector, headers_of
+    from dragoman.settings.types import check_collector_url, parse_headers
+    from dragoman.wiring.agent_loader import ExecutorOptions
 
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
     try:
-        hosting = Hosting(agent_sources.parse_executors(executor or ()), executor_python, turns, executor_retries)
+        hosting = ExecutorOptions(
+            agent_sources.parse_executors(executor or ()), executor_python, turns, executor_retries
+        )
     except ValueError as error:
         raise typer.BadParameter(f"--executor: {error}") from error
     if not app and not hosting.executors:
         raise typer.BadParameter("name an APP, or an --executor")
     try:
-        collector(otlp)
-        headers_of(otlp_headers)
+        check_collector_url(otlp)
+        parse_headers(otlp_headers)
     except ValueError as error:
         raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
     given = WorkerOptions(
@@ -205,7 +206,7 @@ class WorkerOptions:
     """What the command line said."""
 
     app: str
-    hosting: Hosting
+    hosting: ExecutorOptions
     server: str
     key_file: Path | None
     tls_ca: Path | None
@@ -224,7 +225,7 @@ class InvalidKeyFile(Exception):
 
 def run_worker(options: WorkerOptions) -> int:
     """Serves until a signal, or until the server refuses. Gives the exit code."""
-    logs.configure(cast("Literal['text', 'json']", options.log_format))
+    process_setup.configure_logging(cast("Literal['text', 'json']", options.log_format))
     try:
         agents = load_agents(options.app)  # while Ctrl-C still means what it does in any Python program
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -248,7 +249,7 @@ async def _serve_until_stopped(options: WorkerOptions, agents: Sequence[Agent]) 
 async def _open_tracer(stack: AsyncExitStack, options: WorkerOptions) -> Tracer | None:
     if not options.otlp:
         return None
-    tracing = open_tracing(options.otlp, headers_of(options.otlp_headers), 1.0, role="dragoman-worker")
+    tracing = open_tracing(options.otlp, parse_headers(options.otlp_headers), 1.0, role="dragoman-worker")
     return (await stack.enter_async_context(tracing)).tracer
 
 

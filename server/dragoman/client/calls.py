@@ -33,7 +33,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def message(text: str = "", *, parts: Iterable[pb.Part] = (), task: str = "", context: str = "") -> pb.Message:
-    """A user's message with an id of its own: `text` first, if there is any, then `to_parts`."""
+    """A user's message with an id of its own: `text` first, if there is any, then `parts`."""
     made = pb.Message(message_id=str(uuid.uuid4()), role=pb.ROLE_USER, task_id=task, context_id=context)
     if text:
         made.parts.add(text=text)
@@ -62,7 +62,7 @@ class Client:
         parent: str = "",
     ) -> None:
         """`address` is HOST:PORT for gRPC, grpcs://HOST:PORT where it is encrypted, and a URL for `rest`,
-        `jsonrpc_error`
+        `jsonrpc`
         and `ws`. `page_token` proves who calls: an API key or any other bearer token. `trace` is told what goes over
         the
         wire, but not the token. `patience`: seconds for which a broken stream is taken up again. `ca`: a file of the

@@ -1,4 +1,4 @@
-"""A server, or one agent, as its callers like to have it: `run`, `ask`, `record_append`, and the rest of what one
+"""A server, or one agent, as its callers like to have it: `run`, `ask`, `follow`, and the rest of what one
 does with
 tasks."""
 
@@ -223,7 +223,7 @@ class Connection:
         return await self._result(stream, agent)
 
     async def follow(self, task: str, *, agent: str = "", after: str = "") -> AsyncGenerator[Event, None]:
-        """Yields what becomes of a task, until it has ended or asks. `parse_page_token`: the `cursor` of the last
+        """Yields what becomes of a task, until it has ended or asks. `after`: the `cursor` of the last
         event that was
         taken, perhaps by another process; without, it begins with the task as it is."""
         line = await self._agent(agent)

@@ -190,7 +190,7 @@ class Result:
 
 
 class TaskFailed(ClientError):
-    """A task ended FAILED, REJECTED or CANCELED. `encode_result` is all there is of it."""
+    """A task ended FAILED, REJECTED or CANCELED. `result` is all there is of it."""
 
     def __init__(self, result: Result) -> None:
         said = result.task.status.message

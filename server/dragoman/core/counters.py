@@ -117,7 +117,7 @@ class TurnCounters:
 
 @dataclass(frozen=True, slots=True)
 class AgentBacklog:
-    """Tasks of one agent that wait for a worker. `min_schema_of_migration`: from when on the one waits that has
+    """Tasks of one agent that wait for a worker. `since`: from when on the one waits that has
     waited the longest.
     """
 

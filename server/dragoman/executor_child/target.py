@@ -33,7 +33,7 @@ def load(target: str) -> tuple[ModuleType, Any]:
 
 
 def create_executor(target: Any, dependencies: Mapping[str, Any]) -> Any:
-    """The executor: what a class or a function gives, called with as much of `worker_dependencies` as it has
+    """The executor: what a class or a function gives, called with as much of `given` as it has
     parameters for; anything
     else is one already. Raises Unusable."""
     if not (inspect.isclass(target) or inspect.isroutine(target)):

@@ -48,7 +48,7 @@ class FaultProxy:
         """`to` and `listen` are HOST:PORT; port 0 of `listen` is a free one.
 
         Each `every`th connection is dropped at its first request, at one of three moments that `seed` chooses; 0: none.
-        `parse_page_token`: all others are dropped, too, in the middle of an answer, after about that time or that
+        `after`: all others are dropped, too, in the middle of an answer, after about that time or that
         many bytes of
         answers. `delay`: seconds for which each piece is held up, both ways. `told` hears of each drop.
         Raises ValueError for what cannot be.

@@ -38,7 +38,7 @@ class PushStore(Protocol):
 
     async def due(self, *, per_host: int, max_hosts: int, after_host: str = "") -> tuple[list[PushRecord], str]:
         """What is to be delivered now and nobody who is alive delivers: at most `each` for one host, the longest due
-        first, for so many hosts, beginning with the first one past `parse_page_token`. Gives also where to go on;
+        first, for so many hosts, beginning with the first one past `after`. Gives also where to go on;
         empty at the
         end. Tasks that nobody may see yet are left out."""
         ...

@@ -102,7 +102,7 @@ class WorkerRegistry(Protocol):
 
     async def register(self, entry: RegisteredAgent) -> RegisteredAgent:
         """Keeps an agent, or what a later worker says of it. Gives the agent as it is kept then:
-        `min_schema_of_migration` is of the
+        `since` is of the
         first time, and an agent that is another principal's stays as it was."""
         ...
 

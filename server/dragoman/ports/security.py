@@ -82,7 +82,7 @@ class AuditLog(Protocol):
         ...
 
     async def read(self, after: int, limit: int = 256) -> list[AuditRecord]:
-        """Up to `limit` entries with numbers after `parse_page_token`, in order."""
+        """Up to `limit` entries with numbers after `after`, in order."""
         ...
 
     async def truncate(self, before: int, limit: int = 1024) -> int:
@@ -129,7 +129,7 @@ class SecretBox(Protocol):
     """Keeps secrets from who can read the store."""
 
     def encrypt(self, text: str, context: str) -> str:
-        """The text as it is kept, which opens for the same `partial_request` only. Empty texts stay empty."""
+        """The text as it is kept, which opens for the same `about` only. Empty texts stay empty."""
         ...
 
     def decrypt(self, value: str, context: str) -> str:

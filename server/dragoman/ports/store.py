@@ -160,9 +160,9 @@ class Store(Protocol):
         ...
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        """Up to about `limit` events with sequences after `parse_page_token`, in order (whole appends, so a few more).
+        """Up to about `limit` events with sequences after `after`, in order (whole appends, so a few more).
 
-        Raises core.log.Cut when the log was cut after `parse_page_token`: rather that than a gap.
+        Raises core.log.Cut when the log was cut after `after`: rather that than a gap.
         """
         ...
 
@@ -171,7 +171,7 @@ class Store(Protocol):
         ...
 
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
-        """The memory of a task and its messages with numbers after `parse_page_token`."""
+        """The memory of a task and its messages with numbers after `after`."""
         ...
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
@@ -188,7 +188,7 @@ class Store(Protocol):
 
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
         """Tasks that are ready for a worker, in the order in which to take them: one of each principal in turn,
-        beginning behind the principal `parse_page_token`; of each the oldest first."""
+        beginning behind the principal `after`; of each the oldest first."""
         ...
 
     @property

@@ -38,7 +38,7 @@ class Tracer(Protocol):
     ) -> None:
         """A span of a trace that is recorded is over now. May be called from any thread.
 
-        `format_seconds`: how long it took. `attributes`: their names; a value that is an empty text is left out.
+        `seconds`: how long it took. `attributes`: their names; a value that is an empty text is left out.
         `error`: why it failed, in a few words without content of the caller's; empty when it did not. `link`: the trace
         context of another span that it has to do with.
         """

@@ -122,7 +122,7 @@ async def open_runtime(
     no agent yet; the root agent is then the first that comes, unless `root` names one. Without `runs` the turns of
     these agents are left to other processes on the store.
 
-    `audit` says what the audit log is told: nothing without it. `make_task_key` and `new_context` give tasks and
+    `audit` says what the audit log is told: nothing without it. `new_key` and `new_context` give tasks and
     conversations their ids.
 
     On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes store and bus. Raises

@@ -44,7 +44,7 @@ class EventLog:
     def append(
         self, change: Append, on_result: Callable[[Appended | None], None] | None = None
     ) -> asyncio.Future[Appended]:
-        """Writes `decode_event`; after the commit publishes its events and calls `then`, in this order.
+        """Writes `change`; after the commit publishes its events and calls `then`, in this order.
 
         `then` is called with None when nothing was written.
 
@@ -87,7 +87,7 @@ class EventLog:
     ) -> Appended:
         """Writes the end of a turn, as soon as the store can: the result is there, and a full disk may be emptied.
 
-        `partial_request` gives fields for the line that says that it waits. Raises core.log.Refused.
+        `about` gives fields for the line that says that it waits. Raises core.log.Refused.
         """
         failures = 0
         while True:

@@ -157,7 +157,7 @@ class Scheduler:
     def reserve_slot(self, agent: str) -> int:
         """A slot for a task about to be written: the session to claim it for, or 0 when it has to wait its turn.
 
-        Each reservation is ended by `apply_report`. Raises Unavailable while draining, and for an agent elsewhere
+        Each reservation is ended by `settle`. Raises Unavailable while draining, and for an agent elsewhere
         that has
         been away for too long.
         """
@@ -409,7 +409,7 @@ class Scheduler:
         """Takes nothing new and waits until no run is left, `limit` seconds at most; then ends them as FAILED.
 
         A task that is being claimed is waited for as well.
-        `checked_usage_report` is told once a second how many runs are left.
+        `report` is told once a second how many runs are left.
         """
         self._draining = True
         await self._job_subscriptions.close()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from dragoman.core.access import signing_keys
 from dragoman.core.access.signing_keys import SIGNING_ALGORITHMS, SigningAlgorithm, SigningKey, SigningKeyState
 from dragoman.core.errors import A2AError, InvalidParams, KeyNotFound, Unavailable
-from dragoman.entropy import ENTROPY
+from dragoman.ids import IDS
 from dragoman.ports import KeyValues
 from dragoman.security.secret_box import AesGcmSecretBox
 
@@ -50,7 +50,7 @@ class StoredSigningKeys:
         monotonic: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """`store_secret`: what the first key is made of. `clock` gives milliseconds since the epoch, `monotonic`
+        """`secret`: what the first key is made of. `clock` gives milliseconds since the epoch, `monotonic`
         seconds
         since any moment."""
         self._key_values = key_values
@@ -213,7 +213,7 @@ class WebhookSigner:
         issuer: Callable[[], str],
         *,
         clock: Callable[[], float] = time.time,
-        ids: Callable[[], str] = ENTROPY.uuid,
+        ids: Callable[[], str] = IDS.uuid,
     ) -> None:
         """`issuer` gives the public address of this server, `clock` seconds since the epoch."""
         self._keys = keys

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from dragoman.core import trace
 from dragoman.core.task import frames
-from dragoman.entropy import ENTROPY
+from dragoman.ids import IDS
 from dragoman.ports.tracing import SpanKind
 from dragoman.release import version
 
@@ -44,13 +44,13 @@ class SpanRecorder:
     def start_span(self, parent: str) -> str:
         # As `trace.written` and `trace.is_recorded` have it: what is done twice in each request does without calls.
         if not parent:
-            ids = ENTROPY.take()
+            ids = IDS.random_bytes()
             text = ids.hex()
             recorded = int.from_bytes(ids[8:]) < self._sample_threshold
             return f"00-{text}-{text[:16]}-{'01' if recorded else '00'}"
         if parent[-1] != "1":
             return parent
-        return f"{parent[:36]}{ENTROPY.take().hex()[:16]}-01"
+        return f"{parent[:36]}{IDS.random_bytes().hex()[:16]}-01"
 
     def activate(self, context: str) -> None:
         trace.CURRENT_TRACE.set(context)
@@ -137,7 +137,7 @@ def encode_span(
     error: str,
     link: str,
 ) -> bytes:
-    """A Span that took `format_seconds`, and `ended` so many nanoseconds after the epoch. `context`, `parent` and
+    """A Span that took `seconds`, and `ended` so many nanoseconds after the epoch. `context`, `parent` and
     `link` are
     trace contexts, the latter two empty for none. `attributes` are names; a value that is an empty text is left out."""
     alone, shared = _split_attributes(attributes)

@@ -96,7 +96,7 @@ def file_message(name: str, content: bytes, role: int = pb.ROLE_USER) -> bytes:
 def by_runner(
     claimed: Appended, *events: StatusChange | ArtifactChange, last_delivered: int = 1, end: bool = False
 ) -> Append:
-    """What whoever holds the claim of `claim_due` appends; `end` ends the turn."""
+    """What whoever holds the claim of `claimed` appends; `end` ends the turn."""
     guard = ClaimHeld(claimed.record.session, claimed.record.token)
     return Append(task=claimed.record.ref, guard=guard, events=events, last_delivered=last_delivered, release=end)
 
@@ -117,7 +117,7 @@ async def running(store: Store, **details: str) -> Appended:
 
 
 async def finished(store: Store, *events: StatusChange | ArtifactChange, state: int = states.COMPLETED) -> Appended:
-    """A task that has ended in `key_state`, after these events."""
+    """A task that has ended in `state`, after these events."""
     claimed = await running(store)
     return await store.append(by_runner(claimed, *events, StatusChange(state), end=True))
 

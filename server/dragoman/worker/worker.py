@@ -283,7 +283,7 @@ class Worker:
     async def drain(self, grace: float, on_progress: Callable[[int], None] | None = None) -> None:
         """Takes no more turns, gives those that run `limit` seconds to end, gives the others back, and hangs up.
 
-        `checked_usage_report` is told once a second how many turns are left.
+        `report` is told once a second how many turns are left.
         """
         self._draining = True
         if self._stream is not None:

@@ -21,12 +21,12 @@ from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import PROCESS_TIMEOUT, Server, clean_environment, serving
 from typer.testing import CliRunner
 
-from dragoman.app import open_app
 from dragoman.cli import cli
 from dragoman.client import Client, message
 from dragoman.core.task import states
-from dragoman.loading import LoadError
-from dragoman.settings import Settings, SettingsError, load
+from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.wiring.agent_loader import LoadError
+from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 DESK: Final = Path(__file__).parent / "stand_in" / "desk.py"
@@ -209,7 +209,7 @@ async def test_an_id_that_the_app_has_is_refused(tmp_path: Path) -> None:
 
 
 def settings(folder: Path, **said: str) -> Settings:
-    return load({"store": f"sqlite:///{folder}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **said})
+    return load_settings({"store": f"sqlite:///{folder}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **said})
 
 
 def test_a_server_that_has_no_executor_ends_with_the_reason(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.app import App, open_app
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import App, open_app
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 

@@ -13,9 +13,9 @@ from google.protobuf.json_format import MessageToDict
 from tests.agents.upstream.agent_server import CARD, OLD_CARD, agent_server, card
 from tests.agents.upstream.conftest import Open
 
-from dragoman.app import App
 from dragoman.client import Client, message
 from dragoman.core.task import states
+from dragoman.wiring.app import App
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NOW = pb.SendMessageConfiguration(return_immediately=True)

@@ -11,12 +11,12 @@ from tests.agents.upstream.agent_server import CARD, agent_server, card, json, r
 from tests.agents.upstream.conftest import Open
 from tests.postgres import free_port
 
-from dragoman.app import App
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
-from dragoman.foundation import StartError
-from dragoman.settings import SettingsError
+from dragoman.settings.settings import SettingsError
+from dragoman.wiring.app import App
+from dragoman.wiring.infra import StartError
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

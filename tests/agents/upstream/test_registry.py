@@ -13,10 +13,10 @@ from tests.agents.upstream.agent_server import agent_server, card, rpc
 from tests.agents.upstream.conftest import Open
 
 from dragoman.agents.upstream.agent import CircuitBreaker
-from dragoman.app import App
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
+from dragoman.wiring.app import App
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -86,7 +86,7 @@ async def test_what_waits_for_one_that_is_removed_ends_as_failed(opened: Open) -
         url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
             await add(app, url)
-            (member,) = app.directory.agents
+            (member,) = app.upstreams.agents
             member.breaker.open("for a test")
             waits = (await client.send(message("hello"), configuration=NOW)).task
             assert await remove(app, "words") == 1
@@ -173,12 +173,12 @@ async def test_what_another_server_on_the_store_adds_and_removes_is_learnt(opene
     async with agent_server() as there, opened("front") as app:
         url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         added = await add(app, url)
-        (entry,) = await app.directory._store.list()
-        await app.directory._store.remove(added.agent)
-        await app.directory.sync_once()
+        (entry,) = await app.upstreams._store.list()
+        await app.upstreams._store.remove(added.agent)
+        await app.upstreams.sync_once()
         assert (await names(app), "words" in app.agents) == ([], False)
-        await app.directory._store.add(entry)
-        await app.directory.sync_once()
+        await app.upstreams._store.add(entry)
+        await app.upstreams.sync_once()
         assert (await names(app), "words" in app.agents) == (["words"], True)
 
 
@@ -187,8 +187,8 @@ async def test_a_card_that_changes_is_shown_anew(opened: Open) -> None:
         there.answers["/rpc"] = rpc({"task": DONE})
         await add(app, there.card("a", card(("JSONRPC", "1.0", f"{there.url}/old"), capabilities={})))
         there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}, description="New"))
-        (member,) = app.directory._entries.values()
-        await app.directory.refresh(member)
+        (member,) = app.upstreams._entries.values()
+        await app.upstreams.refresh(member)
         assert app.agents["words"].description == "New"
         assert (await ask(app, "words")).status.state == states.COMPLETED
 

@@ -12,10 +12,10 @@ from tests.agents.upstream.conftest import Open
 from tests.agents.upstream.scripted_transport import ScriptedTransport, run_turn, status, task
 
 from dragoman import Turn, agent
-from dragoman.app import open_app
 from dragoman.client import Client, message
 from dragoman.core.limits.quotas import BILLION
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import open_app
 
 
 def using(event: Any, usage: Any) -> Any:

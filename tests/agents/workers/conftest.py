@@ -12,8 +12,8 @@ import pytest
 
 from dragoman import Turn, agent
 from dragoman.agents.workers.connection import HeartbeatTimings
-from dragoman.app import App, open_app
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import App, open_app
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 

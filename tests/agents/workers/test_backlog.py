@@ -10,10 +10,10 @@ from tests.agents.workers.conftest import Open
 from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, wait_for_state
 
-from dragoman.app import App
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
+from dragoman.wiring.app import App
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -46,7 +46,7 @@ async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opene
         async with connected_worker(str(app.grpc)) as line:
             await line.register(registration())
         async with asyncio.timeout(60):
-            while app.switchboard.list_agents()[0].workers:  # noqa: ASYNC110 - nothing tells that it is gone
+            while app.worker_hub.list_agents()[0].workers:  # noqa: ASYNC110 - nothing tells that it is gone
                 await asyncio.sleep(0.005)
         async with Client(str(app.grpc), agent="desk") as client:
             task = (await client.send(message("x"), configuration=NOW)).task

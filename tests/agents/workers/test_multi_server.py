@@ -16,9 +16,9 @@ from tests.nats import WHO, NatsServer
 
 from dragoman.agents.upstream import registry
 from dragoman.agents.workers import hub
-from dragoman.app import App, open_app
 from dragoman.client.operations import Operator
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -54,9 +54,7 @@ async def test_an_agent_that_a_worker_brings_is_known_to_all_servers_at_once(
             await line.register(registration("desk"))
             await until(lambda: "desk" in other.agents)
             assert other.runtime.scheduler.remote_capacity.seconds_absent("desk") == 0
-        await until(
-            lambda: not one.switchboard.list_agents()[0].workers
-        )  # till then its own worker's word counts there
+        await until(lambda: not one.worker_hub.list_agents()[0].workers)  # till then its own worker's word counts there
         # It comes again, to the other server, and says something else of itself.
         async with connected_worker(str(other.grpc)) as line:
             await line.register(registration("desk", card=pb.AgentCard(name="Desk", description="With drawers now")))

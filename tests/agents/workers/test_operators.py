@@ -19,7 +19,7 @@ from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.access.identity import Identity
 from dragoman.core.task import states
-from dragoman.settings import SettingsError, load
+from dragoman.settings.settings import SettingsError, load_settings
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops_workers
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -76,7 +76,7 @@ async def test_a_name_that_was_forgotten_is_anybodys(opened: Open) -> None:
             await line.register(registration())
             await line.half_close()
             await line.status()
-        assert await app.switchboard.forget("desk") == 0
+        assert await app.worker_hub.forget("desk") == 0
         async with connected_worker(str(app.grpc), named("bob", "worker")) as line:
             assert (await line.register(registration())).principal == "bob"
 
@@ -194,11 +194,11 @@ async def test_an_id_that_the_app_has_now_is_the_apps(opened: Open) -> None:
     async with opened() as app:
         async with connected_worker(str(app.grpc)) as line:
             await line.register(registration())
-        entry = (await app.switchboard._worker_registry.list())[0]
-        await app.switchboard._worker_registry.register(replace(entry, agent="echo", registration=b"\x0a\x04echo"))
+        entry = (await app.worker_hub._worker_registry.list())[0]
+        await app.worker_hub._worker_registry.register(replace(entry, agent="echo", registration=b"\x0a\x04echo"))
     async with opened() as app, Client(str(app.grpc)) as client:
-        await app.switchboard.sync_once()
-        assert [one.agent for one in app.switchboard.list_agents()] == ["desk"]
+        await app.worker_hub.sync_once()
+        assert [one.agent for one in app.worker_hub.list_agents()] == ["desk"]
         assert (await client.send(message("still here"))).task.status.state == states.COMPLETED
 
 
@@ -239,4 +239,4 @@ async def test_a_server_may_have_only_agents_of_workers(opened: Open) -> None:
 
 def test_an_app_and_no_agents_but_those_of_workers_are_not_said_together() -> None:
     with pytest.raises(SettingsError, match=r'APP "agents.py" would not be served; say one or the other'):
-        load({"app": "agents.py", "workers_only": True})
+        load_settings({"app": "agents.py", "workers_only": True})

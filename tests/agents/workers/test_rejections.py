@@ -11,7 +11,8 @@ from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, wait_for_state
 from tests.callers import WRONG, ByHeader, named
 
-from dragoman.bindings import closing, workers
+from dragoman.bindings import stream_registry
+from dragoman.bindings.grpc import worker_service
 from dragoman.client import Client, message
 from dragoman.core.errors import Unauthenticated
 from dragoman.core.task import states
@@ -216,7 +217,7 @@ async def test_a_stranger_is_no_worker(opened: Open, caller: dict[str, str], cod
 
 
 async def test_where_nobody_is_asked_workers_are_of_this_machine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "is_here", lambda context: False)
+    monkeypatch.setattr(worker_service, "is_local_caller", lambda context: False)
     async with opened() as app, connected_worker(str(app.grpc)) as line:
         await line.send(**hello(registration()))
         code, text = await line.status()
@@ -233,7 +234,7 @@ async def test_a_key_that_is_revoked_ends_the_worker(opened: Open, monkeypatch: 
         async def recheck(self, identity: Any) -> None:
             raise Unauthenticated("the key was revoked")
 
-    monkeypatch.setattr(closing, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
     async with opened(Withdrawn()) as app, connected_worker(str(app.grpc), named("alice", "worker")) as line:
         await line.send(**hello(registration()))
         assert await line.status() == ("UNAUTHENTICATED", "the key was revoked")

@@ -14,11 +14,11 @@ from tests.agents.workers.conftest import Open
 from tests.agents.workers.fake_worker import FakeWorker, connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, text_of, wait_for_state
 
-from dragoman.app import App
 from dragoman.client import Client, message
 from dragoman.core.task import states
 from dragoman.runtime.operations import cancel as canceling
 from dragoman.runtime.turn import runner
+from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -13,7 +13,7 @@ from dragoman.cli.serve import command
 from dragoman.cli.serve.command import describe_authentication, sample_part
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.limits.message_limits import media_type_of
-from dragoman.settings import Settings, load
+from dragoman.settings.settings import Settings, load_settings
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -57,7 +57,7 @@ def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_banner_says_who_may_call(said: dict[str, Any], shown: str) -> None:
-    assert describe_authentication(load(said)) == shown
+    assert describe_authentication(load_settings(said)) == shown
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_credentials_in_clear_text_are_told(
 ) -> None:
     monkeypatch.setattr(command, "banner", lambda *_: "")
     app: Any = SimpleNamespace(certificates=None)
-    settings: Settings = load(said)
+    settings: Settings = load_settings(said)
     command._announce(app, settings)
     assert ("credentials reach this server in clear text" in caplog.text) is told

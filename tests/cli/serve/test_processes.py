@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from dragoman.cli import cli
 from dragoman.cli.serve import processes
 from dragoman.cli.serve.processes import ProcessSupervisor, reserved_address
-from dragoman.foundation import StartError
-from dragoman.settings import Address
+from dragoman.settings.settings import Address
+from dragoman.wiring.infra import StartError
 
 CHILD = """
 import signal, socket, sys, os

@@ -19,7 +19,7 @@ async function collect(stream) {
   for await (const _ of stream);
 }
 
-/** `encode_request` has to fail with `kind`: itself, below a plain one (an SSE event), or by its name in one (gRPC). */
+/** `call` has to fail with `kind`: itself, below a plain one (an SSE event), or by its name in one (gRPC). */
 async function refused(kind, call) {
   await assert.rejects(call, (error) => {
     const named = error instanceof kind || error.cause instanceof kind || error.message.includes(` ${kind.name}: `);

@@ -49,7 +49,7 @@ class Caller {
   }
 }
 
-/** All events; `shared_task` is called with each. */
+/** All events; `begun` is called with each. */
 async function collect(stream, begun = () => {}) {
   const events = [];
   for await (const event of stream) {
@@ -63,7 +63,7 @@ const texts = (task) => (task.artifacts ?? []).flatMap((artifact) => artifact.pa
 const updates = (events) => events.filter(({ kind }) => kind === "artifact-update");
 const chunks = (events) => updates(events).map(({ artifact }) => artifact.parts[0].text);
 
-/** `encode_request` has to fail with `kind`. The SDK puts the error of an SSE event below a plain one. */
+/** `call` has to fail with `kind`. The SDK puts the error of an SSE event below a plain one. */
 async function refused(kind, call) {
   await assert.rejects(call, (error) => {
     const found = error instanceof kind ? error : error.cause;

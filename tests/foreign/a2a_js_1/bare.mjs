@@ -23,7 +23,7 @@ async function collect(stream) {
   for await (const _ of stream);
 }
 
-/** `encode_request` has to fail with `kind`. The SDK puts the error of an SSE event below a plain one. */
+/** `call` has to fail with `kind`. The SDK puts the error of an SSE event below a plain one. */
 async function refused(kind, call) {
   await assert.rejects(call, (error) => {
     const found = error instanceof kind ? error : error.cause;

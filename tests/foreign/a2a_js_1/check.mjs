@@ -66,7 +66,7 @@ class Caller {
   }
 }
 
-/** All events; `shared_task` is called with each. */
+/** All events; `begun` is called with each. */
 async function collect(stream, begun = () => {}) {
   const events = [];
   for await (const event of stream) {
@@ -80,7 +80,7 @@ const contents = (task) => task.artifacts.flatMap((artifact) => artifact.parts.m
 const chunks = (events) =>
   events.filter(({ $case }) => $case === "artifactUpdate").map(({ value }) => value.artifact.parts[0].content.value);
 
-/** `encode_request` has to fail with `kind`. The SDK puts the error of an SSE event below a plain one. */
+/** `call` has to fail with `kind`. The SDK puts the error of an SSE event below a plain one. */
 async function refused(kind, call) {
   await assert.rejects(call, (error) => {
     const found = error instanceof kind ? error : error.cause;

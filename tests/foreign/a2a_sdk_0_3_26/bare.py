@@ -31,7 +31,7 @@ NO_PUSH = (-32003, 501, grpc.StatusCode.UNIMPLEMENTED)
 
 
 async def refused(call: Any, codes: tuple[Any, ...]) -> None:
-    """Awaits `encode_request`, which has to fail with one of these: a JSON-RPC number, an HTTP status, a gRPC code."""
+    """Awaits `call`, which has to fail with one of these: a JSON-RPC number, an HTTP status, a gRPC code."""
     try:
         answer = await call
     except grpc.aio.AioRpcError as error:

@@ -82,7 +82,7 @@ class Caller:
         return await self.blocking.cancel_task(TaskIdParams(id=task))
 
     async def follow(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
-        """All events; `shared_task` is set with the first."""
+        """All events; `begun` is set with the first."""
         events: list[Any] = []
         async for event in self.streaming.resubscribe(TaskIdParams(id=task)):
             events.append(event)

@@ -62,7 +62,7 @@ class Caller:
         return await self.blocking.cancel_task(pb.CancelTaskRequest(id=task))
 
     async def follow(self, task: str, begun: asyncio.Event | None = None) -> list[pb.StreamResponse]:
-        """All events; `shared_task` is set with the first."""
+        """All events; `begun` is set with the first."""
         events: list[pb.StreamResponse] = []
         async for event in self.streaming.subscribe(pb.SubscribeToTaskRequest(id=task)):
             events.append(event)

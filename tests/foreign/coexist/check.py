@@ -29,12 +29,12 @@ def python(code: str) -> None:
 
 @check
 def the_sdk_may_be_imported_first() -> None:
-    python("import a2a.types, a2a.client; import dragoman, dragoman.app, dragoman_pb.lf.a2a.v1.a2a_pb2")
+    python("import a2a.types, a2a.client; import dragoman, dragoman.wiring.app, dragoman_pb.lf.a2a.v1.a2a_pb2")
 
 
 @check
 def we_may_be_imported_first() -> None:
-    python("import dragoman, dragoman.app, dragoman_pb.lf.a2a.v1.a2a_pb2; import a2a.types, a2a.client")
+    python("import dragoman, dragoman.wiring.app, dragoman_pb.lf.a2a.v1.a2a_pb2; import a2a.types, a2a.client")
 
 
 @check
@@ -45,8 +45,8 @@ async def objects_of_the_sdk_are_results_and_its_client_reads_them() -> None:
     from a2a.types import a2a_pb2 as theirs
 
     from dragoman import Turn, agent
-    from dragoman.app import open_app
-    from dragoman.settings import Settings
+    from dragoman.settings.settings import Settings
+    from dragoman.wiring.app import open_app
 
     @agent(default=True)
     async def mixed(turn: Turn) -> Any:

@@ -73,7 +73,7 @@ class Caller:
         return [answer async for answer in stream(self.client, "message/stream", params, asks, answers)]
 
     async def resubscribe(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
-        """All answers; `shared_task` is set with the first."""
+        """All answers; `begun` is set with the first."""
         asks, answers = a2a_request_ta, stream_message_response_ta
         told: list[Any] = []
         async for answer in stream(self.client, "tasks/resubscribe", {"id": task}, asks, answers):

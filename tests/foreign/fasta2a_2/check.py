@@ -75,7 +75,7 @@ class Caller:
         return (await call(self.client, method, params, a2a_request_ta, TypeAdapter(answers)))["result"]
 
     async def resubscribe(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
-        """All answers; `shared_task` is set with the first."""
+        """All answers; `begun` is set with the first."""
         asks, answers = a2a_request_ta, stream_message_response_ta
         told: list[Any] = []
         async for answer in stream(self.client, "tasks/resubscribe", {"id": task}, asks, answers):

@@ -15,7 +15,7 @@ from tests.runtime.push.receivers import OK, Post, Receivers, Stamp, answered
 
 from dragoman.agents.functions.declaration import agent
 from dragoman.agents.functions.turn import Turn
-from dragoman.bindings.letters import PushLetters
+from dragoman.bindings.event_encoders import DialectWebhookEncoder
 from dragoman.bus.local import LocalBus
 from dragoman.core.errors import InvalidParams, PushNotificationNotSupported, TaskEnded, TaskNotFound, Unavailable
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, OLDEST_CONFIG_ID
@@ -162,7 +162,7 @@ async def scene(
     receivers, clock = receivers or Receivers(), clock or Clock()
     store = open_store(tmp_path / "tasks.db", clock=clock, sizes=sizes or StorageOptions())
     # A session that lasts for as long as a test lets time pass.
-    letters = PushLetters(Stamp(), AesGcmSecretBox())
+    letters = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
     pushing = PushOptions(receivers, letters, retry_policy=PATIENCE, random=lambda: 1.0, claim_hold=hold, ready=ready)
     async with open_harness(tmp_path, *functions, store=store, pushing=pushing, lease=10.0**6, **options) as told:
         yield Scene(told, receivers, clock)
@@ -614,7 +614,7 @@ async def test_of_two_processes_on_one_store_one_delivers(tmp_path: Path) -> Non
     receivers = Receivers()
     async with scene(tmp_path, counter, receivers=receivers) as here:
         pushing = PushOptions(
-            outbound=receivers, encoder=PushLetters(Stamp(), AesGcmSecretBox()), retry_policy=PATIENCE
+            outbound=receivers, encoder=DialectWebhookEncoder(Stamp(), AesGcmSecretBox()), retry_policy=PATIENCE
         )
         async with open_runtime(
             here.world.store, LocalBus(), [agent()(counter)], exclusive=False, push_options=pushing

@@ -13,9 +13,9 @@ from tests.security.oidc_provider import Provider, provider
 from tests.security.token_issuer import AUDIENCE, claims, public_jwk, rsa_key, token
 
 from dragoman import Turn, agent
-from dragoman.app import App, open_app
 from dragoman.security.authenticators import jwks
-from dragoman.settings import Address, Settings
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import App, open_app
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 

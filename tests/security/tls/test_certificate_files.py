@@ -70,7 +70,7 @@ def test_a_bad_pair_is_kept_out_and_told(
     assert why in said.getMessage()
     assert not certificates.refresh()  # told once,
     assert len(caplog.records) == 1
-    assert not certificates.refresh(asked=True)  # and again to whoever asks
+    assert not certificates.refresh(force=True)  # and again to whoever asks
     assert len(caplog.records) == 2
     write(tmp_path, new)
     assert certificates.refresh()

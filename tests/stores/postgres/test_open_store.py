@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 from tests.postgres import Server, execute, free_port, needed
 
-from dragoman.app import open_app
-from dragoman.foundation import StartError
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 from dragoman.stores.postgres import InvalidDatabase, PostgresSchemaTooNew, open_store, schema
 from dragoman.stores.postgres import store as opening
 from dragoman.testing.fixtures import created, finished, new_ref
+from dragoman.wiring.app import open_app
+from dragoman.wiring.infra import StartError
 
 
 async def refused(url: str, **options: Any) -> str:

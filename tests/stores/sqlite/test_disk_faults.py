@@ -36,7 +36,7 @@ class FaultyConnection:
         self._faults: list[tuple[str, sqlite3.Error, int]] = []
 
     def fail(self, start: str, error: sqlite3.Error, times: int = 1_000_000) -> None:
-        """The next `modification_times` statements that begin so raise `error`."""
+        """The next `times` statements that begin so raise `error`."""
         self._faults.append((start, error, times))
 
     def heal(self) -> None:

@@ -14,17 +14,17 @@ import pytest
 from tests.runtime.harness import open_harness, state
 
 from dragoman import Turn, agent
-from dragoman.app import open_app
 from dragoman.core.backoff import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Appended
-from dragoman.foundation import StartError
 from dragoman.runtime import log as runtime_log
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite import SqliteStore, open_store, schema
 from dragoman.stores.sqlite.errors import explain
 from dragoman.stores.sqlite.hot import checkpoint
 from dragoman.testing.fixtures import artifact, created, finished, new_ref
+from dragoman.wiring.app import open_app
+from dragoman.wiring.infra import StartError
 
 
 @agent

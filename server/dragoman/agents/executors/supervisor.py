@@ -17,7 +17,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.task import states
-from dragoman.entropy import ENTROPY
+from dragoman.ids import IDS
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -55,7 +55,7 @@ class ExecutorSupervisor:
         start_process: StartProcess | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.monotonic,
-        new_id: NewId = ENTROPY.hex,
+        new_id: NewId = IDS.hex,
     ) -> None:
         """`python`: the interpreter of the environment that has it. `turns`: how many at the same time; `retries`: how
         often one is begun again whose process was lost. `clock` gives milliseconds since the epoch."""

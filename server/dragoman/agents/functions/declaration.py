@@ -13,7 +13,7 @@ from dragoman.agents.functions.runner import DaemonThreadPool, LeakedThreads, ta
 from dragoman.agents.functions.spec import ExtensionLike, ProviderLike, RetentionLike, Retry, SkillLike, spec_of
 from dragoman.agents.values import NewId
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
-from dragoman.entropy import ENTROPY
+from dragoman.ids import IDS
 from dragoman.ports import Agent, TurnContext, TurnResult
 
 P = ParamSpec("P")
@@ -36,7 +36,7 @@ class DeclaredAgent(Generic[P, R]):
         function: Callable[P, R],
         spec: AgentSpec,
         *,
-        new_id: NewId = ENTROPY.hex,
+        new_id: NewId = IDS.hex,
         thread_pool: Executor = THREAD_POOL,
     ) -> None:
         functools.update_wrapper(self, function)

@@ -236,7 +236,7 @@ def _media_types(argument: str, modes: Iterable[str], *, allow_empty: bool = Fal
 
 
 def dataclass_fields(argument: str, value: object, dataclass_type: type[Any]) -> dict[str, Any]:
-    """The fields of `cached_encoding` that `value` (one itself, or a mapping) sets."""
+    """The fields of `form` that `value` (one itself, or a mapping) sets."""
     known = [field.name for field in dataclasses.fields(dataclass_type)]
     if isinstance(value, dataclass_type):
         return {name: getattr(value, name) for name in known}

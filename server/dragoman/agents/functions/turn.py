@@ -94,9 +94,9 @@ class Turn(Incoming):
     waits for room. They raise InvalidAgentResponse for a value that the protocol has no place for, BufferFull when
     far too much waits uncommitted, and whatever made an earlier commit fail.
 
-    `ask`, `need_auth`, `reject` and `direct_reply` end the turn by raising TurnEnded. A follow-up calls the function
+    `ask`, `need_auth`, `reject` and `reply` end the turn by raising TurnEnded. A follow-up calls the function
     anew
-    (A2A 1.0 §3.4.3); keep what it needs in `key_state`.
+    (A2A 1.0 §3.4.3); keep what it needs in `state`.
     """
 
     def __init__(self, output: TurnOutput, agent: str = "") -> None:
@@ -197,7 +197,7 @@ class Turn(Incoming):
     def status(self, value: object = None, state: int = states.WORKING) -> Awaitable[None]:
         """Says how it goes: text or a Message, or nothing (1.0 §4.2.1).
 
-        `key_state` is WORKING or AUTH_REQUIRED; the latter says that the agent waits for authentication elsewhere while
+        `state` is WORKING or AUTH_REQUIRED; the latter says that the agent waits for authentication elsewhere while
         it goes on running, and keeps streams open. Raises ValueError for any other state: those end the turn.
         """
         if state not in (states.WORKING, states.AUTH_REQUIRED):

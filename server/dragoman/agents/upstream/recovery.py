@@ -120,7 +120,7 @@ FollowUp = tuple[pb.Message, pb.SendMessageRequest]
 
 
 class FollowUpSender:
-    """The messages of one turn. `record_erasures` are those that the task upstream did not take: it had ended."""
+    """The messages of one turn. `left` are those that the task upstream did not take: it had ended."""
 
     def __init__(
         self,

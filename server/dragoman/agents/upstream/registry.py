@@ -21,7 +21,7 @@ from dragoman.agents.wakeup import Wakeup
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
-from dragoman.entropy import ENTROPY
+from dragoman.ids import IDS
 from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, UpstreamStatus, UpstreamStore
 
 log = logging.getLogger("dragoman.upstream")
@@ -69,9 +69,9 @@ class LocalUpstreamRegistry:
         *,
         clock: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
-        new_id: NewId = ENTROPY.hex,
+        new_id: NewId = IDS.hex,
     ) -> None:
-        """`vault` seals credentials. `clock` gives milliseconds since the epoch, `format_seconds` those of a clock
+        """`vault` seals credentials. `clock` gives milliseconds since the epoch, `seconds` those of a clock
         that never
         goes back."""
         self._transport_factory = transport_factory

@@ -196,7 +196,7 @@ class UpstreamTurn:
         return await self._apply(pb.StreamResponse(task=answer.task), polled=True)
 
     def _build_request(self, *, without_context: bool) -> pb.SendMessageRequest:
-        """The send of the message: its own parts and metadata, under the names that upstream knows. `wrap_union`:
+        """The send of the message: its own parts and metadata, under the names that upstream knows. `bare`:
         without
         a conversation of our choice."""
         known = self.writer.state

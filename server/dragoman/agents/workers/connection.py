@@ -234,7 +234,7 @@ def check_hello(hello: wk.Hello) -> list[AgentSpec]:
 
 
 def read_registration(registration: wk.AgentRegistration, field: str = "registration") -> AgentSpec:
-    """The agent as the server knows it. `source_location` is the field that it came in. Raises InvalidParams."""
+    """The agent as the server knows it. `where` is the field that it came in. Raises InvalidParams."""
     try:
         check_agent_id(registration.id)
     except ValueError as error:

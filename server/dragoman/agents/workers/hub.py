@@ -16,7 +16,7 @@ from dragoman.core.access.identity import WORKER_GRANT, Identity
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError, AgentIdTaken, InvalidParams, PermissionDenied
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
-from dragoman.entropy import ENTROPY
+from dragoman.ids import IDS
 from dragoman.ports import AgentWorkers, RegisteredAgent, RemoteAgentRegistry, WorkerRegistry, WorkerStatus
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -37,7 +37,7 @@ class LocalWorkerHub:
         clock: Callable[[], int],
         timings: HeartbeatTimings | None = None,
         frame_bytes: int = MAX_MESSAGE_BYTES,
-        new_id: NewId = ENTROPY.hex,
+        new_id: NewId = IDS.hex,
     ) -> None:
         """`clock` gives milliseconds since the epoch. An agent without a worker counts as away from now on."""
         self._worker_registry = worker_registry

@@ -29,7 +29,7 @@ class AgentStopped(Exception):
 
 
 class RemoteTurn:
-    """One turn of an agent at a worker. `encode_result` is how it ended, and raises what `WorkerAgent.take_turn`
+    """One turn of an agent at a worker. `result` is how it ended, and raises what `WorkerAgent.take_turn`
     tells.
     """
 

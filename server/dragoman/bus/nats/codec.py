@@ -37,7 +37,7 @@ class InvalidBusMessage(ValueError):
 
 
 class Subjects:
-    """The subjects of one store: `PREFIX.EPOCH.…`, and `PREFIX.hello`, which all who have the prefix share."""
+    """The subjects of one store: `PREFIX.EPOCH.…`, and `ENV_PREFIX.hello`, which all who have the prefix share."""
 
     def __init__(self, prefix: str, epoch: str) -> None:
         self.heartbeats = f"{prefix}.hello"

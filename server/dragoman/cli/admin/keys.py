@@ -226,7 +226,7 @@ async def revoke_key(target: AdminTarget, id: str, *, json: bool) -> int:
 async def _open_key_admin(target: AdminTarget) -> AsyncIterator[Any]:
     """What can do it: a server, or the store itself."""
     if target.store:
-        from dragoman.offline import open_keys
+        from dragoman.wiring.offline_admin import open_keys
 
         async with open_keys(store_settings(target.store)) as keeping:
             yield keeping

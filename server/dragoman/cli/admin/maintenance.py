@@ -25,7 +25,7 @@ from dragoman.core.task.maintenance import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 if TYPE_CHECKING:
-    from dragoman.settings import Settings
+    from dragoman.settings.settings import Settings
 
 
 StoreUrl = Annotated[
@@ -171,8 +171,8 @@ def run_admin_command(grpc: str, command: Coroutine[Any, Any, int]) -> NoReturn:
 
 
 async def _exit_code_of(command: Coroutine[Any, Any, int]) -> int:
-    from dragoman.foundation import StartError
-    from dragoman.settings import SettingsError
+    from dragoman.settings.settings import SettingsError
+    from dragoman.wiring.infra import StartError
 
     try:
         return await command
@@ -238,7 +238,7 @@ async def print_export(target: AdminTarget, task: str, *, agent: str, principal:
 
 async def back_up(target: AdminTarget, destination: Path) -> int:
     """Copies a store to an absolute path, and shows how far it is."""
-    from dragoman.offline import copy_store
+    from dragoman.wiring.offline_admin import copy_store
 
     done = 0
     if target.store:
@@ -259,7 +259,7 @@ async def back_up(target: AdminTarget, destination: Path) -> int:
 
 async def restore_backup(source: Path, store: str) -> int:
     """Makes a store of a copy, and says what that means for those who knew the old one."""
-    from dragoman.offline import restore_store
+    from dragoman.wiring.offline_admin import restore_store
 
     settings = store_settings(store)
     restored = await asyncio.to_thread(restore_store, settings, source)
@@ -285,7 +285,7 @@ async def restore_backup(source: Path, store: str) -> int:
 async def open_admin_client(target: AdminTarget) -> AsyncIterator[Any]:
     """What can purge and export: a server, or the store itself."""
     if target.store:
-        from dragoman.offline import open_operations
+        from dragoman.wiring.offline_admin import open_operations
 
         async with open_operations(store_settings(target.store)) as operations_here:
             yield operations_here
@@ -296,10 +296,10 @@ async def open_admin_client(target: AdminTarget) -> AsyncIterator[Any]:
 
 def store_settings(store: str) -> Settings:
     """Settings that say nothing but this store. Raises SettingsError."""
-    from dragoman.settings import load
+    from dragoman.settings.settings import load_settings
 
     # Variables that say whom a client calls, and as whom, are settings of a server, too, and mean something else there.
-    return load({"store": store, "grpc": DEFAULT_GRPC_ADDRESS, "token": ""})
+    return load_settings({"store": store, "grpc": DEFAULT_GRPC_ADDRESS, "token": ""})
 
 
 def _print_progress(done: int, total: int) -> None:

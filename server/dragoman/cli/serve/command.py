@@ -21,17 +21,17 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from dragoman import logs
-from dragoman.app import App, open_app
+from dragoman.cli import process_setup
 from dragoman.cli.process_setup import Signals, loop_factory, raise_open_file_limit
 from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.foundation import StartError
-from dragoman.loading import LoadError, load_agents
 from dragoman.ports import Agent
 from dragoman.release import version
-from dragoman.settings import Settings, SettingsError, load
+from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.wiring.agent_loader import LoadError, load_agents
+from dragoman.wiring.app import App, open_app
+from dragoman.wiring.infra import StartError
 
 
 def register(cli: typer.Typer) -> None:
@@ -110,10 +110,10 @@ def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), s
     under which its parent is to be found.
     """
     try:
-        settings = load(arguments)
+        settings = load_settings(arguments)
         if settings.processes > 1:
             return run_processes(command_line, settings)
-        logs.configure(settings.log_format)
+        process_setup.configure_logging(settings.log_format)
         raise_open_file_limit(settings.connections)
         agents = load_agents(settings.own_app)  # while Ctrl-C still means what it does in any Python program
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -167,7 +167,7 @@ def _reload_on_hangup(app: App) -> None:
     files = [one for one in (app.certificates, app.card_file) if one is not None]
     if files and hasattr(signal, "SIGHUP"):
         asyncio.get_running_loop().add_signal_handler(
-            signal.SIGHUP, lambda: [file.refresh(asked=True) for file in files]
+            signal.SIGHUP, lambda: [file.refresh(force=True) for file in files]
         )
 
 
@@ -210,7 +210,12 @@ def _format_turns(number: int) -> str:
 
 def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
     """Tells people by a banner on stdout, and machines by one log line. pids: of all processes, if they are several."""
-    if settings.asks and app.certificates is None and not settings.is_loopback and not settings.trusted_proxies:
+    if (
+        settings.requires_auth
+        and app.certificates is None
+        and not settings.is_loopback
+        and not settings.trusted_proxies
+    ):
         log.warning("credentials reach this server in clear text; encrypt with --tls-cert, or by a proxy before it")
     if settings.log_format == "text":
         print(banner(app, settings, len(pids)), flush=True)
@@ -220,7 +225,7 @@ def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
         extra={
             **(
                 {"card": app.card_url, "grpc": str(app.grpc), "callers": describe_authentication(settings)}
-                if app.at_grpc
+                if app.grpc_address
                 else {}
             ),
             "http": app.http.url,
@@ -254,7 +259,7 @@ _SAMPLE_PARTS: Final[dict[str, dict[str, Any]]] = {
 def banner(app: App, settings: Settings, processes: int = 0) -> str:
     """The lines: where everything is, what is served, what to try. `processes`: how many there are, if not one."""
     several = f", {processes} processes" if processes else ""
-    if app.at_grpc is None:
+    if app.grpc_address is None:
         return f"""\
 Dragoman {version()}, a worker on a store{several}
 
@@ -288,7 +293,7 @@ Dragoman {version()}{several}
 
 def describe_authentication(settings: Settings) -> str:
     """Who may call, and how they say who they are."""
-    if not settings.asks:
+    if not settings.requires_auth:
         wide = not (settings.http.is_loopback and settings.grpc.is_loopback)
         who = "other machines can call (--insecure)" if wide else "only this machine can call"
         return f"nobody is asked who they are; {who}"
@@ -306,7 +311,7 @@ def curl_line(app: App, settings: Settings) -> str:
     message = {"messageId": "hello-1", "role": "ROLE_USER", "parts": [sample_part(app.agents[app.root])]}
     body = orjson.dumps({"message": message}).decode()
     headers = "-H 'Content-Type: application/json' -H 'A2A-Version: 1.0'"
-    if settings.asks and not {app.root, "*"} & set(settings.public_agents):
+    if settings.requires_auth and not {app.root, "*"} & set(settings.public_agents):
         bearer = settings.api_keys or settings.issuers or settings.token.get_secret_value()
         headers += ' -H "Authorization: Bearer $DRAGOMAN_TOKEN"' if bearer else ' --cert "$DRAGOMAN_CERT"'
     return f"curl -sS {app.public_url}/message:send {headers} -d {shlex.quote(body)}"

@@ -1,6 +1,6 @@
 """What can be said to `serve` on the command line: a row for each setting.
 
-The settings themselves, their rules and defaults are in `dragoman.settings`; all values go there as they were written.
+The settings themselves, their rules and defaults are in `dragoman.settings.settings`; all values go there as they were written.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from dragoman import logs
+from dragoman.cli import process_setup
 from dragoman.cli.process_setup import Signals
-from dragoman.foundation import StartError, check_role
-from dragoman.settings import Address, Settings, SettingsError
+from dragoman.settings.settings import Address, Settings, SettingsError
+from dragoman.wiring.infra import StartError, check_role
 
 RESTART_FIRST_DELAY: Final = 0.5
 """Seconds after which a server that ended is started again; twice as many each time that it ends soon."""
@@ -51,7 +51,7 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
     Raises StartError, SettingsError.
     """
     check_multiprocess(settings)
-    logs.configure(settings.log_format)
+    process_setup.configure_logging(settings.log_format)
     if not settings.bus.get_secret_value():
         log.warning(
             "without --bus these processes tell each other nothing: a stream at another one than that which runs its "

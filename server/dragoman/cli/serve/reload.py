@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from dragoman.loading import source_directory
-from dragoman.settings import SettingsError, load
+from dragoman.settings.settings import SettingsError, load_settings
+from dragoman.wiring.agent_loader import source_directory
 
 RELOAD_POLL_INTERVAL: Final = 0.4
 """Seconds between two looks."""
@@ -31,7 +31,7 @@ _MAX_WATCHED_FILES: Final = 5000
 def app_argument(arguments: Mapping[str, Any]) -> str:
     """APP, wherever it was said; empty when the settings cannot be used, which the server itself will explain."""
     try:
-        settings = load(arguments)
+        settings = load_settings(arguments)
     except SettingsError:
         return ""
     return settings.own_app or (settings.executor[0].module if settings.executor else "")

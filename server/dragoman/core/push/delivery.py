@@ -188,7 +188,7 @@ def failure_reason(attempt: DeliveryAttempt) -> str:
 
 
 def restart_record(record: PushRecord, now: int, after: int | None = None) -> PushRecord:
-    """The push as it begins again: with the event after `parse_page_token`, or with what its receiver has not taken.
+    """The push as it begins again: with the event after `after`, or with what its receiver has not taken.
 
     Nobody holds it then: whoever did is refused.
     """

@@ -39,13 +39,13 @@ PARTS_TREE: Final[FieldTree] = {4: PART_TREE}
 MESSAGE_TREE: Final[FieldTree] = {5: PART_TREE}
 TASK_TREE: Final[FieldTree] = {3: {2: MESSAGE_TREE}, 4: PARTS_TREE, 5: MESSAGE_TREE}
 EVENT_TREE: Final[FieldTree] = {1: TASK_TREE, 3: {3: {2: MESSAGE_TREE}}, 4: {3: PARTS_TREE}}
-"""Of `to_parts` alone, Message, Task and StreamResponse."""
+"""Of `parts` alone, Message, Task and StreamResponse."""
 
 
 def rewrite_parts(
     data: bytes, tree: FieldTree, may_match: Callable[[bytes, int, int], bool], rewrite_part: Callable[[bytes], bytes]
 ) -> bytes:
-    """`data` with `to_part` applied to each serialized Part that `concerns` does not rule out by its bytes from-to."""
+    """`data` with `part` applied to each serialized Part that `concerns` does not rule out by its bytes from-to."""
     if not tree:
         return rewrite_part(data)
     pieces: list[bytes] = []

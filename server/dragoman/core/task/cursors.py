@@ -56,7 +56,7 @@ _PAGE_TOKEN_LAYOUT: Final = struct.Struct(">Iq16s")
 
 @dataclass(frozen=True, slots=True)
 class TaskQuery:
-    """What ListTasks asks of a store. `min_schema_of_migration` is in milliseconds and inclusive; `parse_page_token`
+    """What ListTasks asks of a store. `since` is in milliseconds and inclusive; `parse_page_token`
     is the last row shown.
     """
 

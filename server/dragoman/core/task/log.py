@@ -123,7 +123,7 @@ class IncomingMessage:
 
 @dataclass(frozen=True, slots=True)
 class StatusChange:
-    """The task is in `key_state` now. `message` is a serialized Message, `metadata` a serialized Struct."""
+    """The task is in `state` now. `message` is a serialized Message, `metadata` a serialized Struct."""
 
     state: int
     message: bytes = b""
@@ -134,7 +134,7 @@ class StatusChange:
 class ArtifactChange:
     """An artifact is there, is replaced, or grows.
 
-    head: framed fields of Artifact before its parts (id, name, description). parts: framed `to_parts`. tail: framed
+    head: framed fields of Artifact before its parts (id, name, description). parts: framed `parts`. tail: framed
     metadata and extensions. text: a chunk that Dragoman made itself, instead of parts; neighbours of that kind
     are shown as one text part. metadata: the event's own, a serialized Struct.
     """
@@ -158,7 +158,7 @@ class ArtifactChange:
 
 
 class AppendRejected(Exception):
-    """The guard did not hold; nothing was written. `result_prefix` is the task as it is, None when there is none."""
+    """The guard did not hold; nothing was written. `head` is the task as it is, None when there is none."""
 
     def __init__(self, reason: str, record: TaskRecord | None) -> None:
         super().__init__(reason)
@@ -325,7 +325,7 @@ class Append:
     discard: bool = False
     """Nobody saw the task and nobody will: it goes."""
     reply: bytes = b""
-    """With `delete_task`: the serialized Message that came instead, kept for the idempotency key if there is one."""
+    """With `discard`: the serialized Message that came instead, kept for the idempotency key if there is one."""
     retry: bool = False
     """Nobody runs the task any more: its turn is to be begun again."""
     idempotency_key: IdempotencyKey | None = None

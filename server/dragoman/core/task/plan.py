@@ -83,7 +83,7 @@ class Plan:
 
 
 def plan(before: TaskRecord | None, change: Append, now: int) -> Plan:
-    """Decides what `decode_event` writes at `now` (milliseconds). Raises Refused, and then nothing may be written."""
+    """Decides what `change` writes at `now` (milliseconds). Raises Refused, and then nothing may be written."""
     if before is not None and before.state in states.TERMINAL:
         raise AppendRejected(EXISTS if change.create else ENDED, before)
     if reason := change.guard.rejection(before):

@@ -41,7 +41,7 @@ def is_terminal(state: int) -> bool:
 
 
 def can_transition_to(state: int, next_state: int, *, strict: bool = False) -> bool:
-    """Whether `following` may come after `key_state`; `strict` asks a2a-rust's table instead of the specification."""
+    """Whether `following` may come after `state`; `strict` asks a2a-rust's table instead of the specification."""
     if state in TERMINAL or next_state not in STORED_STATES:
         return False
     return not strict or next_state in STRICT_TRANSITIONS[state]

@@ -105,7 +105,7 @@ class Maintenance:
             after = lot[-1].number
 
     async def log(self, selection: TaskSelection, after: int, limit: int) -> LogPage:
-        """Up to `limit` events of one task after event `parse_page_token`. Raises TaskNotFound, and InvalidParams as
+        """Up to `limit` events of one task after event `after`. Raises TaskNotFound, and InvalidParams as
         `export`.
         """
         heads = await self._select_one(selection)

@@ -49,7 +49,7 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
-from dragoman.entropy import ENTROPY
+from dragoman.ids import IDS
 from dragoman.ports import Store, StoredMessage
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.log import EventLog
@@ -89,12 +89,12 @@ _NO_TASK: Final = TaskRecord(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0)
 
 def new_task_key() -> bytes:
     """A fresh task key of this moment."""
-    return make_task_key(time.time_ns(), ENTROPY.take())
+    return make_task_key(time.time_ns(), IDS.random_bytes())
 
 
 def new_context_id() -> str:
     """A fresh context id."""
-    return ENTROPY.uuid()
+    return IDS.uuid()
 
 
 def _ignore_sent(call: Call, result: SendResult) -> None:

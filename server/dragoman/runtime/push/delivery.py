@@ -404,7 +404,7 @@ class TaskSnapshots:
 
 
 async def current_task_event(store: Store, ref: TaskRef, after: int) -> Event:
-    """The Task as it is, for those whose next event, the one after `parse_page_token`, is gone. Raises TaskNotFound."""
+    """The Task as it is, for those whose next event, the one after `after`, is gone. Raises TaskNotFound."""
     snapshot = await _read_snapshot(store, ref)
     head = snapshot.record
     gap = resume_metadata(1, {"gap": True, "from": after, "sequence": head.last_sequence})

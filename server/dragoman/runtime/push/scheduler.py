@@ -269,7 +269,7 @@ class Redelivery:
 
     async def redeliver(self, selection: TaskSelection, id: str = "", after: int | None = None) -> list[PushRecord]:
         """Begins again to deliver to one configuration of a task, or to all: what it has not taken, or everything
-        after event `parse_page_token`. Gives them as they stand then.
+        after event `after`. Gives them as they stand then.
 
         Raises TaskNotFound for a task or a configuration that is not there, InvalidParams for an id that several tasks
         have, and for an event that lies beyond the task's last.

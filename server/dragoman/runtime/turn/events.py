@@ -25,7 +25,7 @@ MAX_COALESCED_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Coalesce:
-    """`format_seconds` that a chunk may wait for others; `bytes` of text that one event holds at most. Both 0: off.
+    """`seconds` that a chunk may wait for others; `bytes` of text that one event holds at most. Both 0: off.
 
     With `bytes` alone nothing waits: chunks become one while an earlier commit is under way.
     """
@@ -295,7 +295,7 @@ class TaskProjection:
             self._events.clear()
 
     def task(self, record: TaskRecord, history: int | None) -> bytes | None:
-        """A serialized Task at `result_prefix`, with the last `history` messages (None: all); None when it has to be
+        """A serialized Task at `head`, with the last `history` messages (None: all); None when it has to be
         read.
         """
         if not self._complete or [event.sequence for event in self._events] != list(range(1, record.last_sequence + 1)):

@@ -108,7 +108,7 @@ class TurnRunner:
         self.first_response: asyncio.Future[pb.Message | None] = loop.create_future()
         """Done when the task is seen (None), or with the Message that came instead of it."""
         self.turn_ended: asyncio.Future[bool] = loop.create_future()
-        """Done when the turn has ended on disk: whether by this run, so that `result_prefix` and `shown` are the
+        """Done when the turn has ended on disk: whether by this run, so that `head` and `shown` are the
         task.
         """
         self.projection = TaskProjection(first)

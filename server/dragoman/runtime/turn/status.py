@@ -10,7 +10,7 @@ from typing import Final
 
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
-from dragoman.entropy import ENTROPY
+from dragoman.ids import IDS
 from dragoman.runtime.turn.events import Change
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -57,7 +57,7 @@ def retry_status(attempt: int) -> StatusChange:
 def system_status(status: SystemStatus, detail: str = "") -> StatusChange:
     """The status change that ends a task with this notice."""
     message = pb.Message(
-        message_id=ENTROPY.hex(),
+        message_id=IDS.hex(),
         role=pb.ROLE_AGENT,
         parts=[pb.Part(text=f"{status.reason}: {status.text} {detail}".rstrip())],
         metadata={"reason": status.reason},

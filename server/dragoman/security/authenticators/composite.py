@@ -39,7 +39,7 @@ class CompositeAuthenticator:
         api_keys: ApiKeyAuthenticator | None = None,
         check_certificate: Callable[[str], None] | None = None,
     ) -> None:
-        """`_keys`, one of the checks, is asked alone for what comes as X-API-Key. `look_at_certificate` raises
+        """`keys`, one of the checks, is asked alone for what comes as X-API-Key. `look_at_certificate` raises
         Unauthenticated for one that counts no more."""
         self._check_certificate = check_certificate
         self._authenticators = tuple(authenticators)
@@ -83,7 +83,7 @@ class Credentials(NamedTuple):
 
 
 def read_credentials(headers: Iterable[tuple[str, str]], *, keys: bool) -> Credentials | None:
-    """The credentials in these headers, None when there are none. `_keys`: X-API-Key is one of ours to read.
+    """The credentials in these headers, None when there are none. `keys`: X-API-Key is one of ours to read.
 
     Another scheme than Bearer is not ours to judge, and counts as none. Raises Unauthenticated.
     """
@@ -126,7 +126,7 @@ STATIC_TOKEN_PRINCIPAL: Final = "token"
 
 
 class StaticTokenAuthenticator:
-    """Knows whoever shows the token, all as the one principal `page_token`, and as an operator."""
+    """Knows whoever shows the token, all as the one principal `token`, and as an operator."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()

@@ -63,15 +63,15 @@ class CertificateFiles:
     def ssl_context(self) -> ssl.SSLContext:
         return self._context
 
-    def refresh(self, *, asked: bool = False) -> bool:
+    def refresh(self, *, force: bool = False) -> bool:
         """Looks at the files, and takes the pair in them if it is new and good. Gives whether it did.
 
-        A bad pair is logged once, until the files change again; with `asked` each time.
+        A bad pair is logged once, until the files change again; with `force` each time.
         """
         if self._refresh_revocations is not None:
-            self._refresh_revocations(asked=asked)
+            self._refresh_revocations(force=force)
         signature = self._stamps()
-        if signature == self._last_stamps and not asked:
+        if signature == self._last_stamps and not force:
             return False
         try:
             pair, clients, context = self._load()

@@ -139,10 +139,10 @@ class Revocations:
         """Whether a certificate counts no more. issuer: its name as RFC 4514 has it."""
         return (issuer, serial) in self._revoked or (ANY_ISSUER, serial) in self._revoked
 
-    def refresh(self, *, asked: bool = False) -> bool:
+    def refresh(self, *, force: bool = False) -> bool:
         """Looks at the file, and takes what it says if it is new and can be used. Gives whether it did."""
         signature = self._stamp()
-        if signature == self._last_stamp and not asked:
+        if signature == self._last_stamp and not force:
             return False
         self._last_stamp = signature
         try:

@@ -119,7 +119,7 @@ async def waiting_tasks(connection: Connection, agents: Collection[str], limit: 
 async def _principal_agent_pairs(
     connection: Connection, agents: Collection[str], limit: int, after: str
 ) -> list[PrincipalAgent]:
-    """Principals and agents that have something waiting, beginning behind `parse_page_token`, which comes last."""
+    """Principals and agents that have something waiting, beginning behind `after`, which comes last."""
     found: list[PrincipalAgent] = []
     for sql in (_PAIRS_AFTER, _PAIRS_UP_TO):
         most = limit * len(agents) - len(found)

@@ -79,7 +79,7 @@ def waiting_tasks(connection: sqlite3.Connection, agents: Collection[str], limit
 def _tasks_by_principal(
     connection: sqlite3.Connection, agents: frozenset[str], limit: int, after: str
 ) -> Iterator[Iterator[TaskRecord]]:
-    """The tasks of each principal that has any, beginning behind `parse_page_token`, which comes last."""
+    """The tasks of each principal that has any, beginning behind `after`, which comes last."""
     for principal, pairs in groupby(_principal_agent_pairs(connection, after), key=lambda pair: pair[0]):
         served = [agent for _, agent in pairs if agent in agents]
         ages = [connection.execute(_OLDEST_TASKS, (principal, agent, limit)) for agent in served]

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self, TypeVar
 
-from dragoman.app import App, open_app
-from dragoman.settings import Settings
+from dragoman.settings.settings import Settings
 from dragoman.testing.fixtures import Ids
 from dragoman.testing.kit.agent_under_test import AgentUnderTest, Testable, as_agent
 from dragoman.testing.kit.story import Story
 from dragoman.testing.kit.task_run import TaskRun
+from dragoman.wiring.app import App, open_app
 
 T = TypeVar("T")
 

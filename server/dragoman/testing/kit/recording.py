@@ -32,10 +32,10 @@ MAX_LAST_TEXT_CHARS: Final = 60
 class Recording:
     """A task: the id of its agent, and its turns as JSON.
 
-    Each turn has `send` (the message), `meanwhile` (messages that came while the agent worked; `parse_page_token`:
+    Each turn has `send` (the message), `meanwhile` (messages that came while the agent worked; `after`:
     what it had
-    said last by then), `key_state`, `reports`, `says` (the status at its end), `artifacts` by id or name; or
-    `direct_reply`.
+    said last by then), `state`, `reports`, `says` (the status at its end), `artifacts` by id or name; or
+    `reply`.
     """
 
     agent: str

@@ -127,7 +127,7 @@ class Exchange:
 
 
 class Story:
-    """Everything that is known of one task; or of the Message that came instead of one (`direct_reply`)."""
+    """Everything that is known of one task; or of the Message that came instead of one (`reply`)."""
 
     def __init__(self, agent: str) -> None:
         self.agent = agent

@@ -51,7 +51,7 @@ ENUM_ALIASES: Final[Mapping[str, Sequence[Sequence[str]]]] = {
 
 
 def decode_hook(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Decode], Decode]:
-    """Decodes what `decode_event` makes of an object. `decode_event` gets a copy of its own."""
+    """Decodes what `change` makes of an object. `change` gets a copy of its own."""
 
     def around(decode: Decode) -> Decode:
         def read(message: Any, value: object) -> None:
@@ -84,7 +84,7 @@ def read_context(value: dict[str, Any]) -> dict[str, Any]:
 
 def read_push(value: dict[str, Any]) -> dict[str, Any]:
     """A push configuration as 1.0 has it: without the wrapper of the versions before, whose task is `taskId`, or `id`
-    beside it; and the first of their `parse_security_schemes` as the one `scheme`."""
+    beside it; and the first of their `schemes` as the one `scheme`."""
     inner = value.get("pushNotificationConfig", value.get("push_notification_config"))
     if inner is not None:
         if type(inner) is not dict:

@@ -10,7 +10,7 @@ What differs from the later shapes:
   a caller is the same: it is over without a result, or the caller has to do something.
 
 Which index an artifact has is known to whoever has seen the artifacts before it, so a stream is written by a
-`Stream`, which remembers.
+`OpenStream`, which remembers.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def constant_hook(key: str, value: str) -> Callable[[Encode], Encode]:
 
 
 def encode_hook(change: Callable[[dict[str, Any]], Any]) -> Callable[[Encode], Encode]:
-    """Writes what `decode_event` makes of an object's JSON."""
+    """Writes what `change` makes of an object's JSON."""
 
     def around(encode: Encode) -> Encode:
         return lambda message: change(encode(message))
@@ -191,7 +191,7 @@ def write_v01_push(config: pb.TaskPushNotificationConfig) -> dict[str, Any]:
 
 
 def write_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
-    """What a stream says of one event. A status update is `final` when the stream stops with it (`ends_turn`), and at a
+    """What a stream says of one event. A status update is `final` when the stream stops with it (`ends`), and at a
     terminal state in any case."""
     value = _EVENT.to_dict(event)
     if event.WhichOneof("payload") == "status_update":

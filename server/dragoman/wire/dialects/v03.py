@@ -202,7 +202,7 @@ def write_send_message(response: pb.SendMessageResponse) -> v03.SendMessageRespo
 def write_stream(response: pb.StreamResponse, *, is_last: bool = False) -> v03.StreamResponse:
     """One event of a stream.
 
-    `ends_turn` says that the stream stops with this event. A status update is `final` then, and at a terminal
+    `ends` says that the stream stops with this event. A status update is `final` then, and at a terminal
     state in any case.
     """
     out = v03.StreamResponse()

@@ -213,7 +213,7 @@ class MatchedBinding:
     def request(self, query: Iterable[tuple[str, str]] = (), body: object = None) -> Message:
         """The message of the request.
 
-        `blob_link_query` are the decoded pairs in their order, `body` the parsed JSON, None when there is none. Raises
+        `query` are the decoded pairs in their order, `body` the parsed JSON, None when there is none. Raises
         InvalidParams that names the field, the rule and the allowed values.
         """
         message: Message = self.binding.transcoder.request(self.variables, query, body)

@@ -94,7 +94,7 @@ class Transcoder(Generic[M]):
     ) -> M:
         """The message of one HTTP request.
 
-        `variables` are the values that the path binds, `blob_link_query` the decoded pairs in their order, `body` the
+        `variables` are the values that the path binds, `query` the decoded pairs in their order, `body` the
         parsed JSON, None when there is none. Raises InvalidParams that names the field, the rule and the
         allowed values.
         """

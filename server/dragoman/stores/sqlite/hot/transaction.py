@@ -27,7 +27,7 @@ MAX_STATEMENT_ROWS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SqliteBulkStatement:
-    """A statement over rows of `width` values each, which stand between `before` and `parse_page_token`."""
+    """A statement over rows of `width` values each, which stand between `before` and `after`."""
 
     before: str
     width: int

@@ -189,7 +189,7 @@ def truncate_log(connection: sqlite3.Connection, finished_log: SqliteFinishedLog
 
 
 class SqliteCompactor:
-    """Takes step after step. `lock_tasks` reads, `write` is the writer's slot for what may wait."""
+    """Takes step after step. `look` reads, `write` is the writer's slot for what may wait."""
 
     def __init__(self, read: RunRead, write: RunWrite, clock: Callable[[], int], sizes: StorageOptions) -> None:
         self._read = read

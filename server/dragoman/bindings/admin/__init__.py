@@ -1,0 +1,1 @@
+"""The operators' API, dragoman.ops.v1, over gRPC and HTTP."""

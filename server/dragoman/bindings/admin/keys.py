@@ -1,0 +1,137 @@
+"""`dragoman.ops.v1` over gRPC, third part: API keys.
+
+`ApiKeyOperations` speaks the messages of the service and nothing of gRPC, so that the command line can make a key in a store
+that no server holds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+
+from dragoman.bindings.admin import rpc_handler
+from dragoman.bindings.admin.rpc_handler import AbortCall, AuthorizeOperator
+from dragoman.core.access import signing_keys
+from dragoman.core.access.caller_credentials import ApiKey
+from dragoman.core.access.signing_keys import SigningKey, SigningKeyState
+from dragoman.core.errors import InvalidParams
+from dragoman.ports import SigningKeys
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing_pb
+
+
+class ApiKeyOperations:
+    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+
+    def __init__(self, api_keys: ApiKeyService) -> None:
+        self._api_keys = api_keys
+
+    async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
+        """Makes a key. Its text is in the answer alone."""
+        key, text = await self._api_keys.create(
+            request.name,
+            principal=request.principal,
+            grants=request.grants,
+            lifetime=request.lifetime.ToMilliseconds(),
+        )
+        return ops.CreateKeyResponse(key=_api_key_message(key), text=text)
+
+    async def list_keys(self, request: ops.ListKeysRequest) -> ops.ListKeysResponse:
+        """The keys, the newest first."""
+        return ops.ListKeysResponse(keys=map(_api_key_message, await self._api_keys.list(all=request.all)))
+
+    async def rotate_key(self, request: ops.RotateKeyRequest) -> ops.RotateKeyResponse:
+        """Gives a key another text."""
+        lifetime = request.lifetime.ToMilliseconds() if request.HasField("lifetime") else None
+        key, text = await self._api_keys.rotate(request.id, grace=request.grace.ToMilliseconds(), lifetime=lifetime)
+        return ops.RotateKeyResponse(key=_api_key_message(key), text=text)
+
+    async def revoke_key(self, request: ops.RevokeKeyRequest) -> ops.RevokeKeyResponse:
+        """Ends a key."""
+        return ops.RevokeKeyResponse(key=_api_key_message(await self._api_keys.revoke(request.id)))
+
+
+def api_key_handler(api_keys: ApiKeyService, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
+    """What grpc calls for these operations."""
+    keeping = ApiKeyOperations(api_keys)
+    unary: rpc_handler.UnaryOperations = {
+        "CreateKey": (ops.CreateKeyRequest, keeping.create_key),
+        "ListKeys": (ops.ListKeysRequest, keeping.list_keys),
+        "RotateKey": (ops.RotateKeyRequest, keeping.rotate_key),
+        "RevokeKey": (ops.RevokeKeyRequest, keeping.revoke_key),
+    }
+    return rpc_handler.service_handler(unary, authorize, abort)
+
+
+def _api_key_message(key: ApiKey) -> ops.ApiKey:
+    shown = ops.ApiKey(id=key.id, name=key.name, principal=key.principal, grants=sorted(key.grants))
+    for field, at in (
+        ("created", key.created),
+        ("expires", key.expires),
+        ("last_used", key.used),
+        ("rotated", key.rotated),
+        ("former_until", key.former_until),
+        ("revoked", key.revoked),
+    ):
+        if at:
+            getattr(shown, field).FromMilliseconds(at)
+    return shown
+
+
+_SIGNING_KEY_STATES: Final[dict[SigningKeyState, signing_pb.SigningKeyState]] = {
+    "next": signing_pb.SIGNING_KEY_STATE_NEXT,
+    "signing": signing_pb.SIGNING_KEY_STATE_SIGNING,
+    "former": signing_pb.SIGNING_KEY_STATE_FORMER,
+}
+
+
+class SigningKeyOperations:
+    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+
+    def __init__(self, keys: SigningKeys) -> None:
+        self._keys = keys
+
+    async def list_signing_keys(self, _: signing_pb.ListSigningKeysRequest) -> signing_pb.ListSigningKeysResponse:
+        """Those that are shown."""
+        return signing_pb.ListSigningKeysResponse(
+            keys=[_signing_key_message(key, state) for key, state in await self._keys.list()]
+        )
+
+    async def rotate_signing_key(
+        self, request: signing_pb.RotateSigningKeyRequest
+    ) -> signing_pb.RotateSigningKeyResponse:
+        """Makes another one."""
+        lead = request.lead.ToMilliseconds() if request.HasField("lead") else signing_keys.DEFAULT_KEY_LEAD_MS
+        keep = request.keep.ToMilliseconds() if request.HasField("keep") else signing_keys.DEFAULT_KEY_KEEP_MS
+        key = await self._keys.rotate(request.algorithm, lead=lead, keep=keep)
+        return signing_pb.RotateSigningKeyResponse(key=_signing_key_message(key, "next" if lead else "signing"))
+
+    async def withdraw_signing_key(
+        self, request: signing_pb.WithdrawSigningKeyRequest
+    ) -> signing_pb.WithdrawSigningKeyResponse:
+        """Takes one away."""
+        if not request.id:
+            raise InvalidParams.field("id", "is required")
+        await self._keys.withdraw(request.id)
+        return signing_pb.WithdrawSigningKeyResponse()
+
+
+def signing_key_handler(keys: SigningKeys, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
+    """What grpc calls for these operations."""
+    operations = SigningKeyOperations(keys)
+    unary: rpc_handler.UnaryOperations = {
+        "ListSigningKeys": (signing_pb.ListSigningKeysRequest, operations.list_signing_keys),
+        "RotateSigningKey": (signing_pb.RotateSigningKeyRequest, operations.rotate_signing_key),
+        "WithdrawSigningKey": (signing_pb.WithdrawSigningKeyRequest, operations.withdraw_signing_key),
+    }
+    return rpc_handler.service_handler(unary, authorize, abort)
+
+
+def _signing_key_message(key: SigningKey, state: SigningKeyState) -> signing_pb.SigningKey:
+    shown = signing_pb.SigningKey(id=key.id, algorithm=key.algorithm, state=_SIGNING_KEY_STATES.get(state))
+    for field, at in (("created", key.made), ("signs", key.signs), ("until", key.until)):
+        if at:
+            getattr(shown, field).FromMilliseconds(at)
+    return shown

@@ -1,0 +1,236 @@
+"""The wire forms of a stream's events: each event is encoded once for each, and shared by all who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import PushRecord
+from dragoman.core.task.log import Event
+from dragoman.ports import SecretBox, WebhookRequest, WebhookRequestSigner
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03, v03
+from dragoman.wire.http import sse
+from dragoman.wire.json import protojson
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class EventEncoder:
+    """One wire form."""
+
+    __slots__ = ("_encode",)
+
+    def __init__(self, encode: Callable[[pb.StreamResponse, bool], bytes]) -> None:
+        self._encode = encode
+
+    def __call__(self, event: Event, is_last: bool) -> bytes:
+        """The event in this form. `final`: the stream that asks stops with it, and the dialect says so."""
+        key = (self, is_last)
+        data: bytes | None = event.encodings.get(key)
+        if data is None:
+            data = event.encodings[key] = self._encode(pb.StreamResponse.FromString(event.data), is_last)
+        return data
+
+
+class SseEventEncoder(EventEncoder):
+    """A wire form whose frames carry the event's cursor as their id."""
+
+    __slots__ = ()
+
+    def __call__(self, event: Event, is_last: bool) -> bytes:
+        """The SSE frame."""
+        key = (self, is_last)
+        data: bytes | None = event.encodings.get(key)
+        if data is None:
+            value = self._encode(pb.StreamResponse.FromString(event.data), is_last)
+            data = event.encodings[key] = sse.frame(value, id=event.cursor or None)
+        return data
+
+
+EncodeEvent = Callable[[Event, bool], bytes]
+"""What turns an event into the bytes that a stream writes."""
+
+
+def stored_bytes(event: Event, is_last: bool) -> bytes:
+    """The form of 1.0 over gRPC: what the store gave."""
+    return event.data
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEncoders:
+    """How one dialect writes the events of a stream: over gRPC, as SSE frame, as element of a JSON array."""
+
+    grpc: EncodeEvent
+    sse: EncodeEvent
+    json: EncodeEvent
+
+
+_V1_JSON: Final = protojson.compile(pb.StreamResponse, json_proto.PROTOJSON_V1)
+_V03_JSON: Final = protojson.compile(v03_pb.StreamResponse, json_proto.PROTOJSON_V03)
+_FASTA2A_JSON: Final = protojson.compile(pb.StreamResponse, json_mixed.JSON_FASTA2A)
+_RUST_JSON: Final = protojson.compile(pb.StreamResponse, json_mixed.JSON_RUST)
+
+V1_STREAM_ENCODERS: Final = StreamEncoders(
+    grpc=stored_bytes,
+    sse=SseEventEncoder(lambda event, final: _V1_JSON.encode(event)),
+    json=EventEncoder(lambda event, final: _V1_JSON.encode(event)),
+)
+V03_STREAM_ENCODERS: Final = StreamEncoders(
+    grpc=EventEncoder(lambda event, final: v03.write_stream(event, is_last=final).SerializeToString()),
+    sse=SseEventEncoder(lambda event, final: _V03_JSON.encode(v03.write_stream(event, is_last=final))),
+    json=EventEncoder(lambda event, final: _V03_JSON.encode(v03.write_stream(event, is_last=final))),
+)
+
+
+def _rust_envelope(event: pb.StreamResponse) -> bytes:
+    """What a2a-rust 0.3 reads and what it documents: its client takes the events of REST for answers of JSON-RPC too,
+    while its book shows them bare. Either reader skips the other's keys."""
+    value = _RUST_JSON.to_dict(event)
+    return orjson.dumps({"jsonrpc": "2.0", "id": None, "result": value, **value})
+
+
+RUST_STREAM_ENCODERS: Final = StreamEncoders(
+    grpc=stored_bytes,
+    sse=SseEventEncoder(lambda event, final: _rust_envelope(event)),
+    json=EventEncoder(lambda event, final: _RUST_JSON.encode(event)),
+)
+
+
+# JSON-RPC --------------------------------------------------------------------------------------------------
+
+EncodeResults = Callable[[Event, bool], Sequence[bytes]]
+"""What turns an event into the results of successive JSON-RPC answers."""
+
+
+def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:
+    def results(event: Event, final: bool) -> Sequence[bytes]:
+        return (encode(event, final),)
+
+    return lambda: results
+
+
+def v01_results() -> EncodeResults:
+    """The results of one 0.1 stream, which depend on what it has told before, so nobody shares them."""
+    stream = json_v01.V01StreamWriter()
+
+    def results(event: Event, final: bool) -> Sequence[bytes]:
+        every = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
+        last = len(every) - 1
+        return [orjson.dumps(stream.write(update, final and index == last)) for index, update in enumerate(every)]
+
+    return results
+
+
+def shared_v01_results() -> EncodeResults:
+    """As `v01_results`, for readers of 0.3 too."""
+    write = json_mixed.v01_event_writer()
+
+    def results(event: Event, final: bool) -> Sequence[bytes]:
+        return [orjson.dumps(said) for said in write(pb.StreamResponse.FromString(event.data), final)]
+
+    return results
+
+
+shared_fasta2a_results: Final = _single_result(
+    EventEncoder(lambda event, final: orjson.dumps(json_mixed.write_fasta2a_event(event, final)))
+)
+shared_rust_results: Final = _single_result(
+    EventEncoder(lambda event, final: orjson.dumps(json_mixed.write_rust_event(event, final)))
+)
+v1_results: Final = _single_result(V1_STREAM_ENCODERS.json)
+v03_results: Final = _single_result(EventEncoder(lambda event, final: orjson.dumps(json_v03.write_event(event, final))))
+fasta2a_results: Final = _single_result(EventEncoder(lambda event, final: _FASTA2A_JSON.encode(event)))
+rust_results: Final = _single_result(RUST_STREAM_ENCODERS.json)
+
+
+WEBHOOK_TOKEN_HEADER: Final = "X-A2A-Notification-Token"
+RUST_WEBHOOK_TOKEN_HEADER: Final = "a2a-notification-token"
+
+WEBHOOK_EVENT_HEADER: Final = "Dragoman-Event"
+"""Which event it is: its cursor. A repeat has the same one, and a stream can be taken up after it."""
+
+WEBHOOK_SIGNATURE_HEADER: Final = "Dragoman-Signature"
+"""That it comes from this server, as a JWT. Who asked for a bearer token and named none finds it there, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WebhookFormat:
+    """How one dialect is written to."""
+
+    encode_body: Callable[[pb.StreamResponse], bytes]
+    sends_task: bool = False
+    token_header: str = WEBHOOK_TOKEN_HEADER
+    field_prefix: str = ""
+    inline_prefix: str = "configuration.taskPushNotificationConfig."
+
+
+_V03_TASK_JSON: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
+_GOOGLE_TASK_JSON: Final = protojson.compile(v03_pb.Task, json_proto.PROTOJSON_V03)
+
+_WEBHOOK_FORMATS: Final = {
+    Dialect.V1: _WebhookFormat(_V1_JSON.encode),
+    Dialect.FASTA2A: _WebhookFormat(_FASTA2A_JSON.encode),
+    Dialect.RUST: _WebhookFormat(_RUST_JSON.encode, token_header=RUST_WEBHOOK_TOKEN_HEADER),
+    Dialect.V03: _WebhookFormat(
+        lambda event: _V03_TASK_JSON.encode(event.task),
+        sends_task=True,
+        field_prefix="pushNotificationConfig.",
+        inline_prefix="configuration.pushNotificationConfig.",
+    ),
+    Dialect.GOOGLE: _WebhookFormat(
+        lambda event: _GOOGLE_TASK_JSON.encode(v03.write_task(event.task)),
+        sends_task=True,
+        field_prefix="pushNotificationConfig.",
+        inline_prefix="configuration.pushNotification.",
+    ),
+    Dialect.V01: _WebhookFormat(
+        lambda event: orjson.dumps(json_v01.write_task(event.task)),
+        sends_task=True,
+        field_prefix="pushNotificationConfig.",
+        inline_prefix="pushNotification.",
+    ),
+}
+
+
+class DialectWebhookEncoder:
+    """Implements `dragoman.ports.Letters`. Events that several receivers are told in one dialect are written once."""
+
+    def __init__(self, signer: WebhookRequestSigner, secret_box: SecretBox) -> None:
+        self._signer = signer
+        self._secret_box = secret_box
+
+    def sends_task(self, dialect: str) -> bool:
+        return _WEBHOOK_FORMATS[Dialect(dialect)].sends_task
+
+    def field_prefix(self, dialect: str, *, inline: bool) -> str:
+        form = _WEBHOOK_FORMATS[Dialect(dialect)]
+        return form.inline_prefix if inline else form.field_prefix
+
+    def encrypt_secrets(self, config: PushConfig) -> PushConfig:
+        seal, about = self._secret_box.encrypt, config.url
+        return replace(config, token=seal(config.token, about), credentials=seal(config.credentials, about))
+
+    async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
+        config = record.config
+        form = _WEBHOOK_FORMATS[Dialect(config.dialect)]
+        body: bytes | None = event.encodings.get(form)
+        if body is None:
+            body = event.encodings[form] = form.encode_body(pb.StreamResponse.FromString(event.data))
+        token, credentials = (self._secret_box.decrypt(kept, config.url) for kept in (config.token, config.credentials))
+        signature = await self._signer.sign(config.url, record.task_id, config.id, event.cursor, body)
+        headers = {
+            "Content-Type": "application/json",
+            WEBHOOK_EVENT_HEADER: event.cursor,
+            WEBHOOK_SIGNATURE_HEADER: signature,
+        }
+        if token:
+            headers[form.token_header] = token
+        if config.scheme and credentials:
+            headers["Authorization"] = f"{config.scheme} {credentials}"
+        elif config.scheme.lower() == "bearer":
+            headers["Authorization"] = f"{config.scheme} {signature}"
+        return WebhookRequest(headers, body)

@@ -1,0 +1,1 @@
+"""gRPC: the server, its port, and the service that workers call."""

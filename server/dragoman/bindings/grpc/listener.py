@@ -1,0 +1,151 @@
+"""The port of gRPC: encrypted or not, and what a connection to it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import Message
+from grpc_channelz.v1 import channelz_pb2  # type: ignore[import-untyped]
+from grpc_channelz.v1.channelz import ChannelzServicer  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
+from grpc_health.v1.health import aio  # type: ignore[import-untyped]
+
+from dragoman.bindings.admin.rpc_handler import AbortCall, AuthorizeOperator, GrpcContext
+from dragoman.bindings.method_table import parse_message
+from dragoman.bindings.options import ServerOptions
+from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
+from dragoman.ports.security import CertificatePair, ServerCertificates
+
+MAX_CONCURRENT_STREAMS: Final = 1024
+"""Calls at the same time on one connection; further ones wait at the client (RFC 9113 §5.1.2)."""
+
+MAX_PENDING_REQUESTS: Final = 10_000
+"""Calls that have come and nobody has looked at yet: as many as come back at once when another server has stopped.
+gRPC refuses those beyond a thousand with a growing chance, unless it is told."""
+
+MAX_METADATA_BYTES: Final = 32 * 1024
+"""Bytes of a call's metadata: the largest credentials that are looked at get here, to be refused in our own words."""
+
+GRPC_HANDSHAKE_TIMEOUT: Final = 10
+"""Seconds until a connection has to be ready: TLS, and HTTP/2's first frames."""
+
+GRPC_IDLE_TIMEOUT: Final = 3600
+"""Seconds after which a connection without calls is closed."""
+
+
+def limit_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
+    """What gRPC is told of them."""
+    return (
+        ("grpc.max_allowed_incoming_connections", options.connections),
+        ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),  # else calls are refused at random between the two
+        ("grpc.server_handshake_timeout_ms", GRPC_HANDSHAKE_TIMEOUT * 1000),
+        ("grpc.max_connection_idle_ms", GRPC_IDLE_TIMEOUT * 1000),
+        ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.server.max_pending_requests", MAX_PENDING_REQUESTS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_REQUESTS),
+    )
+
+
+def add_port(server: grpc.aio.Server, address: str, certificates: ServerCertificates | None) -> int:
+    """Adds the port, and gives its number. Raises RuntimeError when it cannot be had."""
+    if certificates is None:
+        return server.add_insecure_port(address)
+    known = certificates.pair
+    newer = _changed_certificate(certificates, known)
+    credentials = grpc.dynamic_ssl_server_credentials(
+        _configuration(known, certificates.client_authorities),
+        newer,  # type: ignore[arg-type]  # None is allowed, and means: as before
+        # gRPC knows no third way: who shows none is either never asked, or not let in.
+        require_client_authentication=bool(certificates.client_authorities),
+    )
+    return server.add_secure_port(address, credentials)
+
+
+def _changed_certificate(
+    certificates: ServerCertificates, known: CertificatePair
+) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+    """What gRPC asks, from a thread of its own, before each handshake: the pair if it is another one."""
+
+    def newer() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal known
+        if certificates.pair is known:
+            return None
+        known = certificates.pair
+        return _configuration(known, certificates.client_authorities)
+
+    return newer
+
+
+def _configuration(pair: CertificatePair, clients: bytes) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], clients or None)
+
+
+HEALTH_SERVICE_NAME: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+
+class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
+    """What grpcio-health-checking has, and `List`, which it leaves to fail: with a trace in the log, and no credentials
+    asked for, so that strangers could fill it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self._names = ("", *names)
+
+    async def List(self, request: object, context: Any) -> Any:  # noqa: N802  # the RPC's name
+        """Every service at once."""
+        statuses = {
+            name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in self._names
+        }
+        return health_pb2.HealthListResponse(statuses=statuses)
+
+
+CHANNELZ_SERVICE: Final = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"]
+CHANNELZ_FILE: Final = channelz_pb2.DESCRIPTOR
+
+
+class _CallStatus:
+    """Takes what the library's servicer says of a call."""
+
+    code: grpc.StatusCode | None = None
+    details = ""
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        self.details = details
+
+
+def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
+    """What grpc calls."""
+    return grpc.method_handlers_generic_handler(
+        CHANNELZ_SERVICE.full_name,
+        {method.name: _channelz_method(method.name, authorize, abort) for method in CHANNELZ_SERVICE.methods},
+    )
+
+
+def _channelz_method(name: str, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.RpcMethodHandler[bytes, bytes]:
+    request: type[Message] = getattr(channelz_pb2, CHANNELZ_SERVICE.methods_by_name[name].input_type.name)
+    look: Any = getattr(ChannelzServicer, name)
+
+    async def call(data: bytes, context: GrpcContext) -> bytes:
+        access, said = (
+            RequestLogEntry(abort.metrics, GRPC_LABEL, f"{CHANNELZ_SERVICE.full_name}/{name}", "ops"),
+            _CallStatus(),
+        )
+        try:
+            await authorize(context)
+            answer: Message = look(parse_message(request, data), said)
+        except Exception as error:
+            await abort(context, error, access)
+        if said.code is not None:
+            access.finish(said.code.name)
+            await context.abort(said.code, said.details)
+        access.finish("OK")
+        return answer.SerializeToString()
+
+    return grpc.unary_unary_rpc_method_handler(call)

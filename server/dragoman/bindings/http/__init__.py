@@ -1,0 +1,1 @@
+"""HTTP: REST, JSON-RPC and WebSocket behind one aiohttp server."""

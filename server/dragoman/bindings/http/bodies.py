@@ -1,0 +1,217 @@
+"""The body of an HTTP request: read no further than it may be large, and only if it is JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from aiohttp import HttpVersion11, web
+
+from dragoman.bindings.http import connections
+from dragoman.bindings.http.cors import response_headers
+from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge, Unauthenticated
+from dragoman.core.task.log import Event
+from dragoman.runtime.feeds import EventStream
+from dragoman.wire import body_scan
+from dragoman.wire.http import sse
+
+_JSON_CONTENT_TYPE: Final = re.compile(r"\s*application/([a-z0-9!#$&^_.+-]+\+)?json\s*(;.*)?", re.IGNORECASE)
+
+_BODY_OVERHEAD_BYTES: Final = 1024 * 1024
+"""Room for keys and punctuation around the payload."""
+
+_METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
+"""Methods whose body means nothing (RFC 9110 §9.3): it is not looked at."""
+
+
+def max_body_bytes(message_bytes: int) -> int:
+    """The largest HTTP body: what base64 makes of a message of the decoded limit, and some room."""
+    return message_bytes * 4 // 3 + _BODY_OVERHEAD_BYTES
+
+
+async def read_json(request: web.BaseRequest, message_bytes: int, *, lossy_numbers: bool = False) -> object:
+    """The JSON value of the body, None when there is no body.
+
+    Raises ContentTypeNotSupported, PayloadTooLarge, ParseError, and InvalidParams for JSON that two readers could
+    understand differently.
+    """
+    if request.method in _METHODS_WITHOUT_BODY or not request.can_read_body:
+        return None
+    given = request.headers.get("Content-Type", "")
+    if given and not _JSON_CONTENT_TYPE.fullmatch(given):
+        raise ContentTypeNotSupported(
+            f'Content-Type: "{given[:100]}" is not supported; use application/json',
+            metadata={"field": "Content-Type", "accepted": "application/json, application/a2a+json"},
+        )
+    data = await _read_bytes(request, max_body_bytes(message_bytes))
+    return body_scan.loads(data, lossy_numbers=lossy_numbers) if data else None
+
+
+async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
+    """Raises PayloadTooLarge as soon as it is certain, without reading on."""
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
+        # Only now, so that a client that asks first never sends what would be refused.
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+    budget = connections.body_budget(request) if not request.content.is_eof() else None
+    if budget is None and request.content.exception() is None:  # all of it is here
+        data = request.content.read_nowait()
+        if len(data) > limit:
+            raise _too_large(limit)
+        return data
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.content.iter_any():
+            if budget is not None:
+                budget.reserve(len(chunk))
+            size += len(chunk)
+            if size > limit:
+                if "Content-Encoding" in request.headers:
+                    connections.skip_body_discard(request)
+                raise _too_large(limit)
+            chunks.append(chunk)
+    except web.RequestPayloadError as error:
+        raise InvalidRequest(f"the body cannot be read: {error}") from None
+    finally:
+        if budget is not None:
+            budget.release(size)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"body: at most {limit} bytes are accepted")
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How elements become one response."""
+
+    media_type: str
+    opening: bytes
+    separator: bytes
+    closing: bytes
+    keep_alive: bytes
+    """What may stand between elements without meaning anything: a sign of life."""
+    encode_error: Callable[[bytes], bytes]
+
+
+def _error_event(body: bytes) -> bytes:
+    return sse.frame(body, event="error")
+
+
+def _error_element(body: bytes) -> bytes:
+    return body
+
+
+SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, _error_event)
+JSONRPC_SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, sse.frame)
+"""SSE whose errors are JSON-RPC answers: no event name says so, because some readers skip events with a name."""
+JSON_ARRAY_FRAMING: Final = Framing("application/json", b"[", b",\n", b"]", b"\n", _error_element)
+
+_STREAM_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx would hold events back until its buffer is full
+}
+
+
+class _ClientDisconnected(Exception):
+    """The client is not there any more."""
+
+
+class _StreamWriter:
+    """A response that is being streamed."""
+
+    def __init__(self, response: web.StreamResponse, framing: Framing) -> None:
+        self._response = response
+        self._framing = framing
+        self._prefix = framing.opening
+        self._clock = asyncio.get_running_loop().time
+        self._last_write = self._clock()
+
+    async def write_elements(self, data: Iterable[bytes]) -> None:
+        """Writes them at once. Waits when the reader is behind. Raises _Gone."""
+        before, self._prefix = self._prefix, self._framing.separator
+        await self._write(before + self._framing.separator.join(data))
+
+    async def close(self) -> None:
+        """The end, also of a stream without elements. Raises _Gone."""
+        opening = self._framing.opening if self._prefix is self._framing.opening else b""
+        if end := opening + self._framing.closing:
+            await self._write(end)
+        try:
+            await self._response.write_eof()
+        except ConnectionError:
+            raise _ClientDisconnected from None
+
+    async def keep_alive(self, interval: float) -> None:
+        """Says something whenever nothing was said for `interval` seconds. Runs until cancelled."""
+        with suppress(_ClientDisconnected):
+            while True:
+                wait = self._last_write + interval - self._clock()
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                else:
+                    await self._write(self._framing.keep_alive)
+
+    async def _write(self, data: bytes) -> None:
+        self._last_write = self._clock()
+        try:
+            await self._response.write(data)
+        except ConnectionError:
+            raise _ClientDisconnected from None
+
+
+async def respond_stream(
+    request: web.BaseRequest,
+    events: EventStream,
+    *,
+    framing: Framing,
+    encode_event: Callable[[Event], bytes],
+    encode_error: Callable[[Exception], bytes],
+    stream_registry: StreamRegistry,
+    keepalive: float,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> web.StreamResponse:
+    """Answers with the events until they end, the client goes, or the server stops.
+
+    `frame` makes the bytes of an event, `fail` the JSON body of an error in mid-stream. Raises what the events
+    raise before the first of them.
+    """
+    async with aclosing(events):
+        lot = await events.next_batch()
+        all_headers = {**_STREAM_HEADERS, **response_headers(request), **headers, "Content-Type": framing.media_type}
+        response = web.StreamResponse(headers=all_headers)
+        with suppress(_ClientDisconnected):
+            try:
+                await response.prepare(request)
+            except ConnectionError:
+                raise _ClientDisconnected from None
+            writer = _StreamWriter(response, framing)
+            pulse = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
+            try:
+                while lot:
+                    await writer.write_elements(map(encode_event, lot))
+                    lot = await events.next_batch()
+            except _ClientDisconnected:
+                raise
+            except Exception as error:
+                await writer.write_elements((framing.encode_error(encode_error(error)),))
+            except asyncio.CancelledError:
+                why = stream_registry.take_end_reason()
+                if why is None:
+                    raise
+                if isinstance(why, Unauthenticated):  # who reads has to know that it is no use to come back
+                    await writer.write_elements((framing.encode_error(encode_error(why)),))
+            finally:
+                pulse.cancel()
+            await writer.close()
+        return response

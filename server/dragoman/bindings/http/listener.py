@@ -1,0 +1,197 @@
+"""The port of HTTP: encrypted or not, alone on its address or beside other processes of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiohttp import web
+
+from dragoman.bindings.http.connections import HttpConnections
+from dragoman.bindings.options import BoundAddress, HttpOptions
+
+
+@asynccontextmanager
+async def listen_http(
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], options: HttpOptions
+) -> AsyncIterator[BoundAddress]:
+    """Answers requests for as long as the block runs, then gives those under way `options.grace` seconds.
+
+    Raises OSError when the address cannot be had.
+    """
+    server = HttpConnections(
+        handler,
+        max_connections=options.connections,
+        max_body_bytes=options.bodies,
+        timeouts=options.timeouts,
+        auth_failures=options.auth_failures,
+    )
+    runner = web.ServerRunner(server, shutdown_timeout=options.grace)
+    await runner.setup()
+    watching = asyncio.create_task(server.watch(), name="http-connections")
+    door = (
+        TlsListener(server, options.certificates.ssl_context, shared=options.shared) if options.certificates else None
+    )
+    try:
+        if door is not None:
+            host, port = await door.open(options.host, options.port)
+        else:
+            site = web.TCPSite(
+                runner, options.host, options.port, backlog=LISTEN_BACKLOG, reuse_port=options.shared or None
+            )
+            await site.start()
+            host, port = runner.addresses[0][:2]
+        yield BoundAddress(host, port, tls=door is not None)
+    finally:
+        watching.cancel()
+        if door is not None:
+            await door.close()
+        await runner.cleanup()
+
+
+TLS_HANDSHAKE_TIMEOUT: Final = 10.0
+"""Seconds from the connection to the end of the handshake."""
+
+MAX_HANDSHAKES: Final = 512
+"""Handshakes under way."""
+
+LISTEN_BACKLOG: Final = 1024
+
+ACCEPT_RETRY_DELAY: Final = 1.0
+"""Seconds to wait when the system has no more room for connections."""
+
+_TLS_HANDSHAKE_BYTE: Final = b"\x16"
+"""The first byte of TLS: a handshake record (RFC 8446 §5.1)."""
+
+_PLAIN_HTTP_TEXT: Final = b"This port speaks HTTPS; use https://\n"
+PLAIN_HTTP_RESPONSE: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_PLAIN_HTTP_TEXT), _PLAIN_HTTP_TEXT)
+)
+
+log = logging.getLogger("dragoman.tls")
+
+
+class TlsListener:
+    """The listening sockets of one address, and whoever is still shaking hands."""
+
+    def __init__(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        context: ssl.SSLContext,
+        *,
+        handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT,
+        shared: bool = False,
+    ) -> None:
+        """`shared`: other processes of ours listen on the same port."""
+        self._factory = factory
+        self._context = context
+        self._handshake_timeout = handshake_timeout
+        self._shared = shared
+        self._sockets: list[socket.socket] = []
+        self._accept_tasks: list[asyncio.Task[None]] = []
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Listens, and gives the address of the first socket. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for info in dict.fromkeys(found):
+                self._sockets.append(_bind_socket(info, self._shared))
+        except OSError:
+            await self.close()
+            raise
+        self._accept_tasks = [asyncio.create_task(self._accept(each), name="tls-door") for each in self._sockets]
+        address = self._sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def close(self) -> None:
+        """Accepts no more. Connections past their handshake are the server's."""
+        for task in (*self._accept_tasks, *self._handshakes):
+            task.cancel()
+        await asyncio.gather(*self._accept_tasks, *self._handshakes, return_exceptions=True)
+        for each in self._sockets:
+            each.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    log.error("no more connections can be accepted: %s", error.strerror)
+                    await asyncio.sleep(ACCEPT_RETRY_DELAY)
+                continue
+            if len(self._handshakes) >= MAX_HANDSHAKES:
+                next(iter(self._handshakes)).cancel()
+            task = asyncio.create_task(self._start_tls(connection), name="tls-handshake")
+            self._handshakes[task] = None
+            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    async def _start_tls(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._handshake_timeout):
+                connection.setblocking(False)
+                first = await _peek_byte(loop, connection)
+                if first == _TLS_HANDSHAKE_BYTE:
+                    await loop.connect_accepted_socket(
+                        self._factory, connection, ssl=self._context, ssl_handshake_timeout=self._handshake_timeout
+                    )
+                    return
+                if first:
+                    await _reject_plain_http(loop, connection)
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
+            log.debug("a handshake failed: %s", error)
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        connection.close()
+
+
+def _bind_socket(info: tuple[Any, ...], shared: bool) -> socket.socket:
+    family, kind, proto, _, address = info
+    listening = socket.socket(family, kind, proto)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio has it
+        listening.bind(address)
+        listening.listen(LISTEN_BACKLOG)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+async def _peek_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
+    """The first byte, which stays where it is; empty at the end."""
+    while True:
+        try:
+            return connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            readable = asyncio.Event()
+            loop.add_reader(connection, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                loop.remove_reader(connection)
+
+
+async def _reject_plain_http(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    await loop.sock_sendall(connection, PLAIN_HTTP_RESPONSE)
+    connection.shutdown(socket.SHUT_WR)
+    for _ in range(16):  # a connection that is closed on unread bytes is reset, and the answer with it
+        if not await loop.sock_recv(connection, 65536):
+            return

@@ -1,0 +1,299 @@
+"""HTTP: REST, JSON-RPC, WebSocket, cards, health, OpenAPI, blobs and the pages behind one aiohttp server.
+
+One trie holds every path but those of JSON-RPC, which are whatever names an agent. Paths reach it as they stood in
+the request line, because only it knows whether an encoded slash is part of an id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import cache, lru_cache
+from typing import Final, cast
+
+import orjson
+from aiohttp import web
+
+from dragoman.bindings import a2a_headers, authentication, cards
+from dragoman.bindings.admin import http_routes
+from dragoman.bindings.admin.http_routes import AdminServices, HttpEndpoint
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.http import connections, listener, rest
+from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
+from dragoman.bindings.http.jsonrpc import JsonRpcDispatcher, JsonRpcEndpoint
+from dragoman.bindings.http.rest import RestRoute
+from dragoman.bindings.http.websocket import WebSocketEndpoint
+from dragoman.bindings.openapi import document
+from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.pages import files, monitoring
+from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
+from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.core.access.identity import Identity
+from dragoman.core.errors import MethodNotFound, OriginNotAllowed
+from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME
+from dragoman.runtime.operations.service import TaskService
+from dragoman.wire.errors import MethodNotAllowed
+from dragoman.wire.http import httprule
+from dragoman.wire.http.routes import Candidate, Match, NoMatch, Routes
+
+_NAMED_PATHS: Final = monitoring.HEALTH_PATHS | {
+    "/",
+    "/agents",
+    "/console",
+    "/metrics",
+    "/openapi.json",
+    "/.well-known/agent-card.json",
+}
+"""Pages that are counted by name."""
+_BLOB_PREFIX: Final = "/blobs/"
+"""Whoever has such a link may follow it, pages included."""
+_READ_METHODS: Final = ("GET", "HEAD")
+
+_ROUTE_CACHE_SIZE: Final = 1024
+_MAX_CACHED_PATH_CHARS: Final = 256
+"""Paths of at most so many characters whose route is remembered: to find one takes 15 µs, and who polls asks again."""
+
+
+@asynccontextmanager
+async def serve_http(
+    service: TaskService, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
+) -> AsyncIterator[BoundAddress]:
+    """Serves REST, cards, health, OpenAPI, the console and operators' calls over HTTP.
+
+    On the way out streams end at once, other requests after `options.grace` seconds. Raises OSError when the
+    address cannot be had.
+    """
+    streams = StreamRegistry()
+    options.request_metrics.add_stream_count("http", lambda: streams.count)
+    site = _HttpServer(service, cards, options, streams, admin)
+    looking = asyncio.create_task(streams.watch_credentials(options.authenticator), name="http-credentials")
+    try:
+        async with listener.listen_http(site.handle, options) as bound:
+            cards.http = bound
+            try:
+                yield bound
+            finally:
+                streams.close()
+    finally:
+        looking.cancel()
+        cards.http = None
+
+
+def _jsonrpc_tenant(path: str) -> str | None:
+    """The tenant whose JSON-RPC is at a path, empty for the root agent's; None when no agent could be there.
+
+    A slash may follow the agent: one client puts it there.
+    """
+    tenant = path.strip("/").removeprefix("tenants/")
+    if not tenant or RESOURCE_NAME.fullmatch(tenant):
+        return tenant
+    return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED_AGENT_IDS else None
+
+
+class _HttpServer:
+    """Every path of one server."""
+
+    def __init__(
+        self,
+        service: TaskService,
+        agent_cards: Cards,
+        options: HttpOptions,
+        stream_registry: StreamRegistry,
+        admin: AdminServices | None,
+    ) -> None:
+        self._cards = agent_cards
+        self._options = options
+        self._cors = CorsHeaders(options.cors)
+        self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
+        calls = JsonRpcDispatcher(service, agent_cards)
+        self._jsonrpc = JsonRpcEndpoint(calls, agent_cards, options, stream_registry)
+        self._websocket = WebSocketEndpoint(calls, agent_cards, options, stream_registry)
+        self._routes: Routes[RestRoute | HttpEndpoint] = Routes()
+        routes = list(rest.rest_routes(service, agent_cards, options, stream_registry))
+        for rule, route in routes:
+            # What a stream would be is known only when it begins.
+            for method in (
+                _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
+            ):
+                self._routes.add(method, rule.template, route)
+        for rule, operation in http_routes.admin_routes(admin, agent_cards, options):
+            for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
+                self._routes.add(method, rule.template, operation)
+        self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
+        push = service.push_enabled
+        served = [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes]
+        self._cached_openapi = cache(
+            lambda: document.openapi_document(
+                served,
+                root=agent_cards.root,
+                table=options.error_table,
+                push=push,
+                security=agent_cards.security,
+                access_policy=options.access_policy,
+            )
+        )
+        for path, endpoint in (
+            ("/.well-known/agent-card.json", self._card),
+            ("/.well-known/agent.json", self._legacy_card),
+            ("/{agent}/.well-known/agent-card.json", self._card),
+            ("/{agent}/.well-known/agent.json", self._legacy_card),
+            ("/.well-known/jwks.json", self._jwks),
+            ("/agents", self._agents),
+            ("/ws", self._websocket),
+            ("/{tenant}/ws", self._websocket),
+            ("/tenants/{tenant}/ws", self._websocket),
+            ("/healthz", self._liveness),
+            ("/health", self._liveness),
+            ("/readyz", self._readiness),
+            ("/ready", self._readiness),
+            (monitoring.METRICS_PATH, self._metrics),
+            ("/openapi.json", self._openapi_document),
+            ("/openapi/{file=**}", self._openapi_file),
+            ("/console", self._console),
+            ("/console/{file=**}", self._console),
+            ("/docs", self._docs),
+            ("/docs/{file}", self._docs_file),
+            ("/blobs/{hash}", self._blob),
+        ):
+            for method in _READ_METHODS:
+                self._routes.add(method, httprule.parse(path), endpoint)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answers any request."""
+        self._cors.prepare(request)
+        response = self._cors.preflight(request) or await self._route(request)
+        if not response.prepared:
+            add_response_headers(request, response)
+        return response
+
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.rel_url.raw_path
+        try:
+            if path not in monitoring.HEALTH_PATHS:
+                connections.check_connection(request)
+                if not path.startswith(_BLOB_PREFIX):
+                    self._cross_origin_policy.check(request)
+            if request.method == "POST" and (tenant := _jsonrpc_tenant(path)) is not None:
+                return await self._jsonrpc(request, {"tenant": tenant})
+            if path == "/":
+                return await self._call_endpoint(request, self._index, {})
+            match, rust = (self._cached_match if len(path) <= _MAX_CACHED_PATH_CHARS else self._match)(
+                request.method, path
+            )
+            if isinstance(match, NoMatch):
+                method, path, _ = rest.canonical_path(request.method, path)
+                if match.allow:
+                    raise MethodNotAllowed(method, match.allow)
+                raise MethodNotFound(f"nothing is served at {path[:200]}")
+            first = match.candidates[0]
+            if not isinstance(first.target, RestRoute):
+                return await self._call_endpoint(request, first.target, first.variables)
+            chosen = cast("Candidate[RestRoute]", first)
+            if len(match.candidates) > 1:
+                chosen = rest.choose_candidate(request, cast("tuple[Candidate[RestRoute], ...]", match.candidates))
+            return await chosen.target(request, chosen.variables, rust=rust)
+        except Exception as error:
+            if isinstance(error, OriginNotAllowed) and request.method == "POST" and _jsonrpc_tenant(path) is not None:
+                return self._jsonrpc.reject(request, error)
+            response = rest.error_response(request, error, rest.path_dialect(path), self._options)
+            self._log_entry(request, is_known=False).finish(response.status)
+            return response
+
+    def _match(self, method: str, path: str) -> tuple[Match[RestRoute | HttpEndpoint] | NoMatch, bool]:
+        """What serves a path, and whether a2a-rust calls it so. Raises InvalidParams."""
+        method, path, rust = rest.canonical_path(method, path)
+        return self._routes.match(method, path), rust
+
+    async def _call_endpoint(
+        self, request: web.BaseRequest, endpoint: HttpEndpoint, variables: Mapping[str, str]
+    ) -> web.StreamResponse:
+        access = self._log_entry(request, is_known=request.rel_url.raw_path in _NAMED_PATHS)
+        response = await endpoint(request, variables)
+        access.finish(response.status)
+        return response
+
+    def _log_entry(self, request: web.BaseRequest, *, is_known: bool) -> RequestLogEntry:
+        name = f"{request.method} {request.rel_url.raw_path[:200]}"
+        return RequestLogEntry(
+            self._options.request_metrics, PAGE_LABEL, name, "", request_id(request), is_known_method=is_known
+        )
+
+    async def _index(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        if request.method not in _READ_METHODS:
+            raise MethodNotAllowed(request.method, (*_READ_METHODS, "POST"))
+        if files.wants_html(request):
+            return files.redirect_to_console()
+        return await self._agents(request, _)
+
+    async def _card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return await self._serve_card(request, variables, legacy=False)
+
+    async def _legacy_card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return await self._serve_card(request, variables, legacy=True)
+
+    async def _serve_card(
+        self, request: web.BaseRequest, variables: Mapping[str, str], *, legacy: bool
+    ) -> web.Response:
+        agent = variables.get("agent", self._cards.root)
+        await self._authenticate(request, agent)
+        version = a2a_headers.minor_version(a2a_headers.check_version(rest.named_versions(request)))
+        origin = cards.caller_origin(request, self._cards)
+        served, private = self._cards.document(agent, origin, version, legacy=legacy), self._options.private_pages
+        vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
+        return cards.card_response(request, served, vary=vary, private=private)
+
+    async def _authenticate(self, request: web.BaseRequest, agent: str = "") -> Identity:
+        return await authentication.authenticate_visitor(request.headers.items(), self._options, request, agent)
+
+    async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        who = await self._authenticate(request)
+        doorway = self._options.access_policy
+        shown = [spec for spec in self._cards.sorted_agents() if doorway.may_see(DEFAULT_SCOPE, spec.id, who)]
+        return files.index_response(shown, self._cards, cards.caller_origin(request, self._cards))
+
+    async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        """For everybody, whoever may call: receivers of letters have no credentials."""
+        if self._options.jwks is None:
+            raise MethodNotFound("this server signs nothing: neither push notifications nor cards")
+        headers = {"Content-Type": rest.JSON_CONTENT_TYPE, "Cache-Control": "public, max-age=300"}
+        return web.Response(body=await self._options.jwks(), headers=headers)
+
+    async def _liveness(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return monitoring.liveness_response()
+
+    async def _readiness(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return monitoring.readiness_response(self._options)
+
+    async def _metrics(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return await monitoring.metrics_response(request, self._options)
+
+    async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        await self._authenticate(request)
+        base = self._cards.base_url(cards.caller_origin(request, self._cards))
+        described = {**self._cached_openapi(), "servers": [{"url": base}]}
+        return web.Response(body=orjson.dumps(described), headers={"Content-Type": rest.JSON_CONTENT_TYPE})
+
+    async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        """For everybody: it holds nothing, and a browser shows no credentials before it has a page to ask for them."""
+        return files.console_response(request, variables.get("file"))
+
+    async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        await self._authenticate(request)
+        return files.docs_response()
+
+    async def _docs_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return files.docs_asset(variables["file"])
+
+    async def _blob(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return await files.blob_response(request, self._options.blobs, variables["hash"])
+
+    async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        await self._authenticate(request)
+        name = variables["file"]
+        if not name:
+            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi)]})
+        found = self._options.openapi.get(name)
+        if found is None:
+            raise MethodNotFound(f"no file {name[:200]} here; /openapi/ lists them")
+        return web.Response(body=found, headers={"Content-Type": rest.JSON_CONTENT_TYPE})

@@ -1,0 +1,181 @@
+"""JSON-RPC over WebSocket, as a2a-rust offers it: every text frame is one call, every answer one text frame.
+
+Several calls may be open at once; answers carry their ids. A stream is a row of answers under one id, closed by an
+answer whose result is `{"status": "stream_complete"}`. Who calls is said by the request that opened the connection, and
+looked at again with each call. A connection that breaks ends what it was waiting for, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Final
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from dragoman.bindings import authentication
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.http import bodies, connections
+from dragoman.bindings.http import jsonrpc as calls
+from dragoman.bindings.http.cors import request_id, response_headers
+from dragoman.bindings.http.jsonrpc import JsonRpcDispatcher, RequestMetadata, request_metadata
+from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.request_log import WEBSOCKET_LABEL, RequestLogEntry
+from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PermissionDenied, Unauthenticated, Unavailable
+from dragoman.core.trace import TRACE_HEADER
+from dragoman.wire import body_scan, jsonrpc
+from dragoman.wire.dialects import Dialect
+
+MAX_WEBSOCKET_CALLS: Final = 64
+"""Calls of one connection that are answered at the same time; the next is refused until one is done."""
+
+CLIENT_CLOSED_STATUS: Final = 499
+"""Of a client that did not wait for its answer, for the log alone."""
+
+WEBSOCKET_CLOSE_TIMEOUT: Final = 1.0
+"""Seconds that a client gets to answer a closing frame."""
+
+STREAM_COMPLETE_RESULT: Final = b'{"status":"stream_complete"}'
+
+
+class WebSocketEndpoint:
+    """The WebSocket endpoint, the same for all agents."""
+
+    def __init__(
+        self, dispatcher: JsonRpcDispatcher, cards: Cards, options: HttpOptions, stream_registry: StreamRegistry
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._cards = cards
+        self._options = options
+        self._stream_registry = stream_registry
+
+    async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        """Serves one connection until it closes."""
+        socket = web.WebSocketResponse(
+            timeout=WEBSOCKET_CLOSE_TIMEOUT,
+            max_msg_size=bodies.max_body_bytes(self._options.message_bytes),
+            heartbeat=30.0,
+        )
+        if not socket.can_prepare(request):
+            raise InvalidRequest("this path speaks WebSocket; send Upgrade: websocket")
+        try:
+            peer = await request_metadata(request, variables, self._cards, self._options)
+        except (Unauthenticated, PermissionDenied) as error:
+            self._options.auth_failures.record(error, peer=request.remote or "", method="WebSocket")
+            status = 401 if isinstance(error, Unauthenticated) else 403
+            return web.Response(status=status, text=error.message, headers=authentication.challenge_headers(error))
+        with self._dispatcher.hold_connection(peer):
+            return await self._serve_connection(request, socket, peer)
+
+    async def _serve_connection(
+        self, request: web.BaseRequest, socket: web.WebSocketResponse, metadata: RequestMetadata
+    ) -> web.StreamResponse:
+        socket.headers.update(response_headers(request))
+        try:
+            await socket.prepare(request)
+        except ConnectionError:  # it hung up before it was answered; this goes nowhere either
+            return web.Response(status=CLIENT_CLOSED_STATUS)
+        try:
+            with self._stream_registry.open(metadata.identity):
+                await self._read_frames(socket, request, metadata)
+        except asyncio.CancelledError:
+            why = self._stream_registry.take_end_reason()
+            if why is None:
+                raise
+            if isinstance(why, Unauthenticated):
+                await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=why.message.encode())
+            else:
+                await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
+        except Unavailable:
+            await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
+        except ConnectionError:  # it hung up before all was written to it, an answer to its ping for one
+            pass
+        return socket
+
+    async def _read_frames(
+        self, socket: web.WebSocketResponse, request: web.BaseRequest, metadata: RequestMetadata
+    ) -> None:
+        open_calls: set[asyncio.Task[None]] = set()
+        connections.note_websocket_message(request)
+        try:
+            async for frame in socket:
+                connections.note_websocket_message(request)
+                if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    break
+                access = RequestLogEntry(
+                    self._options.request_metrics,
+                    WEBSOCKET_LABEL,
+                    "WebSocket",
+                    "",
+                    request_id(request),
+                    is_known_method=False,
+                )
+                if frame.type is WSMsgType.BINARY:
+                    refusal: Exception = ContentTypeNotSupported("a frame must be text, one JSON-RPC call each")
+                elif len(open_calls) >= MAX_WEBSOCKET_CALLS:
+                    refusal = Unavailable(
+                        f"at most {MAX_WEBSOCKET_CALLS} calls of one connection are answered at a time"
+                    )
+                else:
+                    call = self._call(socket, request, frame.data, metadata, access)
+                    task = asyncio.create_task(call, name="websocket-call")
+                    open_calls.add(task)
+                    task.add_done_callback(open_calls.discard)
+                    continue
+                await self._send(socket, calls.encode_failure(refusal, None, Dialect.V1, access))
+                await asyncio.sleep(0)  # a read may hold thousands of frames, and sending waits for nobody
+        finally:
+            for task in open_calls:
+                task.cancel()
+            await asyncio.gather(*open_calls, return_exceptions=True)
+
+    async def _call(
+        self,
+        socket: web.WebSocketResponse,
+        request: web.BaseRequest,
+        text: str,
+        metadata: RequestMetadata,
+        log_entry: RequestLogEntry,
+    ) -> None:
+        call = jsonrpc.JsonRpcRequest(None, "", None)
+        if log_entry.is_traced:
+            log_entry.start_trace(request.headers.get(TRACE_HEADER, ""))
+        try:
+            value = body_scan.loads(text.encode(errors="surrogatepass"), lossy_numbers=self._options.lossy_numbers)
+            call = jsonrpc.partial_request(value)
+            call = jsonrpc.parse_request(value)
+            log_entry.method = call.method
+            # The connection may be older than its credentials are good.
+            identity = await authentication.authenticate(request.headers.items(), self._options, request)
+            metadata = replace(metadata, identity=identity)
+            self._dispatcher.check_rate(
+                metadata
+            )  # only now: of several calls that are open, the answer has to say which it is for
+            answer = await self._dispatcher.dispatch(call, metadata, log_entry)
+            if answer.events is None:
+                await self._send(socket, jsonrpc.encode_result(call.id, answer.result))
+            else:
+                assert answer.encode_results is not None
+                async with aclosing(answer.events) as events:
+                    async for event in events:
+                        for value in answer.encode_results(event):
+                            await self._send(socket, jsonrpc.encode_result(call.id, value))
+                await self._send(socket, jsonrpc.encode_result(call.id, STREAM_COMPLETE_RESULT))
+        except ConnectionError:
+            log_entry.finish("gone")
+        except Exception as error:
+            if isinstance(error, body_scan.AmbiguousJson):
+                call = jsonrpc.partial_request(error.value)
+            self._options.auth_failures.record(error, peer=request.remote or "", method=log_entry.method)
+            dialect = self._dispatcher.error_dialect(call.method, call.params)
+            with suppress(ConnectionError):
+                await self._send(socket, calls.encode_failure(error, call.id, dialect, log_entry))
+        else:
+            log_entry.finish("OK")
+
+    async def _send(self, socket: web.WebSocketResponse, data: bytes) -> None:
+        """Waits when the reader is behind. Raises ConnectionError when it is gone."""
+        await socket.send_str(data.decode())

@@ -1,0 +1,402 @@
+"""The method table: every method of every dialect, and what each binding has to know of it.
+
+An operation (`Op`) is what all dialects mean by a method; a row says how one dialect asks for it and is answered.
+`RPC_ROWS` are the RPCs that a proto defines: one row serves gRPC and REST alike. `JSONRPC_ROWS` are the methods of JSON-RPC,
+over HTTP and WebSocket. Adding an operation is adding its Op and a row for each dialect that has it.
+
+Request and answer types and streaming of an RPC come from the service's descriptor, routes and bodies from its
+`google.api.http` rules; the row adds what no proto says: which operation it is, how a 0.3 message becomes a 1.0 one
+and back, and where real clients depart from the rule.
+
+Operations answer in serialized `lf.a2a.v1`, so a row without `encode` passes bytes on untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from google.protobuf import empty_pb2
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from dragoman.bindings import event_encoders
+from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
+from dragoman.core.errors import InvalidParams
+from dragoman.runtime.operations.service import TaskService
+from dragoman.wire import body_scan
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03, v03
+from dragoman.wire.http.transcode import WHOLE_REQUEST
+from dragoman.wire.json import protojson
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+ServiceOperation = Callable[..., Any]
+"""An operation of the service: a coroutine of bytes, or an async iterator of events when the method streams."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class A2AOperation:
+    """One operation, in the vocabulary of 1.0."""
+
+    request: type[Message]
+    response: type[Message]
+    operation: Callable[[TaskService], ServiceOperation] | None = None
+    """The operation; None for a card, which needs no task."""
+    streaming: bool = False
+    blocking: bool = False
+    """The answer may wait for a turn to end, so a caller's deadline bounds the wait."""
+    push: bool = False
+    """It is about push notifications, which not every server has (1.0 §3.3.4)."""
+    extended_card: bool = False
+    """The answer is the agent's extended card."""
+
+    @property
+    def shows_card(self) -> bool:
+        """The answer is the agent's card, which is everybody's to see."""
+        return self.operation is None and not self.extended_card
+
+
+SEND_MESSAGE: Final = A2AOperation(
+    request=pb.SendMessageRequest,
+    response=pb.SendMessageResponse,
+    operation=lambda service: service.send_message,
+    blocking=True,
+)
+STREAM_MESSAGE: Final = A2AOperation(
+    request=pb.SendMessageRequest,
+    response=pb.StreamResponse,
+    operation=lambda service: service.send_streaming_message,
+    streaming=True,
+)
+GET_TASK: Final = A2AOperation(request=pb.GetTaskRequest, response=pb.Task, operation=lambda service: service.get_task)
+LIST_TASKS: Final = A2AOperation(
+    request=pb.ListTasksRequest, response=pb.ListTasksResponse, operation=lambda service: service.list_tasks
+)
+CANCEL_TASK: Final = A2AOperation(
+    request=pb.CancelTaskRequest, response=pb.Task, operation=lambda service: service.cancel_task
+)
+SUBSCRIBE_TASK: Final = A2AOperation(
+    request=pb.SubscribeToTaskRequest,
+    response=pb.StreamResponse,
+    operation=lambda service: service.subscribe_to_task,
+    streaming=True,
+)
+CREATE_PUSH_CONFIG: Final = A2AOperation(
+    request=pb.TaskPushNotificationConfig,
+    response=pb.TaskPushNotificationConfig,
+    operation=lambda service: service.create_push,
+    push=True,
+)
+GET_PUSH_CONFIG: Final = A2AOperation(
+    request=pb.GetTaskPushNotificationConfigRequest,
+    response=pb.TaskPushNotificationConfig,
+    operation=lambda service: service.get_push,
+    push=True,
+)
+LIST_PUSH_CONFIGS: Final = A2AOperation(
+    request=pb.ListTaskPushNotificationConfigsRequest,
+    response=pb.ListTaskPushNotificationConfigsResponse,
+    operation=lambda service: service.list_push,
+    push=True,
+)
+DELETE_PUSH_CONFIG: Final = A2AOperation(
+    request=pb.DeleteTaskPushNotificationConfigRequest,
+    response=empty_pb2.Empty,
+    operation=lambda service: service.delete_push,
+    push=True,
+)
+EXTENDED_CARD: Final = A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard, extended_card=True)
+PUBLIC_CARD: Final = A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard)
+
+
+# RPCs: gRPC and REST ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcRow:
+    """One RPC in one dialect."""
+
+    op: A2AOperation
+    dialect: Dialect
+    method: MethodDescriptor
+    decode: Callable[[Any], Any] | None = None
+    """From the dialect's request to the 1.0 request; None when they are the same."""
+    encode: Callable[[Any], Message] | None = None
+    """From the 1.0 answer to the dialect's; None when they are the same."""
+    turn: bool = False
+    """The stream stops when the turn ends, and its last event says so."""
+    shows_finished: bool = False
+    """Subscribing to a finished task gives the Task and closes (0.3), instead of UnsupportedOperation (1.0)."""
+    bodies: tuple[str, ...] = ()
+    """Request bodies that real clients send, best first, where they depart from the rule (wire/http/transcode.py)."""
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    @property
+    def service(self) -> str:
+        return self.method.containing_service.full_name
+
+    @property
+    def streaming(self) -> bool:
+        return bool(self.method.server_streaming)
+
+    @property
+    def request(self) -> type[Message]:
+        return GetMessageClass(self.method.input_type)
+
+    @property
+    def response(self) -> type[Message]:
+        return GetMessageClass(self.method.output_type)
+
+    @property
+    def stream_encoders(self) -> StreamEncoders:
+        return event_encoders.V1_STREAM_ENCODERS if self.dialect is Dialect.V1 else event_encoders.V03_STREAM_ENCODERS
+
+    @property
+    def json(self) -> protojson.JsonDialect:
+        return json_proto.PROTOJSON_V1 if self.dialect is Dialect.V1 else json_proto.PROTOJSON_V03
+
+    def response_message(self, data: bytes) -> Message:
+        """The dialect's answer, from what the operation gave."""
+        answer = self.op.response.FromString(data)
+        return answer if self.encode is None else self.encode(answer)
+
+    def v1_request(self, request: Any) -> Any:
+        """The 1.0 request. Raises InvalidParams for a resource name of another form."""
+        return request if self.decode is None else self.decode(request)
+
+
+def parse_message(cls: type[Message], data: bytes) -> Message:
+    """A request from gRPC's bytes. Raises InvalidParams when they are none, or hold too much."""
+    if len(data) > body_scan.MAX_MESSAGE_FIELDS:
+        body_scan.check_field_count(cast(Descriptor, cls.DESCRIPTOR), data)
+    try:
+        return cls.FromString(data)
+    except DecodeError:
+        name = cls.DESCRIPTOR.full_name
+        raise InvalidParams(f"request: is no serialized {name}, or holds text that is not UTF-8") from None
+
+
+_V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
+_V03_SERVICE: Final = v03_pb.DESCRIPTOR.services_by_name["A2AService"]
+
+
+def _v1(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
+    return RpcRow(op=op, dialect=Dialect.V1, method=_V1_SERVICE.methods_by_name[rpc], **columns)
+
+
+def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
+    return RpcRow(op=op, dialect=Dialect.V03, method=_V03_SERVICE.methods_by_name[rpc], **columns)
+
+
+RPC_ROWS: Final = (
+    _v1("SendMessage", SEND_MESSAGE),
+    _v1("SendStreamingMessage", STREAM_MESSAGE, turn=True),
+    _v1("GetTask", GET_TASK),
+    _v1("ListTasks", LIST_TASKS),
+    _v1("CancelTask", CANCEL_TASK),
+    _v1("SubscribeToTask", SUBSCRIBE_TASK),
+    _v1("CreateTaskPushNotificationConfig", CREATE_PUSH_CONFIG),
+    _v1("GetTaskPushNotificationConfig", GET_PUSH_CONFIG),
+    _v1("ListTaskPushNotificationConfigs", LIST_PUSH_CONFIGS),
+    _v1("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG),
+    _v1("GetExtendedAgentCard", EXTENDED_CARD),
+    _v03("SendMessage", SEND_MESSAGE, decode=v03.read_send_message, encode=v03.write_send_message),
+    _v03("SendStreamingMessage", STREAM_MESSAGE, decode=v03.read_send_message, turn=True),
+    _v03("GetTask", GET_TASK, decode=v03.read_get_task, encode=v03.write_task),
+    _v03("ListTasks", LIST_TASKS, decode=v03.read_list_tasks, encode=v03.write_list_tasks),
+    _v03("CancelTask", CANCEL_TASK, decode=v03.read_cancel_task, encode=v03.write_task),
+    _v03("TaskSubscription", SUBSCRIBE_TASK, decode=v03.read_subscription, shows_finished=True),
+    _v03(
+        "CreateTaskPushNotificationConfig",
+        CREATE_PUSH_CONFIG,
+        decode=v03.read_create_push_config,
+        encode=v03.write_push_config,
+        # The rule says `config`. One SDK posts the whole request, others and Google's clients the bare
+        # PushNotificationConfig's parent, and the rule's own shape is what the JS SDK sends.
+        bodies=("config", WHOLE_REQUEST, "config.push_notification_config"),
+    ),
+    _v03(
+        "GetTaskPushNotificationConfig", GET_PUSH_CONFIG, decode=v03.read_get_push_config, encode=v03.write_push_config
+    ),
+    _v03(
+        "ListTaskPushNotificationConfig",
+        LIST_PUSH_CONFIGS,
+        decode=v03.read_list_push_configs,
+        encode=v03.write_push_configs,
+    ),
+    _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG, decode=v03.read_delete_push_config),
+    _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),
+)
+
+
+def rpc_services() -> Iterator[tuple[ServiceDescriptor, dict[str, RpcRow]]]:
+    """Both services with their rows by RPC name, 1.0 first."""
+    for service in (_V1_SERVICE, _V03_SERVICE):
+        yield service, {row.name: row for row in RPC_ROWS if row.service == service.full_name}
+
+
+# JSON-RPC --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonRpcRow:
+    """One JSON-RPC method in one dialect."""
+
+    name: str
+    op: A2AOperation
+    dialect: Dialect
+    read: Callable[[object], Any]
+    """From `params` to the 1.0 request. Raises InvalidParams."""
+    write: Callable[[Any], object]
+    """From the 1.0 answer to the JSON value of `result`."""
+    stream_results: Callable[[], EncodeResults]
+    """A writer for one stream."""
+    turn: bool = False
+    """The stream stops when the turn ends, and its last event says so."""
+    names_tasks: bool = False
+    """The caller chooses the ids of its tasks (0.1)."""
+    errors_in_stream: bool = False
+    """What fails before the first event is told inside of a stream: readers of these methods look nowhere else."""
+
+
+def _null_result(_: object) -> None:
+    return None
+
+
+def _empty_result(_: object) -> dict[str, Any]:
+    return {}
+
+
+def _jsonrpc_rows(
+    dialect: Dialect,
+    json: protojson.JsonDialect,
+    results: Callable[[], EncodeResults],
+    names: Mapping[str, A2AOperation],
+    **more: Any,
+) -> Iterator[JsonRpcRow]:
+    """The methods of one dialect whose params and results are 1.0's messages in the dialect's JSON.
+
+    Streams that begin with a turn's message stop with the turn everywhere, subscriptions in the dialects before 1.0.
+    """
+    early = dialect not in (Dialect.V1, Dialect.RUST)
+    for name, op in names.items():
+        columns: dict[str, Any] = {
+            "read": protojson.compile(op.request, json).decode,
+            "write": _null_result if op is DELETE_PUSH_CONFIG else protojson.compile(op.response, json).to_dict,
+            "turn": op is STREAM_MESSAGE or (op is SUBSCRIBE_TASK and early),
+            "errors_in_stream": op.streaming and early,
+            **more.get(name.replace("/", "_"), {}),
+        }
+        yield JsonRpcRow(name=name, op=op, dialect=dialect, stream_results=results, **columns)
+
+
+_V1_METHODS: Final = {row.name: row.op for row in RPC_ROWS if row.dialect is Dialect.V1}
+_OLD_PUSH_METHODS: Final = {
+    "tasks/pushNotification/set": CREATE_PUSH_CONFIG,
+    "tasks/pushNotification/get": GET_PUSH_CONFIG,
+}
+_PUSH_METHODS: Final = {
+    "tasks/pushNotificationConfig/set": CREATE_PUSH_CONFIG,
+    "tasks/pushNotificationConfig/get": GET_PUSH_CONFIG,
+    "tasks/pushNotificationConfig/list": LIST_PUSH_CONFIGS,
+    "tasks/pushNotificationConfig/delete": DELETE_PUSH_CONFIG,
+}
+_TASK_METHODS: Final = {"tasks/get": GET_TASK, "tasks/cancel": CANCEL_TASK, "tasks/resubscribe": SUBSCRIBE_TASK}
+_MESSAGE_METHODS: Final = {"message/send": SEND_MESSAGE, "message/stream": STREAM_MESSAGE}
+
+JSONRPC_ROWS: Final = (
+    *_jsonrpc_rows(Dialect.V1, json_proto.PROTOJSON_V1, event_encoders.v1_results, _V1_METHODS),
+    *_jsonrpc_rows(
+        Dialect.V03,
+        json_v03.JSON_V03,
+        event_encoders.v03_results,
+        {**_MESSAGE_METHODS, **_TASK_METHODS, **_PUSH_METHODS, "agent/getAuthenticatedExtendedCard": EXTENDED_CARD},
+    ),
+    *_jsonrpc_rows(
+        Dialect.V01,
+        json_v01.JSON_V01,
+        event_encoders.v01_results,
+        {"tasks/send": SEND_MESSAGE, "tasks/sendSubscribe": STREAM_MESSAGE, **_TASK_METHODS, **_OLD_PUSH_METHODS},
+        tasks_send={"read": json_v01.read_send, "write": json_v01.write_send_response, "names_tasks": True},
+        tasks_sendSubscribe={"read": json_v01.read_send, "names_tasks": True},
+        tasks_get={"read": json_v01.read_get},
+    ),
+    # fasta2a 0.5 and 0.6 speak 0.3 and keep 0.1's names for these two.
+    *_jsonrpc_rows(
+        Dialect.V03,
+        json_v03.JSON_V03,
+        event_encoders.v03_results,
+        _OLD_PUSH_METHODS,
+        tasks_pushNotification_set={"write": json_v03.write_v01_push},
+        tasks_pushNotification_get={"write": json_v03.write_v01_push},
+    ),
+    *_jsonrpc_rows(
+        Dialect.FASTA2A,
+        json_mixed.JSON_FASTA2A,
+        event_encoders.fasta2a_results,
+        {**_MESSAGE_METHODS, **_TASK_METHODS, "tasks/list": LIST_TASKS, **_OLD_PUSH_METHODS, **_PUSH_METHODS},
+    ),
+    *_jsonrpc_rows(
+        Dialect.RUST,
+        json_mixed.JSON_RUST,
+        event_encoders.rust_results,
+        {
+            **_V1_METHODS,
+            **_MESSAGE_METHODS,
+            **_TASK_METHODS,
+            **_PUSH_METHODS,
+            "tasks/list": LIST_TASKS,
+            "tasks/subscribe": SUBSCRIBE_TASK,
+            "agent/authenticatedExtendedCard": EXTENDED_CARD,
+        },
+        DeleteTaskPushNotificationConfig={"write": _empty_result},
+        tasks_pushNotificationConfig_delete={"write": _empty_result},
+    ),
+)
+
+
+SHARED_TASK_ROWS: Final = {
+    (row.name, row.dialect): row
+    for row in (
+        *_jsonrpc_rows(
+            Dialect.V01,
+            json_v01.JSON_V01,
+            event_encoders.shared_v01_results,
+            _TASK_METHODS,
+            tasks_get={"read": json_v01.read_get, "write": json_mixed.write_v01_task},
+            tasks_cancel={"write": json_mixed.write_v01_task},
+        ),
+        *_jsonrpc_rows(
+            Dialect.FASTA2A,
+            json_mixed.JSON_FASTA2A,
+            event_encoders.shared_fasta2a_results,
+            _TASK_METHODS,
+            tasks_get={"write": json_mixed.write_fasta2a_task},
+            tasks_cancel={"write": json_mixed.write_fasta2a_task},
+        ),
+        *_jsonrpc_rows(
+            Dialect.RUST,
+            json_mixed.JSON_RUST,
+            event_encoders.shared_rust_results,
+            _TASK_METHODS,
+            tasks_get={"write": json_mixed.write_rust_task},
+            tasks_cancel={"write": json_mixed.write_rust_task},
+            tasks_resubscribe={"turn": True},
+        ),
+    )
+}
+"""What answers a call on a task made in one of these dialects, when nothing says which one the caller speaks."""
+
+
+def jsonrpc_rows() -> dict[str, dict[Dialect, JsonRpcRow]]:
+    """The methods of JSON-RPC by name, each in the dialects that have it; the first is the one meant by default."""
+    found: dict[str, dict[Dialect, JsonRpcRow]] = {}
+    for row in JSONRPC_ROWS:
+        found.setdefault(row.name, {})[row.dialect] = row
+    return found

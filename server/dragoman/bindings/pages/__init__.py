@@ -1,0 +1,1 @@
+"""What the HTTP server has for browsers and for monitoring."""

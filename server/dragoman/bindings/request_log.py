@@ -1,0 +1,270 @@
+"""The access log: one line for each request on `dragoman.access`, with its fields in `extra`; and its count."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from dragoman.core.access.identity import Caller
+from dragoman.core.counters import Histogram, MetricFamily, MetricSample
+from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
+from dragoman.core.trace import CURRENT_TRACE, is_recorded, parse_traceparent
+from dragoman.ports.tracing import Tracer
+
+_ACCESS_LOG: Final = logging.getLogger("dragoman.access")
+
+
+class RequestLogEntry:
+    """One request while it is served. Costs an attribute or two when nobody reads the log."""
+
+    __slots__ = (
+        "_binding",
+        "_metrics",
+        "_request_id",
+        "_span",
+        "_started",
+        "agent",
+        "dialect",
+        "is_known_method",
+        "is_traced",
+        "method",
+        "principal",
+        "task",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        metrics: RequestMetrics,
+        binding: str,
+        method: str,
+        dialect: str,
+        request_id: str = "",
+        *,
+        is_known_method: bool = True,
+    ) -> None:
+        """`request` is the id that the caller gave its request. `known`: the method is one of ours, and no text that a
+        caller has made up."""
+        self._metrics = metrics
+        self._binding = binding
+        self.method = method
+        self.is_known_method = is_known_method
+        self._request_id = request_id
+        self.dialect = dialect
+        self.agent = ""
+        self.task = ""
+        self.principal = ""
+        self.is_traced = metrics.tracer is not None
+        """Whether anybody wants to know what trace it belongs to."""
+        self._span: tuple[str, str, str] | None = None  # its name, trace context and parent
+        self._started = time.perf_counter()
+
+    def start_trace(self, parent: str) -> None:
+        """Goes on with the trace that its caller names by a `traceparent`, or begins one. To be called in the asyncio
+        task that serves it, where `is_traced` holds."""
+        tracer = self._metrics.tracer
+        if tracer is not None:
+            parent = parent and parse_traceparent(parent)
+            context = tracer.start_span(parent)
+            CURRENT_TRACE.set(context)
+            if is_recorded(context):
+                self._span = self.method, context, parent
+
+    def set_caller(self, caller: Caller, request: object) -> None:
+        """Notes who asks, if that is known, and what about, as far as the request says."""
+        self.agent = caller.agent
+        self.principal = caller.identity.principal if caller.identity.is_authenticated else ""
+        self.task = request_task_id(request)
+
+    def finish(self, status: object) -> None:
+        """Counts it, and writes the line."""
+        seconds = time.perf_counter() - self._started
+        self._metrics.count(
+            self._binding, self.method if self.is_known_method else OTHER_METHOD_LABEL, self.dialect, status, seconds
+        )
+        if self._span is not None:
+            self._record_span(*self._span, seconds, str(status))
+        if not _ACCESS_LOG.isEnabledFor(logging.INFO):
+            return
+        fields = {
+            "method": self.method,
+            "dialect": self.dialect,
+            "agent": self.agent,
+            "principal": self.principal,
+            "task": self.task,
+            "request": self._request_id,
+            "status": str(status),
+            "ms": round(seconds * 1000, 1),
+        }
+        _ACCESS_LOG.info("request", extra={name: value for name, value in fields.items() if value != ""})
+
+    def _record_span(self, name: str, context: str, parent: str, seconds: float, status: str) -> None:
+        tracer, self._span = self._metrics.tracer, None
+        assert tracer is not None
+        name, method = (self.method, self.method) if self.is_known_method else (name, OTHER_METHOD_LABEL)
+        tracer.record_span(
+            name, "server", context, parent, seconds, _SPAN_ATTRIBUTES,
+            (self._binding, method, status, self.dialect, self.agent, self.task, self._request_id),
+            f"answered with {status}" if status in _SERVER_FAULT_STATUSES or (len(status) == 3 and status[0] == "5") else "",
+        )  # fmt: skip
+
+
+_SPAN_ATTRIBUTES: Final = (
+    "rpc.system", "rpc.method", "rpc.response.status", "dragoman.dialect", "dragoman.agent", "dragoman.task",
+    "dragoman.request",
+)  # fmt: skip
+"""What a span tells of a request."""
+
+_SERVER_FAULT_STATUSES: Final = frozenset(
+    ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "-32603")
+)
+"""Statuses that are the server's fault, and not the caller's."""
+
+
+def request_task_id(request: object) -> str:
+    """The task that a 1.0 request is about, as far as it says. In what is about a push configuration `id` is that."""
+    kind: Any = type(request)
+    return _task_id_reader(kind)(request)
+
+
+@cache
+def _task_id_reader(message_type: type) -> Callable[[Any], str]:
+    """How requests of a type tell. Asking one for a field that it does not have costs more than all of the line."""
+    fields = message_type.DESCRIPTOR.fields_by_name if issubclass(message_type, Message) else ()
+    if "message" in fields:
+        return lambda request: str(request.message.task_id)
+    if "task_id" in fields:
+        return lambda request: str(request.task_id)
+    return (lambda request: str(request.id)) if "id" in fields else (lambda request: "")
+
+
+GRPC_LABEL: Final = "grpc"
+REST_LABEL: Final = "rest"
+JSONRPC_LABEL: Final = "jsonrpc"
+WEBSOCKET_LABEL: Final = "websocket"
+PAGE_LABEL: Final = "page"
+"""Bindings. `page` is what is no operation: cards, health, descriptions."""
+
+OTHER_METHOD_LABEL: Final = "other"
+
+
+@dataclass(slots=True)
+class RequestSeries:
+    """Requests of one kind."""
+
+    codes: dict[object, int] = field(default_factory=dict)
+    """By how they ended: a status of HTTP or gRPC, a code of JSON-RPC."""
+    seconds: Histogram = field(default_factory=Histogram)
+
+
+class RequestMetrics:
+    """Counts requests, and knows who traces them."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self.tracer = tracer
+        self._series: dict[tuple[str, str, str], RequestSeries] = {}
+        self._stream_counts: list[tuple[str, Callable[[], int]]] = []
+
+    def count(self, binding: str, method: str, dialect: str, code: object, seconds: float) -> None:
+        """One request has ended."""
+        kind = self._series.get((binding, method, dialect))
+        if kind is None:
+            kind = self._series[binding, method, dialect] = RequestSeries()
+        kind.codes[code] = kind.codes.get(code, 0) + 1
+        kind.seconds.add(seconds)
+
+    def add_stream_count(self, binding: str, count_open: Callable[[], int]) -> None:
+        """`streams` gives how many are open now."""
+        self._stream_counts.append((binding, count_open))
+
+    def families(self) -> Iterator[MetricFamily]:
+        """What was counted so far."""
+        kinds = sorted(self._series.items())
+        yield MetricFamily(
+            "requests",
+            "counter",
+            "Requests answered. What nothing serves has the method `other`.",
+            ("binding", "method", "dialect", "code"),
+            [MetricSample((*name, str(code)), count) for name, kind in kinds for code, count in kind.codes.items()],
+        )
+        yield MetricFamily(
+            "request_duration_seconds",
+            "histogram",
+            "From the first look at a request to the end of its answer; a stream's is how long it was open.",
+            ("binding", "method", "dialect"),
+            [MetricSample(name, kind.seconds) for name, kind in kinds],
+        )
+        yield MetricFamily(
+            "open_streams",
+            "gauge",
+            "Streams and connections of WebSockets that are open.",
+            ("binding",),
+            [MetricSample((binding,), streams()) for binding, streams in self._stream_counts],
+        )
+
+
+AUTH_FAILURE_BURST: Final = 30
+AUTH_FAILURES_PER_MINUTE: Final = 30
+"""Lines."""
+
+MAX_LOGGED_FIELD_CHARS: Final = 200
+"""Characters of one field."""
+
+AuditCallback = Callable[[BaseException, str, str], None]
+"""Is told the refusal, the caller's address, and what it called."""
+
+_SECURITY_LOG: Final = logging.getLogger("dragoman.security")
+
+
+class AuthFailureLog:
+    """Tells the log of refused callers. One for all bindings of a server."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, audit: AuditCallback | None = None) -> None:
+        """`clock` gives seconds since any moment. `audit` is told of those who showed something wrong, or too little,
+        and whose refusal had a line: so no stranger can make it grow faster than that."""
+        self._clock = clock
+        self._audit = audit
+        self._tokens = float(AUTH_FAILURE_BURST)
+        self._refilled_at = clock()
+        self._suppressed = 0
+
+    def record(self, error: BaseException, *, peer: str, method: str) -> None:
+        """Writes a line if this is the refusal of a caller, and there is room for one."""
+        if isinstance(error, AgentNotFound) and error.__cause__ is not None:  # of what is hidden from the caller
+            error = error.__cause__
+        if isinstance(error, Unauthenticated | PermissionDenied):
+            # Who shows nothing may only have looked; wrong credentials are somebody's mistake, or an attempt.
+            level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
+            fields = {"peer": peer, "method": method, **error.log_details}
+            said = self._write(level, f"a caller was refused: {error.message}", fields)
+            if said and level == logging.WARNING and self._audit is not None:
+                self._audit(error, peer, method)
+
+    def record_invalid_http(self, reason: str, *, peer: str) -> None:
+        """The same for what is no request at all, and may hold credentials in the wrong place."""
+        self._write(logging.INFO, f"what came is no HTTP that can be read: {reason}", {"peer": peer})
+
+    def _write(self, level: int, text: str, fields: dict[str, str]) -> bool:
+        now = self._clock()
+        self._tokens = min(self._tokens + (now - self._refilled_at) * AUTH_FAILURES_PER_MINUTE / 60, AUTH_FAILURE_BURST)
+        self._refilled_at = now
+        if self._tokens < 1:
+            self._suppressed += 1
+            return False
+        self._tokens -= 1
+        silent, self._suppressed = self._suppressed, 0
+        shown: dict[str, str | int] = {name: _single_line(value) for name, value in fields.items()}
+        if silent:
+            shown["others"] = silent
+        _SECURITY_LOG.log(level, "%s", _single_line(text), extra=shown)
+        return True
+
+
+def _single_line(text: str) -> str:
+    """One line, whatever a stranger put into it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_LOGGED_FIELD_CHARS])

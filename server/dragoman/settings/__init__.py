@@ -1,0 +1,1 @@
+"""Settings: fields, value types, and where values come from."""

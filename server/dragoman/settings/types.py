@@ -1,0 +1,221 @@
+"""How the values of settings are written, as text or in TOML, and what they are read as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Annotated, Any, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
+from pydantic_settings import NoDecode
+
+from dragoman.core import agent_sources
+from dragoman.core.access import caller_credentials, identity, jwt_claims
+from dragoman.core.access.identity import Isolation
+from dragoman.core.access.jwt_claims import Issuer
+from dragoman.core.agent_sources import ExecutorSpec, UpstreamSpec
+from dragoman.core.limits import quotas
+from dragoman.core.limits.quotas import TaskBudgets
+from dragoman.core.net.addresses import AllowEntry, parse_allow_entry
+from dragoman.core.net.targets import parse_port
+from dragoman.core.task.maintenance import RetentionPolicy, parse_age, parse_retention_ages
+
+STORE_URL_FORMAT: Final = (
+    "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"
+)
+
+
+POSTGRES_URL_PREFIX: Final = "postgresql://"
+"""What the URL of a store begins with that several servers may serve."""
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", url))
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads HOST:PORT, with an IPv6 host in brackets. Raises ValueError, naming the form."""
+        host, colon, port = text.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        bracketed = bare != host
+        if not (colon and bare and port.isascii() and port.isdigit()) or (":" in bare) != bracketed:
+            raise ValueError(f'"{text}" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080')
+        if int(port) > 65535:
+            raise ValueError(f'"{text}": a port is 0 (any free one) to 65535')
+        return cls(bare, int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def _parse_address(value: object) -> object:
+    return Address.parse(value) if isinstance(value, str) else value
+
+
+def _parse_networks(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(ip_network(item.strip(), strict=False) for item in value.split(",") if item.strip())
+
+
+def _list_items(value: object) -> object:
+    """The items of a list that may be written with commas."""
+    if isinstance(value, str | int):
+        return [item.strip() for item in str(value).split(",") if item.strip()]
+    return value
+
+
+def _parse_allow_list(value: object) -> object:
+    value = _list_items(value)
+    if not isinstance(value, Sequence):
+        return value
+    return tuple(parse_allow_entry(item) if isinstance(item, str) else item for item in value)
+
+
+def _parse_ports(value: object) -> object:
+    value = _list_items(value)
+    return frozenset(parse_port(str(item)) for item in value) if isinstance(value, Iterable) else value
+
+
+def _parse_names(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(item.strip().rstrip("/") for item in value.split(",") if item.strip())
+
+
+def _parse_age(value: object) -> object:
+    return parse_age(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else value
+
+
+def _parse_retention(value: object) -> object:
+    """A TOML table of states, with tables of agents in it; or `completed=30d,echo.completed=1d`."""
+    if isinstance(value, str):
+        table: dict[str, Any] = {}
+        for item in filter(None, map(str.strip, value.split(","))):
+            name, equals, age = item.partition("=")
+            agent, _, state = name.strip().rpartition(".")
+            if not equals:
+                raise ValueError(f'"{item}" is not STATE=AGE or AGENT.STATE=AGE, such as completed=30d')
+            (table.setdefault(agent, {}) if agent else table)[state] = age.strip()
+        value = table
+    if not isinstance(value, Mapping):
+        return value
+    agents = {name: parse_retention_ages(said) for name, said in value.items() if isinstance(said, Mapping)}
+    return RetentionPolicy(
+        parse_retention_ages({name: said for name, said in value.items() if name not in agents}), overrides=agents
+    )
+
+
+def _parse_isolation(value: object) -> object:
+    return identity.parse_isolation(value) if isinstance(value, str | Mapping) else value
+
+
+def _parse_agent_limits(value: object) -> object:
+    return quotas.parse_agent_limits(value) if isinstance(value, str | Mapping) else value
+
+
+ClientGrants = Annotated[
+    Mapping[str, frozenset[str]], NoDecode, BeforeValidator(caller_credentials.parse_certificate_grants)
+]
+
+
+def _check_store_url(url: str) -> str:
+    if url.startswith(POSTGRES_URL_PREFIX):
+        is_good = bool(re.fullmatch(r"[^/?#]+/[^/?#]+([?][^#]*)?", url.removeprefix(POSTGRES_URL_PREFIX)))
+    else:
+        is_good = url.startswith("sqlite:///") and url.removeprefix("sqlite:///") not in ("", ":memory:")
+    if not is_good:
+        raise ValueError(f'"{without_password(url)}" names no store; use {STORE_URL_FORMAT}')
+    return url
+
+
+def _check_absolute_url(url: str) -> str:
+    parts = urlsplit(url)
+    absolute = parts.scheme in ("http", "https") and parts.netloc and not (parts.query or parts.fragment)
+    if url and not absolute:
+        raise ValueError(f'"{url}" is not http(s)://HOST[:PORT][/PATH]')
+    return url.rstrip("/")
+
+
+def _check_target(text: str) -> str:
+    if text:
+        Address.parse(text)
+    return text
+
+
+StoreUrl = Annotated[str, AfterValidator(_check_store_url)]
+AbsoluteUrl = Annotated[str, AfterValidator(_check_absolute_url)]
+"""Empty, or an address of the web without a slash at its end."""
+Target = Annotated[str, AfterValidator(_check_target)]
+"""Empty, or HOST:PORT."""
+
+
+def check_collector_url(url: str) -> str:
+    """The URL of a collector. Raises ValueError."""
+    parts = urlsplit(url)
+    known = parts.scheme in ("http", "https", "grpc", "grpcs") and parts.hostname
+    if url and (not known or parts.query or parts.fragment):
+        raise ValueError(f'"{url}" is no collector; use http://HOST:4318, https://HOST/PATH or grpc://HOST:4317')
+    return url
+
+
+def parse_headers(text: str) -> dict[str, str]:
+    """The headers that are written as NAME=VALUE,NAME=VALUE. Raises ValueError."""
+    found: dict[str, str] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, equals, value = item.partition("=")
+        if not (equals and name.strip()):
+            raise ValueError("is not NAME=VALUE,NAME=VALUE, such as Authorization=Bearer abc")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _check_headers(value: SecretStr) -> SecretStr:
+    parse_headers(value.get_secret_value())
+    return value
+
+
+def _parse_budgets(value: object) -> object:
+    return quotas.parse_budgets(value) if isinstance(value, str | Mapping) else value
+
+
+Limit = Annotated[int | None, Field(ge=0)]
+AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_parse_agent_limits)]
+Policies = Annotated[Isolation, NoDecode, BeforeValidator(_parse_isolation)]
+Upstreams = Annotated[tuple[UpstreamSpec, ...], NoDecode, BeforeValidator(agent_sources.parse_upstreams)]
+Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(jwt_claims.parse_issuers)]
+Executors = Annotated[tuple[ExecutorSpec, ...], NoDecode, BeforeValidator(agent_sources.parse_executors)]
+Age = Annotated[int | None, NoDecode, BeforeValidator(_parse_age)]
+Retention = Annotated[RetentionPolicy, NoDecode, BeforeValidator(_parse_retention)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_names)]
+AllowList = Annotated[tuple[AllowEntry, ...], NoDecode, BeforeValidator(_parse_allow_list)]
+Ports = Annotated[frozenset[int], NoDecode, BeforeValidator(_parse_ports)]
+Bind = Annotated[Address, NoDecode, BeforeValidator(_parse_address), PlainSerializer(str)]
+OptionalBind = Annotated[Address | None, NoDecode, BeforeValidator(_parse_address), PlainSerializer(str)]
+Collector = Annotated[str, AfterValidator(check_collector_url)]
+Headers = Annotated[SecretStr, AfterValidator(_check_headers)]
+Budgets = Annotated[TaskBudgets, NoDecode, BeforeValidator(_parse_budgets)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_parse_networks)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -1,0 +1,218 @@
+"""APP: a `.py` file or a module, and the agents it declares.
+
+What goes wrong in it is the author's to mend, so it is told with the author's file and line, and without a
+traceback of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import linecache
+import sys
+import sysconfig
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import walk_tb
+from types import ModuleType
+from typing import Final
+
+from dragoman.agents.executors import ExecutorStartFailed, ExecutorSupervisor
+from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
+from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
+from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
+from dragoman.ports import Agent
+from dragoman.stores.sqlite.store import now_ms
+
+DECLARE_HINT: Final = """\
+    from dragoman import agent, Turn
+
+    @agent(name="Echo", description="Says it back")
+    async def echo(turn: Turn) -> str:
+        return turn.text"""
+
+
+class LoadError(Exception):
+    """APP gives no agents; the text says why, and where in the author's files."""
+
+
+def load_agents(app: str) -> Sequence[Agent]:
+    """The agents that APP declares, in the order of its text; none for an empty one. Raises LoadError."""
+    if not app:
+        return []
+    module = load_module(app)
+    if not any(isinstance(value, DeclaredAgent) for value in vars(module).values()):
+        raise LoadError(f"{app}: declares no agent. An agent is a function with @agent:\n\n{DECLARE_HINT}")
+    try:
+        return agents_in(module)
+    except ValueError as error:
+        raise LoadError(f"{app}: {error}") from error
+
+
+def load_module(app: str) -> ModuleType:
+    """Imports APP the way Python would run it. Raises LoadError.
+
+    Imports in it search first its own directory (a file) or the working directory (a module).
+    """
+    if app.endswith(".py") or "/" in app or "\\" in app:
+        return _load_file(app)
+    return _load_name(app)
+
+
+def source_directory(app: str) -> Path | None:
+    """The directory of the author's files; None for a module that cannot be found."""
+    if app.endswith(".py") or "/" in app or "\\" in app:
+        return Path(app).absolute().parent
+    _search_first(Path.cwd())
+    try:
+        spec = importlib.util.find_spec(app)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin).absolute().parent if spec and spec.origin else None
+
+
+def _load_file(app: str) -> ModuleType:
+    path = Path(app).absolute()
+    if not path.is_file():
+        raise LoadError(
+            f"{app}: there is no such file{_similar_file_hint(path)} (APP is a .py file or the name of a module)"
+        )
+    _search_first(path.parent)
+    name = path.stem
+    if name in sys.modules or not name.isidentifier():
+        name = f"dragoman_app_{name}"  # never shadows a module that is already imported
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"{app}: is no Python file (APP is a .py file or the name of a module)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look a module up while it is being imported
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise LoadError(_describe_error(app, error)) from error
+    return module
+
+
+def _similar_file_hint(path: Path) -> str:
+    """A file beside it whose name is almost the same."""
+    there = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, sorted(there), 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _load_name(app: str) -> ModuleType:
+    _search_first(Path.cwd())
+    try:
+        return importlib.import_module(app)
+    except (Exception, SystemExit) as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name
+        if missing and (app == missing or app.startswith(f"{missing}.")):
+            raise LoadError(
+                f'{app}: there is no module "{missing}" (APP is a .py file or the name of a module)'
+            ) from error
+        raise LoadError(_describe_error(app, error)) from error
+
+
+def _search_first(directory: Path) -> None:
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+
+
+def _describe_error(app: str, error: BaseException) -> str:
+    """`FILE, line N: Error: text`, and the line itself."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        file, line, what = error.filename, error.lineno, f"{type(error).__name__}: {error.msg}"
+    elif found := _author_line(app, error):
+        file, line = found
+    else:
+        return f"{app}: {what}"
+    text = linecache.getline(file, line).strip()
+    return f"{_relative_path(file)}, line {line}: {what}" + (f"\n    {text}" if text else "")
+
+
+_INSTALLED_PREFIXES: Final = tuple(
+    f"{Path(place).resolve().as_posix()}/"
+    for place in (
+        *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+        str(Path(__file__).parent),
+    )
+)
+
+
+def _author_line(app: str, error: BaseException) -> tuple[str, int] | None:
+    """The innermost line that is neither ours nor of anything installed (unless APP itself is)."""
+    package = Path(app).name.partition(".")[0]
+    own, inside = None, None
+    for frame, line in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if file.startswith("<"):
+            continue
+        if not Path(file).resolve().as_posix().startswith(_INSTALLED_PREFIXES):
+            own = file, line
+        elif frame.f_globals.get("__name__", "").partition(".")[0] == package:
+            inside = file, line
+    return own or inside
+
+
+def _relative_path(file: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorOptions:
+    """Which executors, and how they are run."""
+
+    executors: Sequence[ExecutorSpec] = ()
+    python: str = ""
+    """The interpreter of their environment; empty: our own."""
+    turns: int = DEFAULT_EXECUTOR_TURNS
+    """Turns of each at the same time."""
+    retries: int = 0
+    """How often a turn is begun again whose process was lost."""
+
+
+class RunningExecutors:
+    """The agents of executors whose processes run."""
+
+    def __init__(self, supervisors: Sequence[ExecutorSupervisor], agents: Sequence[Agent]) -> None:
+        self.agents = agents
+        self._supervisors = supervisors
+
+    def on_capacity_change(self, callback: Callable[[], None]) -> None:
+        """Has `changed` called when one of them takes more turns than before."""
+        for host in self._supervisors:
+            host.on_capacity_change = callback
+
+
+@asynccontextmanager
+async def open_executors(
+    options: ExecutorOptions, frame_bytes: int = MAX_MESSAGE_BYTES
+) -> AsyncIterator[RunningExecutors]:
+    """Starts them one after the other, and ends them when the block is left. `frame_bytes`: of one event.
+
+    Raises LoadError for the first that is none, when all before it have been ended.
+    """
+    async with AsyncExitStack() as stack:
+        hosts, agents = [], []
+        for executor in options.executors:
+            host = ExecutorSupervisor(
+                executor,
+                options.python or sys.executable,
+                clock=now_ms,
+                turns=options.turns,
+                retries=options.retries,
+                frame_bytes=frame_bytes,
+            )
+            stack.push_async_callback(host.close)
+            try:
+                agents.append(await host.open())
+            except ExecutorStartFailed as error:
+                raise LoadError(f"--executor {executor.target}: {error}") from error
+            hosts.append(host)
+        yield RunningExecutors(hosts, agents)

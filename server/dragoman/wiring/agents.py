@@ -1,0 +1,203 @@
+"""Everybody who takes turns: the app's agents, executors beside it, agents upstream, and those of workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Never
+
+from dragoman.agents.upstream.discovery import TransportFactory
+from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
+from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS
+from dragoman.agents.workers.hub import LocalWorkerHub
+from dragoman.core.cards import agent_spec
+from dragoman.core.cards.agent_spec import CardOverride
+from dragoman.ports import Agent, Bus, RegistryChange, SecretBox, Store
+from dragoman.runtime.registry import AgentRegistry
+from dragoman.settings.settings import Settings, SettingsError
+from dragoman.stores.sqlite.store import now_ms
+from dragoman.wiring.agent_loader import ExecutorOptions, RunningExecutors, open_executors
+from dragoman.wiring.infra import StartError, open_outbound
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAgents:
+    """The agents of one server."""
+
+    agents: Sequence[Agent]
+    root: str
+    """The id of the agent meant when a request names none; empty: the agents' own choice."""
+    is_empty: bool
+    """There are none yet but those that workers may bring."""
+    executors: RunningExecutors
+    worker_hub: LocalWorkerHub
+    upstreams: LocalUpstreamRegistry
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Of all of them."""
+        return frozenset(agent.spec.id for agent in self.agents)
+
+    async def attach(self, stack: AsyncExitStack, registry: AgentRegistry, bus: Bus, *, exclusive: bool) -> None:
+        """Lets others come and go. `alone`: no other server on the store has workers, or knows agents upstream; else
+        what they learn is known here, too, until the stack is left."""
+        registry.reserve_ids(agent.spec.id for agent in self.executors.agents)
+        self.executors.on_capacity_change(registry.capacity_changed)
+        self.worker_hub.attach_registry(registry)
+        self.upstreams.attach_registry(registry)
+        if exclusive:
+            return
+        looks = (("roster of workers", self.worker_hub.run_sync()), ("agents upstream", self.upstreams.run_sync()))
+        for what, looking in looks:
+            stack.callback(asyncio.create_task(looking, name=what).cancel)
+        keepers: dict[RegistryChange, LocalWorkerHub | LocalUpstreamRegistry] = {
+            RegistryChange.WORKERS: self.worker_hub,
+            RegistryChange.UPSTREAMS: self.upstreams,
+        }
+        for news, keeper in keepers.items():
+            keeper.on_change = partial(bus.publish_change, news)
+        stack.push_async_callback(await bus.subscribe_changes(lambda news: keepers[news].wakeup.set()))
+
+
+async def open_agents(
+    stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
+) -> ServerAgents:
+    """`agents` are the app's. Raises SettingsError, StartError, and LoadError for an executor."""
+    hosted = await stack.enter_async_context(open_executors(executor_options(settings), settings.message_bytes))
+    own = [*agents, *hosted.agents]
+    if len({agent.spec.id for agent in own}) < len(own):
+        raise SettingsError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
+    directory = await _open_upstreams(stack, store, settings, secret_box, own)
+    own += directory.agents
+    switchboard = await _open_worker_hub(store, settings, own)
+    is_empty = settings.workers_only and not own
+    root = settings.root or (switchboard.oldest_agent if is_empty else "")
+    cast = ServerAgents([*own, *switchboard.agents], root, is_empty, hosted, switchboard, directory)
+    _check_names(settings, cast)
+    return cast
+
+
+def executor_options(settings: Settings) -> ExecutorOptions:
+    """The executors that the settings name. One that is to run nothing here is started for what it says of itself."""
+    turns = 0 if settings.role == "server" else settings.executor_turns
+    return ExecutorOptions(settings.executor, settings.executor_python, turns, settings.executor_retries)
+
+
+async def _open_worker_hub(store: Store, settings: Settings, agents: Sequence[Agent]) -> LocalWorkerHub:
+    """Where workers connect, with the agents that they had earlier, but for those that are the app's own now."""
+    own = {agent.spec.id for agent in agents}
+    known = [entry for entry in await store.worker_registry.list() if entry.agent not in own]
+    return LocalWorkerHub(store.worker_registry, known, clock=now_ms, frame_bytes=settings.message_bytes)
+
+
+async def _open_upstreams(
+    stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
+) -> LocalUpstreamRegistry:
+    """The agents upstream. Raises SettingsError, StartError."""
+    bounds = replace(
+        DEFAULT_TRANSPORT_LIMITS, max_response_bytes=settings.upstream_bytes, idle_timeout=settings.upstream_silence
+    )
+    outlet = open_outbound(settings, per_host=0)
+    stack.push_async_callback(outlet.close)
+    means = TransportFactory(outlet, settings.outbound_ca, bounds)
+    directory = LocalUpstreamRegistry(means, store.upstreams, secret_box, clock=now_ms)
+    stack.push_async_callback(directory.close)
+    try:
+        await directory.start([with_token(one) for one in settings.upstream], [agent.spec.id for agent in agents])
+    except OSError as error:
+        raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"--upstream: token_file: {error}") from error
+    except InvalidUpstream as error:
+        raise StartError(f"--upstream: {error}") from error
+    return directory
+
+
+def _check_names(settings: Settings, agents: ServerAgents) -> None:
+    """Raises SettingsError for a word on an agent that is not served: it would hold for nobody, without a sound."""
+    for name, said in (("isolation", settings.isolation.by_agent), ("agent_limits", settings.agent_limits)):
+        if unknown := sorted(set(said) - agents.ids):
+            raise SettingsError(f'{name}: no agent "{unknown[0]}" here; there are {", ".join(sorted(agents.ids))}')
+
+
+CARD_FILE_POLL_INTERVAL: Final = 5.0
+"""Seconds between two looks at the file."""
+
+log = logging.getLogger("dragoman.cards")
+
+
+class InvalidCardFile(Exception):
+    """A file that cannot be used. The text names the file, the agent and the field."""
+
+
+class CardFile:
+    """What one file says of agents."""
+
+    def __init__(self, path: Path, on_change: Callable[[Mapping[str, CardOverride]], None]) -> None:
+        """`show` is told what the file says, at once and whenever that changes. Raises Unreadable."""
+        self._path = path
+        self._on_change = on_change
+        self._last_signature = self._signature()
+        self._overrides = self._read()
+        on_change(self._overrides)
+
+    def refresh(self, *, force: bool = False) -> bool:
+        """Looks at the file, and shows what is new in it. Gives whether there was anything. A bad file is logged once,
+        until it changes again; with `force` each time."""
+        signature = self._signature()
+        if signature == self._last_signature and not force:
+            return False
+        self._last_signature = signature
+        try:
+            said = self._read()
+        except InvalidCardFile as error:
+            log.error("cards stay as they are: %s", error)
+            return False
+        if said == self._overrides:
+            return False
+        self._overrides = said
+        self._on_change(said)
+        log.info("cards say now what is in %s", self._path)
+        return True
+
+    async def watch(self, pause: float = CARD_FILE_POLL_INTERVAL) -> Never:
+        """Looks at the file every `pause` seconds, until it is cancelled."""
+        while True:
+            await asyncio.sleep(pause)
+            self.refresh()
+
+    def _signature(self) -> tuple[int, int, int]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return 0, 0, 0
+        return status.st_mtime_ns, status.st_ino, status.st_size
+
+    def _read(self) -> dict[str, CardOverride]:
+        try:
+            return agent_spec.parse_card_overrides(tomllib.loads(self._path.read_text("utf-8")))
+        except OSError as error:
+            raise InvalidCardFile(f"{self._path}: {error.strerror}") from error
+        except ValueError as error:  # tomllib's and UnicodeDecodeError, too
+            raise InvalidCardFile(f"{self._path}: {error}") from error
+
+
+def open_card_file(
+    stack: AsyncExitStack, path: Path | None, on_change: Callable[[Mapping[str, CardOverride]], None]
+) -> CardFile | None:
+    """The card file, if there is one, watched until the stack is left. Raises SettingsError."""
+    if path is None:
+        return None
+    try:
+        file = CardFile(path, on_change)
+    except InvalidCardFile as error:
+        raise SettingsError(f"--card-file: {error}") from error
+    watching = asyncio.create_task(file.watch(), name="card file")
+    stack.callback(watching.cancel)
+    return file

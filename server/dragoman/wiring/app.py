@@ -1,0 +1,381 @@
+"""The composition root, which puts everything together.
+
+From the ground up: the lock, the store, the bus, the runtime, gRPC, HTTP. Leaving goes the other way, so that
+whoever is still being served has something under his feet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from dragoman.agents.upstream.registry import LocalUpstreamRegistry
+from dragoman.agents.workers.hub import LocalWorkerHub
+from dragoman.bindings.admin.http_routes import AdminServices
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.event_encoders import DialectWebhookEncoder
+from dragoman.bindings.grpc import server as grpc
+from dragoman.bindings.http import server as http
+from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
+from dragoman.bindings.pages import monitoring
+from dragoman.bindings.request_log import AuthFailureLog, RequestMetrics
+from dragoman.core.access.identity import AccessPolicy
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.cards.security_schemes import server_security
+from dragoman.core.errors import Unavailable
+from dragoman.ports import Agent, Authenticator, OutboundHttp
+from dragoman.runtime import AuditOptions, Coalesce, Limits, PushOptions, Runtime, open_runtime
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.security.authenticators.composite import open_security
+from dragoman.security.secret_box import InvalidSecretKeys, open_secret_box
+from dragoman.security.signing import JwsCardSigner, StoredSigningKeys, WebhookSigner
+from dragoman.security.tls.certificate_files import CertificateFiles
+from dragoman.settings.settings import Address, Settings, SettingsError
+from dragoman.stores.sqlite.store import now_ms
+from dragoman.wiring.agent_loader import load_agents
+from dragoman.wiring.agents import CardFile, open_agents, open_card_file
+from dragoman.wiring.infra import (
+    StartError,
+    check_role,
+    open_bus,
+    open_outbound,
+    open_store,
+    open_tls,
+    store_start_error,
+)
+from dragoman.wiring.telemetry import MetricsEndpoint, start_tracing
+
+STREAM_FLUSH_SECONDS: Final = 0.2
+"""Seconds for the end of a turn to reach those who follow it, before their streams are closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A server that listens."""
+
+    http: BoundAddress
+    grpc_address: BoundAddress | None
+    """None for a process that only runs agents; there is nothing but `/healthz` and `/readyz` over HTTP then."""
+    public_url: str
+    """Where clients find it: the setting, else the HTTP address, seen from this machine."""
+    store: str
+    """Where tasks are kept, without what is secret."""
+    runtime: Runtime
+    draining: asyncio.Event
+    worker_hub: LocalWorkerHub
+    """Where workers dial in."""
+    upstreams: LocalUpstreamRegistry
+    """The agents upstream."""
+    certificates: CertificateFiles | None = None
+    """Set when both ports are encrypted."""
+    card_file: CardFile | None = None
+    """Set when an operator says what is on cards."""
+    metrics: BoundAddress | None = None
+    """Where numbers have a port of their own."""
+
+    @property
+    def grpc(self) -> BoundAddress:
+        """The door for gRPC, of a process that has one."""
+        assert self.grpc_address is not None
+        return self.grpc_address
+
+    @property
+    def agents(self) -> Mapping[str, AgentSpec]:
+        """Its agents by id."""
+        return self.runtime.service.agents
+
+    @property
+    def root(self) -> str:
+        """The id of the agent meant when a request names none."""
+        return self.runtime.service.root
+
+    @property
+    def card_url(self) -> str:
+        """Where the root agent's card is."""
+        return f"{self.public_url}/.well-known/agent-card.json"
+
+    @property
+    def running(self) -> int:
+        """Turns that are running now."""
+        return self.runtime.scheduler.running
+
+    async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
+        """Begins no more turns, and gives those that run `limit` seconds to end; the others end as FAILED.
+
+        Meanwhile everything else is served; new messages are refused with Unavailable, and `/readyz` and gRPC health
+        say that we are leaving. `report` is told once a second how many turns are left. At last, calls
+        that wait for
+        turns of other processes are answered with their tasks as they are.
+        """
+        self.draining.set()
+        await self.runtime.scheduler.drain(limit, report)
+        self.runtime.service.pending_waits.release_all()
+        if self.running:
+            await self.runtime.scheduler.stop()
+            await asyncio.sleep(STREAM_FLUSH_SECONDS)
+
+
+@asynccontextmanager
+async def open_app(
+    settings: Settings,
+    agents: Sequence[Agent] | None = None,
+    authenticator: Authenticator | None = None,
+    *,
+    outbound: OutboundHttp | None = None,
+    shared: bool = False,
+) -> AsyncIterator[App]:
+    """Serves `agents`, by default those of `settings.app`, for as long as the block runs.
+
+    `authenticator` knows the callers, and `outbound` is the way to other servers, instead of what the settings say.
+    `shared`: other processes of ours listen on the same ports.
+
+    Raises StartError, SettingsError (an agent that is not there), and LoadError for APP.
+    """
+    if agents is None:
+        agents = load_agents(settings.own_app)
+    check_role(settings)
+    async with AsyncExitStack() as stack:
+        lock, store = await open_store(stack, settings)
+        stack.push_async_callback(store.close)
+        tracing = await start_tracing(stack, settings)
+        tracer = tracing.tracer if tracing else None
+        try:
+            vault = open_secret_box(settings.secrets_keys)
+        except InvalidSecretKeys as error:
+            raise SettingsError(f"--secrets-keys: {error}") from error
+        cast = await open_agents(stack, store, settings, vault, agents)
+        bus = await open_bus(stack, settings, store.epoch)
+        certificates, holders = open_tls(stack, settings)
+        if outbound is None:
+            outbound = open_outbound(settings)
+            stack.push_async_callback(outbound.close)
+        doorway = AccessPolicy(settings.requires_auth, frozenset(settings.public_agents), settings.private_pages)
+        if absent := doorway.public_agents - cast.ids - {"*"}:
+            raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
+        home, listening = "", asyncio.Event()
+        signing = StoredSigningKeys(store.key_values, store.secret("letters"), vault, clock=now_ms)
+        letters = DialectWebhookEncoder(WebhookSigner(signing, lambda: home), vault)
+        pushing = (
+            PushOptions(outbound, letters, settings.push_retry_policy, ready=listening) if settings.sends_push else None
+        )
+        try:
+            runtime = await stack.enter_async_context(
+                open_runtime(
+                    store,
+                    bus,
+                    cast.agents,
+                    root=cast.root,
+                    exclusive=lock is not None,
+                    allow_no_agents=cast.is_empty,
+                    limits=Limits(
+                        message_bytes=settings.message_bytes,
+                        blocking_wait=settings.blocking_wait,
+                        message_id_is_key=settings.idempotent_message_ids,
+                    ),
+                    slots=settings.slots,
+                    strict=settings.strict_transitions,
+                    retention=settings.retention_policy,
+                    isolation=settings.isolation,
+                    quotas=settings.quotas,
+                    coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
+                    access_policy=doorway,
+                    push_options=pushing,
+                    worker_wait=settings.worker_wait,
+                    runs_agents=settings.role != "server",
+                    audit=AuditOptions(now_ms, settings.audit, settings.retain_audit or 0),
+                    tracer=tracer,
+                    budgets=settings.budgets,
+                )
+            )
+        except ValueError as error:
+            raise SettingsError(f"--root: {error}") from error
+        except Unavailable as error:  # the store can be opened, but takes nothing
+            raise store_start_error(settings.store_name, error.__cause__ or error) from error
+        auditor = runtime.auditor
+        draining, tally = asyncio.Event(), RequestMetrics(tracer)
+        refusals = AuthFailureLog(audit=auditor.note_denied if auditor else None)
+        numbers = MetricsEndpoint(settings, runtime, tally, draining, tracing)
+        at_metrics = None
+        if settings.metrics is not None:
+            shown = monitoring.serve_metrics(settings.metrics.host, settings.metrics.port, numbers.read)
+            at_metrics = await _listen(stack, "--metrics", settings.metrics, shown)
+        if settings.role == "worker":
+            vitals = HttpOptions(
+                host=settings.http.host,
+                port=settings.http.port,
+                certificates=certificates,
+                connections=settings.connections,
+                shared=shared,
+                draining=draining,
+                bus_problem=lambda: bus.problem,
+            )
+            await cast.attach(stack, runtime.registry, bus, exclusive=False)
+            at = await _listen(stack, "--http", settings.http, monitoring.serve_health(vitals))
+            yield App(
+                at,
+                None,
+                _reachable_url(at),
+                settings.store_name,
+                runtime,
+                draining,
+                cast.worker_hub,
+                cast.upstreams,
+                certificates,
+                metrics=at_metrics,
+            )
+            return
+        security = await stack.enter_async_context(
+            open_security(
+                token=settings.token.get_secret_value(),
+                api_keys=store.api_keys if settings.api_keys else None,
+                issuers=settings.issuers,
+                outbound=outbound,
+                clock=now_ms,
+                certificates=holders,
+            )
+        )
+        authenticator = authenticator or security.authenticator
+        keyring = ApiKeyService(store.api_keys, clock=now_ms, on_change=security.forget)
+        cards = Cards(
+            runtime.service.agents,
+            runtime.service.root,
+            public_url=settings.public_url,
+            public_grpc=settings.public_grpc,
+            trusted_proxies=settings.trusted_proxies,
+            security=server_security(
+                token=bool(settings.token.get_secret_value()),
+                keys=settings.api_keys,
+                issuers=settings.issuers,
+                certificates=settings.tls_client_ca is not None,
+            ),
+            access_policy=doorway,
+            push=settings.push,
+            signer=JwsCardSigner(signing) if settings.sign_cards else None,
+        )
+        if settings.sign_cards:
+            await _watch_signing_keys(stack, signing, cards)
+        card_file = open_card_file(stack, settings.card_file, cards.apply_overrides)
+        runtime.registry.add_listener(cards.put_agent, cards.remove_agent)
+        await cast.attach(stack, runtime.registry, bus, exclusive=lock is not None)
+        store.blobs.set_base_url(lambda: home or cards.base_url(None))
+        over_grpc = ServerOptions(
+            host=settings.grpc.host,
+            port=settings.grpc.port,
+            channelz=settings.channelz,
+            shared=shared,
+            message_bytes=settings.message_bytes,
+            error_table=settings.error_table,
+            certificates=certificates,
+            connections=settings.connections,
+            authenticator=authenticator,
+            client_certificates=holders,
+            access_policy=doorway,
+            private_pages=settings.private_pages,
+            auth_failures=refusals,
+            request_metrics=tally,
+            auditor=auditor,
+            draining=draining,
+        )
+        over_http = HttpOptions(
+            host=settings.http.host,
+            port=settings.http.port,
+            shared=shared,
+            message_bytes=settings.message_bytes,
+            error_table=settings.error_table,
+            certificates=certificates,
+            connections=settings.connections,
+            authenticator=authenticator,
+            client_certificates=holders,
+            access_policy=doorway,
+            private_pages=settings.private_pages,
+            auth_failures=refusals,
+            request_metrics=tally,
+            auditor=auditor,
+            cors=settings.cors,
+            draining=draining,
+            keepalive=settings.keepalive,
+            lossy_numbers=settings.lossy_numbers,
+            openapi=openapi_files(),
+            blobs=store.blobs,
+            jwks=signing.public if settings.push or settings.sign_cards else None,
+            bus_problem=lambda: bus.problem,
+            metrics=numbers.read,
+        )
+        at_grpc = await _listen(
+            stack,
+            "--grpc",
+            settings.grpc,
+            grpc.serve_grpc(
+                runtime.service,
+                cards,
+                over_grpc,
+                runtime.explainer,
+                runtime.maintenance,
+                keyring,
+                runtime.redelivery,
+                cast.worker_hub,
+                signing,
+                cast.upstreams,
+            ),
+        )
+        operated = AdminServices(runtime.explainer, runtime.maintenance, runtime.redelivery, cast.worker_hub)
+        at_http = await _listen(
+            stack, "--http", settings.http, http.serve_http(runtime.service, cards, over_http, operated)
+        )
+        home = cards.base_url(None)  # also in the last words, when nothing listens any more
+        listening.set()
+        if lock is not None:
+            lock.publish(http=_reachable_url(at_http), grpc=str(at_grpc))
+        public = settings.public_url or _reachable_url(at_http)
+        yield App(
+            at_http,
+            at_grpc,
+            public,
+            settings.store_name,
+            runtime,
+            draining,
+            cast.worker_hub,
+            cast.upstreams,
+            certificates,
+            card_file,
+            at_metrics,
+        )
+
+
+async def _watch_signing_keys(stack: AsyncExitStack, signing: StoredSigningKeys, cards: Cards) -> None:
+    """Has cards signed anew when another key signs, until the stack is left."""
+    await signing.current()
+    signing.change_listeners.append(cards.clear_cache)
+    watching = asyncio.create_task(signing.watch(), name="signing keys")
+    stack.callback(watching.cancel)
+
+
+async def _listen(
+    stack: AsyncExitStack, option: str, address: Address, server: AbstractAsyncContextManager[BoundAddress]
+) -> BoundAddress:
+    try:
+        return await stack.enter_async_context(server)
+    except OSError as error:
+        why = error.strerror or "taken by another process, or no address of this machine"
+        raise StartError(f"{option}: cannot listen on {address}: {why}; choose another, or port 0 for any") from error
+
+
+def _reachable_url(bound: BoundAddress) -> str:
+    return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
+
+
+@cache
+def openapi_files() -> Mapping[str, bytes]:
+    """The OpenAPI 2 documents by relative path: beside the generated code in a wheel, one up in a source tree."""
+    package = files("dragoman_pb")
+    for place in (package / "openapi", package / ".." / "openapi"):
+        root = Path(str(place))
+        if root.is_dir():
+            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
+    return {}

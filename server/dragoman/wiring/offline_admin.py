@@ -1,0 +1,134 @@
+"""Operators' verbs on a store while no server is asked: its tasks, its keys, a copy of it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+
+from dragoman.bindings.admin.keys import ApiKeyOperations
+from dragoman.bindings.admin.maintenance import MaintenanceOperations
+from dragoman.bindings.admin.rpc_handler import OperatorCall
+from dragoman.bus.local import LocalBus
+from dragoman.core.access.identity import Identity
+from dragoman.ports import BackupProgress
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.feeds import TaskFeeds
+from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.observe.audit import Auditor
+from dragoman.settings.settings import Settings
+from dragoman.stores.sqlite.maintenance.backup import RestoreResult, backup, restore
+from dragoman.stores.sqlite.store import now_ms
+from dragoman.wiring.infra import STORE_ERRORS, StartError, StoreInUseError, hold_store, open_store, store_start_error
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+
+
+def _local_operator(auditor: Auditor) -> OperatorCall:
+    """Whoever may read and write the store's file, as this machine calls them."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        name = str(os.getuid())
+    return OperatorCall(Identity(f"local:{name}"), "command line", auditor)
+
+
+class _AuditedMaintenance(MaintenanceOperations):
+    """The verbs, told to the audit log as a server tells it."""
+
+    def __init__(self, maintenance: Maintenance, operator: OperatorCall) -> None:
+        super().__init__(maintenance)
+        self._operator = operator
+
+    async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
+        answer = await super().purge(request)
+        await self._operator.record("Purge", request, answer)
+        return answer
+
+    async def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
+        await self._operator.record("ExportTask", request)
+        async with aclosing(super().export_task(request)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
+        await self._operator.record("ExportAudit", request)
+        async with aclosing(super().export_audit(request)) as lots:
+            async for lot in lots:
+                yield lot
+
+
+class _AuditedApiKeys(ApiKeyOperations):
+    """The verb that works without a server, told to the audit log."""
+
+    def __init__(self, api_keys: ApiKeyService, operator: OperatorCall) -> None:
+        super().__init__(api_keys)
+        self._operator = operator
+
+    async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
+        answer = await super().create_key(request)
+        await self._operator.record("CreateKey", request)
+        return answer
+
+
+@asynccontextmanager
+async def open_operations(settings: Settings) -> AsyncIterator[MaintenanceOperations]:
+    """The operators' verbs on a store that no server holds. Raises StartError."""
+    async with AsyncExitStack() as stack:
+        if not settings.is_shared:
+            _require_store(settings)
+        _, store = await open_store(stack, settings, create=False)
+        stack.push_async_callback(store.close)
+        bus, auditor = LocalBus(), Auditor(store.audit, now_ms)
+        yield _AuditedMaintenance(Maintenance(store, bus, TaskFeeds(store, bus), auditor), _local_operator(auditor))
+
+
+@asynccontextmanager
+async def open_keys(settings: Settings) -> AsyncIterator[ApiKeyOperations]:
+    """The operators' verbs on the API keys of a store that no server holds; it is made if it is not there.
+
+    Raises StartError.
+    """
+    async with AsyncExitStack() as stack:
+        _, store = await open_store(stack, settings)
+        stack.push_async_callback(store.close)
+        yield _AuditedApiKeys(
+            ApiKeyService(store.api_keys, clock=now_ms), _local_operator(Auditor(store.audit, now_ms))
+        )
+
+
+async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[BackupProgress, None]:
+    """Copies a store to a folder, whether or not a server holds it. Raises StartError, InvalidParams."""
+    _require_sqlite(settings)
+    _require_store(settings)
+    try:
+        async with aclosing(backup(settings.store_path, destination, now_ms)) as steps:
+            async for step in steps:
+                yield step
+    except STORE_ERRORS as error:
+        raise store_start_error(settings.store_name, error) from error
+
+
+def restore_store(settings: Settings, source: Path) -> RestoreResult:
+    """Makes a store of a copy. Raises StartError, InvalidParams."""
+    _require_sqlite(settings)
+    path = settings.store_path
+    try:
+        with hold_store(path):
+            return restore(source, path)
+    except StoreInUseError as error:
+        raise StartError(str(error)) from error
+    except STORE_ERRORS as error:
+        raise store_start_error(str(source), error) from error
+
+
+def _require_sqlite(settings: Settings) -> None:
+    """Raises StartError for a store that is copied by the tools of its database."""
+    if settings.is_shared:
+        raise StartError("--store: backup and restore are for SQLite; use pg_dump and pg_restore, or pg_basebackup")
+
+
+def _require_store(settings: Settings) -> None:
+    if not settings.store_path.is_file():
+        raise StartError(f"--store: there is no store {settings.store_path}")

@@ -1,0 +1,190 @@
+"""Operators' calls over HTTP: the same answers as over gRPC, for operators alone, and for no page of another server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import orjson
+import pytest
+from google.protobuf import text_format
+from pydantic import SecretStr
+
+from dragoman import Turn, agent
+from dragoman.bindings.admin import http_routes
+from dragoman.bindings.http import cors as cross_origin
+from dragoman.settings.settings import Address, Settings
+from dragoman.wire.dialects import json_proto
+from dragoman.wire.json import protojson
+from dragoman.wiring.app import App, open_app
+from dragoman_pb.dragoman.ops.v1 import events_pb2, push_pb2
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+@agent(id="teller", default=True)
+async def teller(turn: Turn) -> AsyncIterator[object]:
+    yield "one "
+    yield "two"
+    yield b"three"
+
+
+@asynccontextmanager
+async def served(
+    tmp_path: Path, token: str = "", cors: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[App, aiohttp.ClientSession]]:
+    anywhere = Address("127.0.0.1", 0)
+    store = f"sqlite:///{tmp_path}/t.db"
+    settings = Settings(http=anywhere, grpc=anywhere, store=store, token=SecretStr(token), cors=cors)
+    async with open_app(settings, [teller]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
+        yield app, http
+
+
+async def sent(http: aiohttp.ClientSession, headers: dict[str, str] | None = None) -> str:
+    """The id of a task that has ended."""
+    body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}}
+    async with http.post("/message:send", json=body, headers=headers) as answer:
+        return str((await answer.json())["task"]["id"])
+
+
+async def got(http: aiohttp.ClientSession, path: str, **more: Any) -> tuple[int, Any]:
+    async with http.get(path, **more) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_the_answers_are_those_of_grpc(tmp_path: Path) -> None:
+    async with served(tmp_path) as (app, http), grpc.aio.insecure_channel(str(app.grpc)) as channel:
+        task, stub = await sent(http), rpc.OpsServiceStub(channel)
+        for path, told in (
+            ("/operations/agents", await stub.ListAgents(ops.ListAgentsRequest())),
+            (f"/operations/tasks/{task}:explain", await stub.Explain(ops.ExplainRequest(task_id=task))),
+            ("/operations/pushes", await stub.ListPushConfigs(push_pb2.ListPushConfigsRequest())),
+            (
+                f"/operations/tasks/{task}/events?after=1&limit=2",
+                await stub.ListEvents(events_pb2.ListEventsRequest(task_id=task, after=1, limit=2)),
+            ),
+        ):
+            status, value = await got(http, path)
+            assert status == 200
+            if isinstance(told, ops.ListAgentsResponse):
+                told.agents[0].card_url = value["agents"][0]["cardUrl"]
+            assert protojson.compile(type(told), http_routes.OPS_PROTOJSON).decode(value) == told
+
+
+async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, http):
+        task = await sent(http)
+        status, found = await got(http, f"/operations/tasks/{task}/events", params={"limit": 100})
+        assert (status, found["oldest"], found["last"]) == (200, 1, len(found["events"]))
+        async with http.get(f"/tasks/{task}:subscribe", headers={"Last-Event-ID": "0"}) as stream:
+            lines = (await stream.text()).splitlines()
+        streamed = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+        older = {}
+        for version in ("0.3", "0.1"):
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/resubscribe", "params": {"id": task}}
+            async with http.post("/", json=body, headers={"Last-Event-ID": "0", "A2A-Version": version}) as stream:
+                lines = (await stream.text()).splitlines()
+            said = [orjson.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+            older[version] = [one["result"] for one in said]
+        # Alone, too: what an artifact is called in 0.1 depends on those before it.
+        each = []
+        for after in range(found["last"]):
+            one = await got(http, f"/operations/tasks/{task}/events", params={"after": after, "limit": 1})
+            each += one[1]["events"]
+    events = found["events"]
+    assert [event["v1Json"] for event in events] == streamed
+    assert [orjson.loads(event["v03Json"]) for event in events] == older["0.3"]
+    for event in events:
+        stored = text_format.Parse(event["text"], pb.StreamResponse())
+        assert stored == protojson.compile(pb.StreamResponse, json_proto.PROTOJSON_V1).decode(
+            orjson.loads(event["v1Json"])
+        )
+        assert ("time" in event) == bool(stored.task.id or stored.status_update.task_id)
+    assert [orjson.loads(text) for event in events for text in event["v01Json"]] == older["0.1"]
+    assert [said["artifact"]["index"] for said in older["0.1"] if "artifact" in said] == [0, 0, 1]
+    assert each == events
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "field"),
+    [
+        ("/operations/tasks/none/events", 404, None),
+        ("/operations/tasks/none:explain", 404, None),
+        ("/operations/tasks/none/pushes", 404, None),
+        ("/operations/tasks/x/events?limit=101", 400, "limit"),
+        ("/operations/tasks/x/events?after=-1", 400, "after"),
+        ("/operations/pushes?limit=1001", 400, "limit"),
+        ("/operations/nothing", 404, None),
+    ],
+)
+async def test_what_is_wrong_is_named(tmp_path: Path, path: str, status: int, field: str | None) -> None:
+    async with served(tmp_path) as (_, http):
+        got_status, body = await got(http, path)
+    assert got_status == status
+    violations = [one for detail in body["error"]["details"] for one in detail.get("fieldViolations", [])]
+    assert [one["field"] for one in violations] == ([field] if field else [])
+
+
+async def test_redelivering_asks_for_a_task_that_has_webhooks(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, http):
+        path = f"/operations/tasks/{await sent(http)}:redeliver"
+        for body, status in (({}, 404), ({"from": 0}, 400), ({"from": 99}, 400), ({"from": "x"}, 400)):
+            async with http.post(path, json=body) as answer:
+                assert answer.status == status, await answer.text()
+        async with http.get(path) as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://elsewhere.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Host": "rebound.example"}, 403),
+        ({"Host": "rebound.example", "Origin": "http://rebound.example"}, 403),
+        ({"Host": "[nonsense"}, 401),
+        ({"Host": "192.168.1.7"}, 401),
+        ({"Host": "tasks.internal"}, 401),
+        ({"Origin": "http://[nonsense"}, 403),
+        ({"X-Forwarded-For": "10.0.0.1"}, 401),
+    ],
+)
+async def test_where_nobody_is_asked_no_other_page_may_call(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    async with served(tmp_path) as (app, http):
+        for own in ({}, {"Origin": f"http://{app.http}"}, {"Host": f"localhost:{app.http.port}"}):
+            assert (await got(http, "/operations/agents", headers=own))[0] == 200
+        got_status, body = await got(http, "/operations/agents", headers=headers)
+    reason = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}[status]
+    assert (got_status, body["error"]["status"]) == (status, reason)
+
+
+async def test_pages_that_may_call_agents_are_no_operators(tmp_path: Path) -> None:
+    async with served(tmp_path, cors=("https://app.example",)) as (_, http):
+        for path, status in (("/tasks", 200), ("/operations/agents", 401), ("/metrics", 401)):
+            assert (await got(http, path, headers={"Origin": "https://app.example"}))[0] == status, path
+
+
+@pytest.mark.parametrize(("header", "status"), [(None, 401), ("Bearer wrong", 401), ("Bearer secret", 200)])
+async def test_where_callers_are_asked_operators_call_from_anywhere(
+    tmp_path: Path, header: str | None, status: int
+) -> None:
+    headers = {"Host": "console.example", **({"Authorization": header} if header else {})}
+    async with served(tmp_path, "secret") as (_, http):
+        task = await sent(http, {"Authorization": "Bearer secret"})
+        for path in ("/operations/agents", f"/operations/tasks/{task}:explain", f"/operations/tasks/{task}/events"):
+            assert (await got(http, path, headers=headers))[0] == status
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "example.com", "", "localhost.example.com", "0.0.0.0"])
+def test_only_this_machine_is_this_machine(host: str) -> None:
+    assert not cross_origin.is_loopback_host(host)
+    assert all(map(cross_origin.is_loopback_host, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))

@@ -1,0 +1,140 @@
+"""API keys over the operators' service: who may, what is shown, and what a wrong wish is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from dragoman import Turn, agent
+from dragoman.bindings.admin import tasks as binding
+from dragoman.client import ClientError
+from dragoman.client.operations import Operator
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import App, open_app
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+
+
+@agent
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+def settings(tmp_path: Path, token: str = "") -> Settings:
+    anywhere = Address("127.0.0.1", 0)
+    return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", token=SecretStr(token))
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    async with open_app(settings(tmp_path), [echo]) as app:
+        yield app
+
+
+@pytest.fixture
+async def operator(app: App) -> AsyncIterator[Operator]:
+    async with Operator(str(app.grpc)) as operator:
+        yield operator
+
+
+def wish(**fields: Any) -> ops.CreateKeyRequest:
+    lifetime = fields.pop("lifetime", 0)
+    request = ops.CreateKeyRequest(**{"name": "nightly", **fields})
+    if lifetime:
+        request.lifetime.FromSeconds(lifetime)
+    return request
+
+
+async def test_a_key_is_made_and_its_text_is_shown_once(operator: Operator) -> None:
+    made = await operator.create_key(wish(principal="alice", grants=["agent:echo", "operator"], lifetime=3600))
+    assert made.text.startswith(f"dgm_{made.key.id}_")
+    assert (made.key.name, made.key.principal, list(made.key.grants)) == (
+        "nightly",
+        "alice",
+        ["agent:echo", "operator"],
+    )
+    assert made.key.expires.ToSeconds() - made.key.created.ToSeconds() == 3600
+    assert not made.key.HasField("last_used")
+    (listed,) = (await operator.list_keys(ops.ListKeysRequest())).keys
+    assert listed == made.key
+    assert made.text.rpartition("_")[2] not in str(listed)
+
+
+async def test_a_key_goes_through_its_life(operator: Operator) -> None:
+    made = await operator.create_key(wish())
+    assert not made.key.HasField("expires")
+    request = ops.RotateKeyRequest(id=made.key.id)
+    request.grace.FromSeconds(60)
+    request.lifetime.FromSeconds(3600)
+    rotated = await operator.rotate_key(request)
+    assert rotated.text != made.text
+    assert rotated.key.former_until.ToSeconds() - rotated.key.rotated.ToSeconds() == 60
+    assert rotated.key.HasField("expires")
+    revoked = (await operator.revoke_key(ops.RevokeKeyRequest(id=made.key.id))).key
+    assert revoked.HasField("revoked")
+    assert list((await operator.list_keys(ops.ListKeysRequest())).keys) == []
+    assert list((await operator.list_keys(ops.ListKeysRequest(all=True))).keys) == [revoked]
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (wish(name=""), "name"),
+        (wish(grants=["root"]), "grants"),
+        (wish(principal="anonymous"), "principal"),
+        (wish(lifetime=-5), "lifetime"),
+        (wish(lifetime=10**11), "lifetime"),
+    ],
+)
+async def test_a_wrong_wish_is_named_and_makes_no_key(
+    operator: Operator, request_: ops.CreateKeyRequest, field: str
+) -> None:
+    with pytest.raises(ClientError) as caught:
+        await operator.create_key(request_)
+    assert (caught.value.code, [violation.field for violation in caught.value.violations]) == (
+        "INVALID_ARGUMENT",
+        [field],
+    )
+    assert list((await operator.list_keys(ops.ListKeysRequest(all=True))).keys) == []
+
+
+async def test_a_key_that_is_not_there_is_not_found(operator: Operator) -> None:
+    for call in (
+        operator.rotate_key(ops.RotateKeyRequest(id="aaaaaaaaaaaa")),
+        operator.revoke_key(ops.RevokeKeyRequest(id="aaaaaaaaaaaa")),
+    ):
+        with pytest.raises(ClientError) as caught:
+            await call
+        assert (caught.value.code, caught.value.reason) == ("NOT_FOUND", "KEY_NOT_FOUND")
+
+
+async def test_keys_are_made_by_operators_only(tmp_path: Path) -> None:
+    asking = settings(tmp_path, "secret").model_copy(update={"api_keys": True})
+    async with open_app(asking, [echo]) as app:
+        async with Operator(str(app.grpc), token="secret") as operator:
+            mine = (await operator.create_key(wish(grants=["operator"]))).text
+            theirs = (await operator.create_key(wish())).text
+        for token, code in (("", "UNAUTHENTICATED"), ("wrong", "UNAUTHENTICATED"), (theirs, "PERMISSION_DENIED")):
+            async with Operator(str(app.grpc), token=token) as stranger:
+                for call in (
+                    stranger.create_key(wish()),
+                    stranger.list_keys(ops.ListKeysRequest()),
+                    stranger.rotate_key(ops.RotateKeyRequest(id="x")),
+                    stranger.revoke_key(ops.RevokeKeyRequest(id="x")),
+                ):
+                    with pytest.raises(ClientError, match=code):
+                        await call
+        async with Operator(str(app.grpc), token=mine) as operator:
+            assert len((await operator.list_keys(ops.ListKeysRequest())).keys) == 2
+
+
+async def test_where_nobody_is_asked_keys_are_made_on_this_machine_only(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--insecure` lets others call the agents; a key of an operator would be there for good."""
+    monkeypatch.setattr(binding, "is_local_caller", lambda context: False)
+    with pytest.raises(ClientError, match="on this machine only"):
+        await operator.create_key(wish())

@@ -1,0 +1,101 @@
+"""Who may erase, export and copy, and what a request may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from pydantic import SecretStr
+
+from dragoman import Turn, agent
+from dragoman.bindings.admin.maintenance import parse_selection
+from dragoman.bindings.admin.tasks import is_local_caller
+from dragoman.client import Client, ClientError, message
+from dragoman.client.operations import Operator
+from dragoman.core.errors import InvalidParams
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+
+@agent
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+def settings(tmp_path: Path, token: str = "") -> Settings:
+    anywhere = Address("127.0.0.1", 0)
+    return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", token=SecretStr(token))
+
+
+async def test_where_callers_can_show_who_they_are_operators_have_to(tmp_path: Path) -> None:
+    purge = ops.PurgeRequest(selection=ops.Selection(principal="anonymous"))
+    public = settings(tmp_path, "secret").model_copy(update={"public_agents": ("echo",)})
+    async with open_app(public, [echo]) as app, Client(str(app.grpc)) as client:
+        task = (await client.send(message("hello"))).task.id
+        for token in ("", "wrong"):
+            async with Operator(str(app.grpc), token=token) as stranger:
+                with pytest.raises(ClientError, match="UNAUTHENTICATED"):
+                    await stranger.purge(purge)
+                with pytest.raises(ClientError, match="UNAUTHENTICATED"):
+                    [one async for one in stranger.export_task(ops.ExportTaskRequest(task_id=task))]
+                with pytest.raises(ClientError, match="UNAUTHENTICATED"):
+                    [one async for one in stranger.backup(ops.BackupRequest(destination=f"{tmp_path}/copy"))]
+        assert not list(tmp_path.glob("copy*"))
+        async with Operator(str(app.grpc), token="secret") as operator:
+            assert (await operator.purge(purge)).receipt.tasks == 1
+
+
+@pytest.mark.parametrize(
+    ("peer", "here"),
+    [
+        ("ipv4:127.0.0.1:4711", True),
+        ("ipv6:%5B::1%5D:4711", True),
+        ("unix:", True),
+        ("ipv4:192.0.2.1:4711", False),
+        ("ipv4:12.7.0.1:4711", False),
+        ("ipv6:%5B2001:db8::1%5D:4711", False),
+    ],
+)
+def test_without_authentication_operators_are_on_this_machine(peer: str, here: bool) -> None:
+    class Call:
+        def peer(self) -> str:
+            return peer
+
+    call: Any = Call()
+    assert is_local_caller(call) is here
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        (ops.Selection(), "selection"),
+        (ops.Selection(agent="echo"), "selection"),
+        (ops.Selection(task_id="1", state=99), "selection.state"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_selection_that_means_nothing_is_refused(said: ops.Selection, field: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        parse_selection(said)
+    assert caught.value.violations[0].field == field
+
+
+def test_no_age_at_all_is_not_the_age_of_everything() -> None:
+    said = ops.Selection(principal="anonymous")
+    said.older_than.SetInParent()
+    with pytest.raises(InvalidParams, match="more than nothing"):
+        parse_selection(said)
+
+
+async def test_the_service_is_one_to_its_clients(tmp_path: Path) -> None:
+    async with open_app(settings(tmp_path), [echo]) as app, grpc.aio.insecure_channel(str(app.grpc)) as channel:
+        stub = rpc.OpsServiceStub(channel)
+        assert len((await stub.ListAgents(ops.ListAgentsRequest())).agents) == 1
+        dry = await stub.Purge(ops.PurgeRequest(selection=ops.Selection(principal="anonymous"), dry_run=True))
+        assert dry.dry_run
+        steps = [step async for step in stub.Backup(ops.BackupRequest(destination=f"{tmp_path}/copy"))]
+        assert steps[-1].done
+        assert steps[-1].bytes == steps[-1].total_bytes > 0

@@ -1,0 +1,82 @@
+"""The operators' service: who may call it, and the catalogue over gRPC and HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+import grpc
+import pytest
+from pydantic import SecretStr
+
+from dragoman import Turn, agent
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import open_app
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+
+@agent(id="zebra", default=True)
+async def zebra(turn: Turn) -> str:
+    return turn.text
+
+
+@agent(id="ant", description="Small", version="2.1")
+async def ant(turn: Turn) -> str:
+    return turn.text
+
+
+def settings(tmp_path: Path, token: str = "") -> Settings:
+    anywhere = Address("127.0.0.1", 0)
+    return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", token=SecretStr(token))
+
+
+async def test_the_catalogue_lists_agents_the_root_agent_first(tmp_path: Path) -> None:
+    async with (
+        open_app(settings(tmp_path), [ant, zebra]) as app,
+        grpc.aio.insecure_channel(str(app.grpc)) as channel,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+    ):
+        told = await rpc.OpsServiceStub(channel).ListAgents(ops.ListAgentsRequest())
+        async with http.get("/agents") as answer:
+            shown = (await answer.json())["agents"]
+    assert [(one.id, one.root, one.version) for one in told.agents] == [("zebra", True, "1.0.0"), ("ant", False, "2.1")]
+    assert [one.card_url for one in told.agents] == [one["card"] for one in shown]
+    assert told.agents[1].card_url == f"http://{app.http}/ant/.well-known/agent-card.json"
+
+
+@pytest.mark.parametrize(("header", "allowed"), [(None, False), ("Bearer wrong", False), ("Bearer secret", True)])
+async def test_where_callers_can_show_who_they_are_operators_have_to(
+    tmp_path: Path, header: str | None, allowed: bool
+) -> None:
+    metadata = (("authorization", header),) if header else ()
+    async with (
+        open_app(settings(tmp_path, "secret"), [ant]) as app,
+        grpc.aio.insecure_channel(str(app.grpc)) as channel,
+    ):
+        call = rpc.OpsServiceStub(channel).ListAgents(ops.ListAgentsRequest(), metadata=metadata)
+        if allowed:
+            assert len((await call).agents) == 1
+        else:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_explain_says_where_a_task_stands_and_what_is_not_there(tmp_path: Path) -> None:
+    async with (
+        open_app(settings(tmp_path), [ant]) as app,
+        grpc.aio.insecure_channel(str(app.grpc)) as channel,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+    ):
+        body = {"id": "mine", "message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]}}
+        async with http.post("/", json={"jsonrpc": "2.0", "id": 1, "method": "tasks/send", "params": body}) as answer:
+            assert (await answer.json())["result"]["id"] == "mine"
+        stub = rpc.OpsServiceStub(channel)
+        (one,) = (await stub.Explain(ops.ExplainRequest(task_id="mine"))).tasks
+        assert (one.agent, one.scope, one.principal, one.dialect) == ("ant", "default", "anonymous", "0.1")
+        assert (one.state, one.next) == ("TASK_STATE_COMPLETED", "Nothing: it has ended.")
+        for task, code in (("none", grpc.StatusCode.NOT_FOUND), ("", grpc.StatusCode.INVALID_ARGUMENT)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Explain(ops.ExplainRequest(task_id=task))
+            assert caught.value.code() is code

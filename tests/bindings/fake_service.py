@@ -1,0 +1,167 @@
+"""A service that answers as it is told, behind the real servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import groupby
+from typing import Any
+
+import aiohttp
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.grpc import server as grpc_binding
+from dragoman.bindings.http import server as http_binding
+from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
+from dragoman.core.access.identity import Caller, Isolation
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.task import frames, states
+from dragoman.core.task.log import Event
+from dragoman.runtime.feeds import EventBatches, EventStream
+from dragoman.runtime.operations.call import Admission, Call
+from dragoman.runtime.operations.service import TaskService
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/echo"
+
+AGENTS: Mapping[str, AgentSpec] = {
+    "echo": AgentSpec(id="echo", name="Echo", description="Says it back", default=True),
+    "other": AgentSpec(id="other", name="Other", description="Another agent"),
+}
+
+TASK = pb.Task(
+    id="t1",
+    context_id="c1",
+    status=pb.TaskStatus(state=pb.TASK_STATE_COMPLETED),
+    artifacts=[pb.Artifact(artifact_id="a1", parts=[pb.Part(text="hello")])],
+)
+
+
+def task_event(sequence: int = 1, state: pb.TaskState = states.SUBMITTED) -> Event:
+    task = pb.Task(id="t1", context_id="c1", status=pb.TaskStatus(state=state))
+    return Event(sequence, frames.frame(1, task.SerializeToString()), state)
+
+
+def status_event(sequence: int, state: pb.TaskState, *, ends: bool = False) -> Event:
+    update = pb.TaskStatusUpdateEvent(task_id="t1", context_id="c1", status=pb.TaskStatus(state=state))
+    return Event(sequence, frames.frame(3, update.SerializeToString()), state, ends)
+
+
+def chunk_event(sequence: int, text: str = "chunk") -> Event:
+    artifact = pb.Artifact(artifact_id="a1", parts=[pb.Part(text=text)])
+    update = pb.TaskArtifactUpdateEvent(task_id="t1", context_id="c1", artifact=artifact, append=sequence > 2)
+    return Event(sequence, frames.frame(4, update.SerializeToString()))
+
+
+class FakeService(TaskService):
+    """Remembers what it was asked. `answer` is what unary calls give or raise, `events` what streams do.
+
+    An asyncio.Event among the events is waited for before the stream goes on.
+    """
+
+    push_enabled = False
+
+    def __init__(self, answer: Any = None, events: Sequence[Any] = ()) -> None:
+        self.answer = answer
+        self.events = events
+        self.agents = AGENTS
+        self.root = "echo"
+        self._isolation = Isolation()
+        self.admission = Admission()
+        self.received: list[tuple[str, Call, Any]] = []
+        self.waiting = asyncio.Event()
+        """A stream waits for its next event."""
+        self.abandoned = asyncio.Event()
+        """A call was cancelled, or a stream was left before its end."""
+
+    async def dialect_of(self, caller: Caller, task_id: str) -> str:
+        return ""
+
+    async def _unary(self, name: str, call: Call, request: Any) -> bytes:
+        self.received.append((name, call, request))
+        if isinstance(self.answer, asyncio.Event):
+            try:
+                self.waiting.set()
+                await self.answer.wait()
+            except asyncio.CancelledError:
+                self.abandoned.set()
+                raise
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer.SerializeToString() if self.answer is not None else b""
+
+    async def _stream(self, name: str, call: Call, request: Any) -> EventBatches:
+        self.received.append((name, call, request))
+        try:
+            for together, lot in groupby(self.events, lambda one: isinstance(one, Event)):
+                if together:
+                    yield list(lot)
+                    continue
+                for event in lot:
+                    if isinstance(event, Exception):
+                        raise event
+                    self.waiting.set()
+                    await event.wait()
+        except (asyncio.CancelledError, GeneratorExit):
+            self.abandoned.set()
+            raise
+
+    async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
+        return await self._unary("send_message", call, request)
+
+    async def get_task(self, call: Call, request: pb.GetTaskRequest) -> bytes:
+        return await self._unary("get_task", call, request)
+
+    async def list_tasks(self, call: Call, request: pb.ListTasksRequest) -> bytes:
+        return await self._unary("list_tasks", call, request)
+
+    async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
+        return await self._unary("cancel_task", call, request)
+
+    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
+        return EventStream(self._stream("send_streaming_message", call, request))
+
+    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
+        return EventStream(self._stream("subscribe_to_task", call, request))
+
+
+def make_cards(**settings: Any) -> Cards:
+    return Cards(AGENTS, "echo", **settings)
+
+
+@asynccontextmanager
+async def over_grpc(
+    service: TaskService, cards: Cards | None = None, **options: Any
+) -> AsyncIterator[tuple[grpc.aio.Channel, BoundAddress]]:
+    """A gRPC server, and a channel to it."""
+    async with (
+        grpc_binding.serve_grpc(service, cards or make_cards(), ServerOptions(**options)) as bound,
+        grpc.aio.insecure_channel(str(bound), options=[("grpc.max_receive_message_length", -1)]) as channel,
+    ):
+        yield channel, bound
+
+
+@asynccontextmanager
+async def over_http(
+    service: TaskService, cards: Cards | None = None, **options: Any
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """An HTTP server, and a client that knows its address."""
+    async with (
+        http_binding.serve_http(service, cards or make_cards(), HttpOptions(**options)) as bound,
+        aiohttp.ClientSession(f"http://{bound}") as client,
+    ):
+        yield client
+
+
+def details(error: grpc.aio.AioRpcError) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
+    """The ErrorInfo and BadRequest of a failed call, whose text must agree with its Status."""
+    trailing = dict(error.trailing_metadata() or ())
+    status = status_pb2.Status.FromString(trailing["grpc-status-details-bin"])
+    assert (status.code, status.message) == (error.code().value[0], error.details())
+    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status.details:
+        assert detail.Unpack(info) or detail.Unpack(bad)
+    return info, bad

@@ -1,0 +1,292 @@
+"""gRPC, against a service that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
+from tests.bindings.fake_service import (
+    RESOURCE,
+    TASK,
+    FakeService,
+    chunk_event,
+    details,
+    make_cards,
+    over_grpc,
+    status_event,
+    task_event,
+)
+
+from dragoman.bindings.grpc.server import serve_grpc
+from dragoman.bindings.options import ServerOptions
+from dragoman.core.errors import InvalidParams, TaskNotCancelable, TaskNotFound
+from dragoman.core.task import states
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
+
+HELLO = pb.Message(message_id="m1", role=pb.ROLE_USER, parts=[pb.Part(text="hello")])
+
+
+async def failing(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value
+
+
+async def test_a_1_0_answer_is_the_bytes_of_the_service() -> None:
+    service = FakeService(TASK)
+    async with over_grpc(service) as (channel, _):
+        call: Any = channel.unary_unary("/lf.a2a.v1.A2AService/GetTask")
+        data = await call(pb.GetTaskRequest(id="t1", history_length=0).SerializeToString())
+    assert data == TASK.SerializeToString()
+    name, call_, request = service.received[0]
+    assert (name, request.id, request.HasField("history_length")) == ("get_task", "t1", True)
+    assert (call_.caller.agent, call_.caller.owner.scope, call_.caller.owner.principal) == (
+        "echo",
+        "default",
+        "anonymous",
+    )
+
+
+async def test_a_0_3_call_is_read_and_answered_as_0_3() -> None:
+    service = FakeService(TASK)
+    async with over_grpc(service) as (channel, _):
+        task = await v03_rpc.A2AServiceStub(channel).GetTask(v03_pb.GetTaskRequest(name=f"{RESOURCE}/tasks/t1"))
+    assert (task.id, task.status.state) == ("t1", v03_pb.TASK_STATE_COMPLETED)
+    _, call, request = service.received[0]
+    assert (request.id, call.caller.owner.scope) == ("t1", RESOURCE.removesuffix("/agents/echo"))
+
+
+async def test_the_tenant_names_the_agent() -> None:
+    service = FakeService(TASK)
+    async with over_grpc(service) as (channel, _):
+        stub = rpc.A2AServiceStub(channel)
+        await stub.GetTask(pb.GetTaskRequest(tenant="other", id="t1"))
+        error = await failing(stub.GetTask(pb.GetTaskRequest(tenant="nobody", id="t1")))
+    assert service.received[0][1].caller.agent == "other"
+    assert error.code() is grpc.StatusCode.NOT_FOUND
+    assert "use one of echo, other" in str(error.details())
+
+
+async def test_a_stream_gives_every_event_and_ends() -> None:
+    service = FakeService(events=[task_event(), chunk_event(2), status_event(3, states.COMPLETED, ends=True)])
+    async with over_grpc(service) as (channel, _):
+        stub = rpc.A2AServiceStub(channel)
+        found = [event async for event in stub.SendStreamingMessage(pb.SendMessageRequest(message=HELLO))]
+    assert [event.WhichOneof("payload") for event in found] == ["task", "artifact_update", "status_update"]
+
+
+async def test_0_3_marks_the_status_on_which_a_send_stops_but_no_subscription() -> None:
+    service = FakeService(events=[task_event(), status_event(2, states.INPUT_REQUIRED, ends=True)])
+    async with over_grpc(service) as (channel, _):
+        stub = v03_rpc.A2AServiceStub(channel)
+        sent = [event async for event in stub.SendStreamingMessage(v03_pb.SendMessageRequest())]
+        followed = [event async for event in stub.TaskSubscription(v03_pb.TaskSubscriptionRequest(name="tasks/t1"))]
+    assert sent[-1].status_update.final
+    assert not followed[-1].status_update.final
+    assert [call.shows_finished for _, call, _ in service.received] == [False, True]
+
+
+async def test_an_error_carries_its_reason_and_the_fields_that_broke_a_rule() -> None:
+    service = FakeService(InvalidParams.field("pageSize", "must be 1 to 100"))
+    async with over_grpc(service) as (channel, _):
+        error = await failing(rpc.A2AServiceStub(channel).ListTasks(pb.ListTasksRequest(page_size=1000)))
+    info, bad = details(error)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (info.domain, info.reason) == ("a2a-protocol.org", "INVALID_PARAMS")
+    assert [(v.field, v.description) for v in bad.field_violations] == [("pageSize", "must be 1 to 100")]
+
+
+async def test_0_3_errors_say_their_class_and_have_their_own_codes() -> None:
+    service = FakeService(TaskNotCancelable())
+    async with over_grpc(service) as (channel, _):
+        error = await failing(v03_rpc.A2AServiceStub(channel).CancelTask(v03_pb.CancelTaskRequest(name="tasks/t1")))
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert error.details() == "TaskNotCancelableError: Task cannot be canceled"
+    assert details(error)[0].reason == "TASK_NOT_CANCELABLE"
+
+
+async def test_an_error_before_and_in_a_stream_is_the_status_of_the_call() -> None:
+    service = FakeService(events=[task_event(), TaskNotFound()])
+    async with over_grpc(service) as (channel, _):
+        stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
+        assert (await stream.read()).task.id == "t1"
+        error = await failing(stream.read())
+    assert details(error)[0].reason == "TASK_NOT_FOUND"
+
+
+async def test_what_nobody_expected_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    service = FakeService(RuntimeError("the secret of the house"))
+    async with over_grpc(service) as (channel, _):
+        error = await failing(rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1")))
+    assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "Internal error")
+    record = next(record for record in caplog.records if record.exc_info)
+    assert "the secret of the house" in str(record.exc_info)
+
+
+@pytest.mark.parametrize("stub", [rpc.A2AServiceStub, v03_rpc.A2AServiceStub])
+async def test_push_operations_are_refused(stub: Any) -> None:
+    service = FakeService()
+    async with over_grpc(service) as (channel, _):
+        made = stub(channel)
+        calls = [name for name in vars(made) if "PushNotification" in name]
+        package = v03_pb if stub is v03_rpc.A2AServiceStub else pb
+        for name in calls:
+            cls = package.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[name].input_type._concrete_class
+            error = await failing(getattr(made, name)(cls()))
+            assert details(error)[0].reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+    assert len(calls) == 4
+    assert service.received == []
+
+
+async def test_0_3_reads_the_card_and_1_0_is_told_that_there_is_no_extended_one() -> None:
+    async with over_grpc(FakeService(), make_cards(public_url="https://agents.example.com")) as (channel, bound):
+        card = await v03_rpc.A2AServiceStub(channel).GetAgentCard(v03_pb.GetAgentCardRequest())
+        error = await failing(rpc.A2AServiceStub(channel).GetExtendedAgentCard(pb.GetExtendedAgentCardRequest()))
+    assert (card.name, card.url) == ("Echo", "https://agents.example.com")
+    assert details(error)[0].reason == "UNSUPPORTED_OPERATION"
+    assert bound.port
+
+
+@pytest.mark.parametrize("version", ["", "0.3", "1.0", "1.1"])
+async def test_a_call_is_served_by_its_shape(version: str) -> None:
+    async with over_grpc(FakeService(TASK)) as (channel, _):
+        metadata = (("a2a-version", version),)
+        await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"), metadata=metadata)
+        await v03_rpc.A2AServiceStub(channel).GetTask(v03_pb.GetTaskRequest(name="tasks/t1"), metadata=metadata)
+
+
+async def test_an_unknown_version_is_refused_though_a_known_one_stands_beside_it() -> None:
+    service = FakeService(TASK)
+    async with over_grpc(service) as (channel, _):
+        metadata = (("a2a-version", "99.0"), ("a2a-version", "1.0"))
+        call = rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"), metadata=metadata)
+        error = await failing(call)
+    info, _ = details(error)
+    assert (info.reason, info.metadata["supported"]) == ("VERSION_NOT_SUPPORTED", "1.0, 0.3, 0.2, 0.1")
+    assert service.received == []
+
+
+async def test_a_blocking_send_answers_before_the_deadline() -> None:
+    service = FakeService(pb.SendMessageResponse(task=TASK))
+    async with over_grpc(service) as (channel, _):
+        stub = rpc.A2AServiceStub(channel)
+        await stub.SendMessage(pb.SendMessageRequest(message=HELLO), timeout=20)
+        await stub.SendMessage(pb.SendMessageRequest(message=HELLO))
+        await stub.GetTask(pb.GetTaskRequest(id="t1"), timeout=20)
+    bounded, unbounded, other = (call.timeout for _, call, _ in service.received)
+    assert bounded is not None
+    assert 15 < bounded < 20  # gRPC rounds what it sends of a deadline
+    assert unbounded is other is None
+
+
+async def test_a_client_that_goes_away_ends_its_call_only() -> None:
+    service = FakeService(events=[task_event(), asyncio.Event()])
+    async with over_grpc(service) as (channel, _):
+        stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
+        assert (await stream.read()).task.id == "t1"
+        stream.cancel()
+        await service.abandoned.wait()
+        service.answer = TASK
+        await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"))
+
+
+async def test_a_message_over_the_limit_reaches_the_service_and_one_far_over_it_does_not() -> None:
+    service = FakeService(pb.SendMessageResponse(task=TASK))
+    async with over_grpc(service, message_bytes=1000) as (channel, _):
+        stub = rpc.A2AServiceStub(channel)
+        parts = [pb.Part(raw=b"x" * 2000)]
+        await stub.SendMessage(pb.SendMessageRequest(message=pb.Message(parts=parts)))
+        parts = [pb.Part(raw=b"x" * 3_000_000)]
+        error = await failing(stub.SendMessage(pb.SendMessageRequest(message=pb.Message(parts=parts))))
+    assert len(service.received) == 1
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_answers_may_be_of_any_size() -> None:
+    artifact = pb.Artifact(artifact_id="a", parts=[pb.Part(raw=b"x" * 6_000_000)])
+    async with over_grpc(FakeService(pb.Task(id="t1", artifacts=[artifact]))) as (channel, _):
+        task = await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"))
+    assert len(task.artifacts[0].parts[0].raw) == 6_000_000
+
+
+async def test_bytes_that_are_no_request_are_the_callers_mistake() -> None:
+    async with over_grpc(FakeService()) as (channel, _):
+        call: Any = channel.unary_unary("/a2a.v1.A2AService/GetTask")
+        error = await failing(call(b"\xff"))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "a2a.v1.GetTaskRequest" in str(error.details())
+
+
+async def test_a_stopping_server_ends_its_streams_as_unavailable() -> None:
+    service = FakeService(events=[task_event(), asyncio.Event()])
+    server = AsyncExitStack()
+    bound = await server.enter_async_context(serve_grpc(service, make_cards(), ServerOptions()))
+    async with server, grpc.aio.insecure_channel(str(bound)) as channel:
+        stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
+        await stream.read()
+        await service.waiting.wait()
+        ending = asyncio.create_task(failing(stream.read()))
+        await server.aclose()
+        error = await ending
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert details(error)[0].reason == "UNAVAILABLE"
+
+
+async def test_health_knows_both_services_and_says_when_the_server_is_draining() -> None:
+    draining = asyncio.Event()
+    async with over_grpc(FakeService(), draining=draining) as (channel, _):
+        stub = health_pb2_grpc.HealthStub(channel)
+        for name in ("", "a2a.v1.A2AService", "lf.a2a.v1.A2AService"):
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        watch = stub.Watch(health_pb2.HealthCheckRequest(service="a2a.v1.A2AService"))
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        draining.set()
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()
+
+
+async def test_reflection_lists_every_service_and_gives_their_files() -> None:
+    request = reflection_pb2.ServerReflectionRequest
+    async with over_grpc(FakeService()) as (channel, _):
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        asked = [
+            request(list_services=""),
+            request(file_containing_symbol="lf.a2a.v1.A2AService"),
+            request(file_containing_symbol="a2a.v1.A2AService"),
+            request(file_containing_symbol="grpc.health.v1.Health"),
+        ]
+        listed, *found = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
+    assert {service.name for service in listed.list_services_response.service} == {
+        "a2a.v1.A2AService",
+        "lf.a2a.v1.A2AService",
+        "dragoman.ops.v1.OpsService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    assert all(answer.file_descriptor_response.file_descriptor_proto for answer in found)
+
+
+async def test_a_taken_address_is_an_os_error() -> None:
+    async with over_grpc(FakeService()) as (_, bound):
+        with pytest.raises(OSError, match="cannot listen on"):
+            async with over_grpc(FakeService(), port=bound.port):
+                pass
+
+
+async def test_a_request_is_one_line_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with over_grpc(FakeService(TASK)) as (channel, _):
+        await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"))
+    record: Any = next(record for record in caplog.records if record.name == "dragoman.access")
+    assert (record.method, record.dialect) == ("lf.a2a.v1.A2AService/GetTask", "1.0")
+    assert (record.agent, record.task, record.status) == ("echo", "t1", "OK")

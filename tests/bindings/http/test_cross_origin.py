@@ -1,0 +1,261 @@
+"""Web pages and the server of who looks at them: which of their requests are answered, and in whose words not."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+from tests.bindings.fake_service import TASK, FakeService, make_cards, over_http, status_event, task_event
+from tests.callers import ByHeader, named
+from tests.certificates import Authority, write
+
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.http.server import serve_http
+from dragoman.bindings.options import HttpOptions
+from dragoman.core.task import states
+from dragoman.security.tls.certificate_files import CertificateFiles
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+EVIL: Final = "https://evil.example"
+PAGE: Final = "https://pub.example"
+FOREIGN: Final = {"Origin": EVIL, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+OPENED: Final = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+MESSAGE: Final = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
+CALL: Final = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": MESSAGE}
+LIST: Final = ("GET", "/tasks", None)
+DOORS: Final[list[tuple[str, str, Any]]] = [
+    LIST,
+    ("GET", "/v1/tasks/t1", None),
+    ("GET", "/tasks/t1:subscribe", None),
+    ("POST", "/message:send", MESSAGE),
+    ("POST", "/v1/message:send", MESSAGE),
+    ("POST", "/", CALL),
+    ("POST", "/other", CALL),
+    ("GET", "/.well-known/agent-card.json", None),
+    ("GET", "/agents", None),
+    ("GET", "/openapi.json", None),
+    ("GET", "/console", None),
+    ("GET", "/ws", None),
+    ("GET", "/nothing/here", None),
+]
+
+
+def service() -> FakeService:
+    return FakeService(pb.SendMessageResponse(task=TASK), [task_event(), status_event(2, states.COMPLETED, ends=True)])
+
+
+async def asked(
+    client: aiohttp.ClientSession, door: tuple[str, str, Any], headers: dict[str, str]
+) -> tuple[int, dict[str, Any]]:
+    """The status, and the body if it is a JSON object. What is sent has no Content-Type, as a page may send it."""
+    method, path, sent = door
+    data = json.dumps(sent).encode() if sent is not None else None
+    if path == "/ws":
+        headers = {**headers, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+        headers["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    async with client.request(
+        method, path, data=data, headers=headers, skip_auto_headers=["Content-Type"], allow_redirects=False
+    ) as answer:
+        text = "" if answer.status == 101 else await answer.text()
+        return answer.status, json.loads(text) if text.startswith("{") else {}
+
+
+async def status(headers: dict[str, str], cards: Cards | None = None, **options: Any) -> int:
+    """Of a list of tasks."""
+    async with over_http(FakeService(pb.ListTasksResponse()), cards, **options) as client:
+        return (await asked(client, LIST, headers))[0]
+
+
+# Pages of other origins ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        FOREIGN,
+        {"Origin": EVIL},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://[nonsense"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "empty"},
+        {**OPENED, "Sec-Fetch-Dest": "iframe"},
+    ],
+)
+async def test_a_page_of_another_origin_gets_nothing_done_and_nothing_told(headers: dict[str, str]) -> None:
+    fake = service()
+    async with over_http(fake) as client:
+        for door in DOORS:
+            got, body = await asked(client, door, headers)
+            assert got == 403, door
+            text = json.dumps(body)
+            assert "--cors" in text, door
+            assert ("Origin" if "Origin" in headers else "Sec-Fetch-Site") in text, door
+    assert fake.received == []
+
+
+async def test_the_refusal_is_in_the_words_of_who_asks() -> None:
+    async with over_http(service()) as client:
+        said = {door[1]: (await asked(client, door, FOREIGN))[1] for door in DOORS}
+    text = f'Origin: a page of "{EVIL}" may not call; --cors names the origins whose pages may'
+    v1 = said["/message:send"]["error"]
+    assert (v1["code"], v1["status"], v1["message"]) == (403, "PERMISSION_DENIED", text)
+    v03 = said["/v1/message:send"]
+    assert (v03["code"], v03["type"], v03["message"]) == (-32603, "InternalError", text)
+    for path in ("/", "/other"):
+        rpc = said[path]
+        assert (rpc["jsonrpc"], rpc["id"], rpc["error"]["code"], rpc["error"]["message"]) == ("2.0", None, -32603, text)
+
+
+async def test_no_credentials_are_asked_of_a_page() -> None:
+    async with (
+        over_http(service(), authenticator=ByHeader()) as client,
+        client.post("/", json=CALL, headers=FOREIGN) as answer,
+    ):
+        assert (answer.status, answer.headers.get("WWW-Authenticate")) == (403, None)
+
+
+async def test_a_link_elsewhere_opens_a_page_here_and_posts_nothing() -> None:
+    fake = service()
+    async with over_http(fake) as client:
+        for path, expected in (("/console", 200), ("/", 302), ("/docs", 200)):
+            assert (await asked(client, ("GET", path, None), {**OPENED, "Accept": "text/html"}))[0] == expected
+        assert (await asked(client, ("POST", "/message:send", MESSAGE), {**OPENED, "Origin": EVIL}))[0] == 403
+        assert (await asked(client, ("POST", "/", CALL), {**OPENED, "Origin": "null"}))[0] == 403
+    assert fake.received == []
+
+
+async def test_health_and_links_to_large_parts_are_for_every_page() -> None:
+    async with over_http(service()) as client:
+        assert (await asked(client, ("GET", "/healthz", None), FOREIGN))[0] == 200
+        assert (await asked(client, ("GET", f"/blobs/{'0' * 64}", None), FOREIGN))[0] == 404
+
+
+# Pages of this server, named ones, and callers that are no browsers ----------------------------------------
+
+
+@pytest.mark.parametrize("door", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)])
+async def test_who_says_nothing_of_a_page_is_answered(door: tuple[str, str, Any]) -> None:
+    async with over_http(service()) as client:
+        for headers in ({}, {"Sec-Fetch-Mode": "cors"}, {"Origin": ""}, {"User-Agent": "Mozilla/5.0"}):
+            assert (await asked(client, door, headers))[0] in (101, 200), headers
+
+
+@pytest.mark.parametrize("door", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)])
+async def test_pages_of_this_server_may_call_it(door: tuple[str, str, Any]) -> None:
+    async with over_http(service()) as client:
+        at = str(client._base_url).rstrip("/")
+        for headers in (
+            {"Origin": at},
+            {"Origin": at, "Sec-Fetch-Site": "same-origin"},
+            {"Sec-Fetch-Site": "none"},
+            # A proxy ended TLS, and gave the server another Host or left it as it was.
+            {"Origin": PAGE, "Sec-Fetch-Site": "same-origin"},
+            {"Origin": "https://localhost:8443", "Host": "localhost:8443"},
+            {"Origin": "https://localhost", "Host": "localhost"},
+        ):
+            assert (await asked(client, door, headers))[0] in (101, 200), headers
+
+
+@pytest.mark.parametrize(
+    ("cards", "headers", "expected"),
+    [
+        ({}, {"Origin": PAGE}, 403),
+        ({"public_url": PAGE}, {"Origin": PAGE}, 200),
+        ({"public_url": f"{PAGE}/agents"}, {"Origin": PAGE}, 200),
+        ({"public_url": f"{PAGE}:8443"}, {"Origin": f"{PAGE}:8443"}, 200),
+        ({"public_url": f"{PAGE}:8443"}, {"Origin": PAGE}, 403),
+        ({"public_url": PAGE}, {"Origin": EVIL}, 403),
+        ({"trusted_proxies": (ip_network("127.0.0.1"),)}, {"Origin": PAGE, "X-Forwarded-Host": "pub.example"}, 200),
+        ({}, {"Origin": PAGE, "X-Forwarded-Host": "pub.example"}, 403),
+    ],
+)
+async def test_its_address_is_what_its_operator_says_it_is(
+    cards: dict[str, Any], headers: dict[str, str], expected: int
+) -> None:
+    assert await status(headers, make_cards(**cards)) == expected
+
+
+async def test_pages_of_named_origins_may_call() -> None:
+    async with over_http(service(), cors=(PAGE, "null")) as client:
+        for door in DOORS[:-2]:
+            for origin in (PAGE, "null"):
+                assert (await asked(client, door, {**FOREIGN, "Origin": origin}))[0] == 200, door
+            assert (await asked(client, door, FOREIGN))[0] == 403, door
+        async with client.ws_connect("/ws", headers={**FOREIGN, "Origin": PAGE}) as socket:
+            await socket.send_json(CALL)
+            assert (await socket.receive_json())["result"]["task"]["id"] == "t1"
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+            await client.ws_connect("/ws", headers={"Origin": EVIL})
+    assert await status(FOREIGN, cors=("*",)) == 200
+    assert await status({"Sec-Fetch-Site": "cross-site"}, cors=("*",)) == 200
+
+
+# Names that lead here --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("evil.example", 403),
+        ("EVIL.example.:18780", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example:80", 403),
+        ("evil{}.example", 403),
+        ("localhost:1234", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8080", 200),
+        ("192.168.1.7:8080", 200),
+        ("agents:8080", 200),
+        ("demo.localhost", 200),
+        ("host.docker.internal:8080", 200),
+        ("agents.test", 200),
+        ("", 200),
+    ],
+)
+async def test_where_nobody_is_asked_no_name_of_a_strangers_leads_here(host: str, expected: int) -> None:
+    assert await status({"Host": host}) == expected
+    # What the name's own page would say of itself changes nothing.
+    assert await status({"Host": host, "Origin": f"http://{host}"} if host else {}) == expected
+
+
+async def test_the_refusal_of_a_name_says_how_to_allow_it() -> None:
+    fake = service()
+    async with over_http(fake) as client:
+        for door in DOORS:
+            got, body = await asked(client, door, {"Host": "evil.example"})
+            text = json.dumps(body)
+            assert got == 403, door
+            assert all(word in text for word in ("Host: ", "evil.example", "--public-url", "--cors")), door
+    assert fake.received == []
+
+
+@pytest.mark.parametrize("host", ["tasks.example", "tasks.example:8443"])
+async def test_names_that_the_operator_says_lead_here(host: str) -> None:
+    headers = {"Host": host}
+    assert await status(headers, make_cards(public_url="https://tasks.example/agents")) == 200
+    assert await status(headers, cors=("https://tasks.example",)) == 200
+    assert await status(headers, cors=("*",)) == 200
+    assert await status(headers, make_cards(public_url="https://other.example")) == 403
+    # A proxy on this machine shows the server to others, under names of its own.
+    assert await status(headers, make_cards(trusted_proxies=(ip_network("127.0.0.1"),))) == 200
+
+
+async def test_any_name_leads_to_a_server_that_others_reach_or_that_asks_who_they_are(tmp_path: Path) -> None:
+    headers = {"Host": "box.example:8080"}
+    assert await status(headers, host="0.0.0.0") == 200
+    assert await status({**headers, **named("alice")}, authenticator=ByHeader()) == 200
+    authority = Authority(tmp_path)
+    files = CertificateFiles(*write(tmp_path, authority.issue()))
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    async with (
+        serve_http(FakeService(pb.ListTasksResponse()), make_cards(), HttpOptions(certificates=files)) as bound,
+        aiohttp.ClientSession() as client,
+        client.get(f"https://{bound}/tasks", headers=headers, ssl=context, server_hostname="localhost") as answer,
+    ):
+        assert answer.status == 200

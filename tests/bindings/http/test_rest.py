@@ -1,0 +1,300 @@
+"""REST, against a service that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from typing import Any
+
+import pytest
+from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_http
+from yarl import URL
+
+from dragoman.core.errors import InvalidParams, TaskNotCancelable, TaskNotFound
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+SENT = pb.SendMessageResponse(task=TASK)
+V1_SEND = {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+V03_SEND = {"message": {"messageId": "m1", "role": "ROLE_USER", "content": [{"text": "hello"}]}}
+
+
+V03_RPC = {"messageId": "m1", "role": "user", "parts": [{"kind": "text", "text": "hello"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "state"),
+    [
+        ("/message:send", V1_SEND, "TASK_STATE_CANCELED"),
+        ("/v1/message:send", V03_SEND, "TASK_STATE_CANCELLED"),
+        ("/v1/message:send", {"request": V03_SEND["message"]}, "TASK_STATE_CANCELLED"),
+        ("/v1/message:send", {"message": {**V03_RPC, "kind": "message"}}, "TASK_STATE_CANCELLED"),
+        (f"/{RESOURCE}/message:send", V03_SEND, "TASK_STATE_CANCELLED"),
+        (f"/v1/{RESOURCE}/a2a/v1/message:send", V03_SEND, "TASK_STATE_CANCELLED"),
+    ],
+)
+async def test_each_path_speaks_its_dialect(path: str, body: Any, state: str) -> None:
+    canceled = pb.Task(id="t1", status=pb.TaskStatus(state=pb.TASK_STATE_CANCELED))
+    service = FakeService(pb.SendMessageResponse(task=canceled))
+    async with over_http(service) as client, client.post(path, json=body) as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "application/json"
+        assert (await answer.json())["task"]["status"]["state"] == state
+    (name, call, request), *_ = service.received
+    assert (name, request.message.parts[0].text, call.caller.agent) == ("send_message", "hello", "echo")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tasks/t1",
+        "/v1/tasks/t1",
+        f"/{RESOURCE}/tasks/t1",
+        f"/v1/{RESOURCE}/a2a/v1/tasks/t1",
+        f"/v1/{RESOURCE}/tasks/t1",
+    ],
+)
+async def test_path_and_query_become_the_request(path: str) -> None:
+    service = FakeService(TASK)
+    query = "?historyLength=3&unknown=1&alt=json&%24.xgafv=1&prettyPrint=true"
+    async with over_http(service) as client, client.get(path + query) as answer:
+        assert (answer.status, (await answer.json())["id"]) == (200, "t1")
+    _, call, request = service.received[0]
+    assert (request.id, request.history_length) == ("t1", 3)
+    assert call.caller.owner.scope == (RESOURCE.removesuffix("/agents/echo") if "projects" in path else "default")
+
+
+@pytest.mark.parametrize("path", ["/other/tasks/t1", "/other/v1/tasks/t1"])
+async def test_a_tenant_in_the_path_names_the_agent(path: str) -> None:
+    service = FakeService(TASK)
+    async with over_http(service) as client, client.get(path) as answer:
+        assert answer.status == 200
+    assert service.received[0][1].caller.agent == "other"
+
+
+async def test_an_encoded_slash_stays_in_the_id() -> None:
+    service = FakeService(TASK)
+    async with over_http(service) as client:
+        assert client._base_url is not None
+        url = URL(f"{client._base_url.origin()}/tasks/a%2Fb%20c", encoded=True)
+        async with client.get(url) as answer:
+            assert answer.status == 200
+    assert service.received[0][2].id == "a/b c"
+
+
+@pytest.mark.parametrize(
+    ("query", "headers"), [("?A2A-Version=1.0", {}), ("", {"A2A-Version": "1.0"}), ("", {"a2a-version": "1.0"})]
+)
+async def test_a_resource_path_is_1_0_for_those_who_name_it(query: str, headers: dict[str, str]) -> None:
+    canceled = pb.Task(id="t1", status=pb.TaskStatus(state=pb.TASK_STATE_CANCELED))
+    async with over_http(FakeService(canceled)) as client:
+        path = f"/{RESOURCE}/tasks/t1"
+        async with client.get(path + query, headers=headers) as named, client.get(path) as unnamed:
+            assert (await named.json())["status"]["state"] == "TASK_STATE_CANCELED"
+            assert (await unnamed.json())["status"]["state"] == "TASK_STATE_CANCELLED"
+
+
+@pytest.mark.parametrize("path", ["/tasks/t1", "/v1/tasks/t1", f"/{RESOURCE}/tasks/t1"])
+async def test_a_known_version_never_stands_in_the_way(path: str) -> None:
+    async with over_http(FakeService(TASK)) as client:
+        for version in ("", "0.3", "1.0"):
+            async with client.get(path, headers={"A2A-Version": version}) as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", ["/tasks/t1", "/v1/tasks/t1", f"/{RESOURCE}/tasks/t1"])
+async def test_an_unknown_version_is_refused_by_header_and_by_query(path: str) -> None:
+    service = FakeService(TASK)
+    async with over_http(service) as client:
+        for query, headers in (("?A2A-Version=99.0", {}), ("", {"A2A-Version": "99.0"})):
+            async with client.get(path + query, headers=headers) as answer:
+                assert answer.status == 400
+                assert (await answer.json())["error"]["details"][0]["reason"] == "VERSION_NOT_SUPPORTED"
+    assert service.received == []
+
+
+async def test_a2a_json_goes_to_those_who_name_it_and_to_1_0_only() -> None:
+    headers = {"Accept": "application/a2a+json, application/json"}
+    async with over_http(FakeService(TASK)) as client:
+        async with client.get("/tasks/t1", headers=headers) as answer:
+            assert answer.headers["Content-Type"] == "application/a2a+json"
+        async with client.get("/v1/tasks/t1", headers=headers) as answer:
+            assert answer.headers["Content-Type"] == "application/json"
+
+
+async def test_the_fields_of_a_list_are_always_written() -> None:
+    async with over_http(FakeService(pb.ListTasksResponse())) as client:
+        async with client.get("/tasks") as answer:
+            assert await answer.json() == {"tasks": [], "nextPageToken": "", "pageSize": 0, "totalSize": 0}
+        async with client.get("/v1/tasks") as answer:
+            assert await answer.json() == {"tasks": [], "nextPageToken": "", "totalSize": 0}
+
+
+@pytest.mark.parametrize("path", ["/tasks/t1:cancel", "/v1/tasks/t1:cancel"])
+@pytest.mark.parametrize("body", [None, b"", b"{}", b'{"name": "tasks/else", "id": "else"}'])
+async def test_a_cancel_needs_no_body_and_the_path_beats_what_it_says(path: str, body: bytes | None) -> None:
+    service = FakeService(TASK)
+    headers = {"Content-Type": "application/json"}
+    async with over_http(service) as client, client.post(path, data=body, headers=headers) as answer:
+        assert answer.status == 200
+    assert service.received[0][2].id == "t1"
+
+
+@pytest.mark.parametrize("given", ["text/plain", "application/octet-stream"])
+async def test_without_a_body_its_type_means_nothing(given: str) -> None:
+    async with (
+        over_http(FakeService(TASK)) as client,
+        client.post("/tasks/t1:cancel", headers={"Content-Type": given}) as answer,
+    ):
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("given", ["application/json", "application/json; charset=utf-8", "application/a2a+json", ""])
+async def test_json_by_any_name_is_read(given: str) -> None:
+    headers = {"Content-Type": given} if given else {}
+    skip = () if given else ("Content-Type",)
+    async with over_http(FakeService(SENT)) as client:
+        body = b'{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}}'
+        async with client.post("/message:send", data=body, headers=headers, skip_auto_headers=skip) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(("path", "status"), [("/message:send", 400), ("/v1/message:send", 415)])
+async def test_another_content_type_is_refused(path: str, status: int) -> None:
+    service = FakeService(SENT)
+    async with (
+        over_http(service) as client,
+        client.post(path, data=b"{}", headers={"Content-Type": "text/plain"}) as answer,
+    ):
+        assert answer.status == status
+        assert (await answer.json())["error"]["details"][0]["reason"] == "CONTENT_TYPE_NOT_SUPPORTED"
+    assert service.received == []
+
+
+async def test_the_body_of_a_get_is_not_looked_at() -> None:
+    async with (
+        over_http(FakeService(TASK)) as client,
+        client.get("/tasks/t1", data=b"x", headers={"Content-Type": "text/plain"}) as answer,
+    ):
+        assert answer.status == 200
+
+
+async def test_a_body_over_the_cap_is_refused_before_it_is_sent_and_while_it_is() -> None:
+    async def pieces() -> Any:
+        for _ in range(64):
+            yield b" " * 65536
+
+    service = FakeService(SENT)
+    async with over_http(service, message_bytes=3000) as client:
+        for data in (io.BytesIO(b" " * 2_000_000), pieces()):
+            headers = {"Content-Type": "application/json"}
+            async with client.post("/message:send", data=data, headers=headers) as answer:
+                assert answer.status == 413
+                error = (await answer.json())["error"]
+                assert (error["status"], error["details"][0]["reason"]) == ("RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE")
+                assert "at most 1052576 bytes" in error["message"]
+    assert service.received == []
+
+
+async def test_a_client_that_asks_first_may_send() -> None:
+    async with (
+        over_http(FakeService(SENT)) as client,
+        client.post("/message:send", json=V1_SEND, expect100=True) as answer,
+    ):
+        assert answer.status == 200
+
+
+async def test_errors_of_1_0_are_aip_193() -> None:
+    service = FakeService(InvalidParams.field("pageSize", "must be 1 to 100"))
+    async with over_http(service) as client, client.get("/tasks?pageSize=1000") as answer:
+        assert (answer.status, answer.headers["Content-Type"]) == (400, "application/json")
+        body = await answer.json()
+    assert set(body) == {"error"}
+    assert (body["error"]["code"], body["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert body["error"]["details"][1]["fieldViolations"][0]["field"] == "pageSize"
+
+
+async def test_errors_of_0_3_suit_every_reader() -> None:
+    async with over_http(FakeService(TaskNotCancelable())) as client, client.post("/v1/tasks/t1:cancel") as answer:
+        assert answer.status == 409
+        body = await answer.json()
+    assert (body["code"], body["type"]) == (-32002, "TaskNotCancelableError")
+    assert body["error"]["details"][0]["reason"] == "TASK_NOT_CANCELABLE"
+
+
+async def test_errors_on_a_resource_path_are_aip_193_with_1_0_statuses() -> None:
+    async with (
+        over_http(FakeService(TaskNotCancelable())) as client,
+        client.post(f"/{RESOURCE}/tasks/t1:cancel") as answer,
+    ):
+        assert (answer.status, set(await answer.json())) == (400, {"error"})
+
+
+async def test_what_nobody_expected_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        over_http(FakeService(RuntimeError("the secret of the house"))) as client,
+        client.get("/tasks/t1") as answer,
+    ):
+        assert answer.status == 500
+        assert "secret" not in await answer.text()
+    assert any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/tasks/t1", 400), ("/v1/tasks/t1", 501), (f"/{RESOURCE}/tasks/t1", 400)]
+)
+async def test_push_operations_are_refused(path: str, status: int) -> None:
+    service = FakeService()
+    configs = f"{path}/pushNotificationConfigs"
+    async with over_http(service) as client:
+        for method, target in (
+            ("POST", configs),
+            ("GET", configs),
+            ("GET", configs + "/1"),
+            ("DELETE", configs + "/1"),
+        ):
+            async with client.request(method, target) as answer:
+                assert answer.status == status
+                assert (await answer.json())["error"]["details"][0]["reason"] == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+    assert service.received == []
+
+
+async def test_there_is_no_extended_card_yet() -> None:
+    async with over_http(FakeService()) as client, client.get("/extendedAgentCard") as answer:
+        assert (await answer.json())["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"
+
+
+@pytest.mark.parametrize("path", ["/v1/card", "/other/v1/card", f"/{RESOURCE}/card", f"/v1/{RESOURCE}/a2a/v1/card"])
+async def test_0_3_reads_the_card_of_the_agent_it_addresses(path: str) -> None:
+    async with over_http(FakeService()) as client, client.get(path) as answer:
+        card = await answer.json()
+    assert card["name"] == ("Other" if "other" in path else "Echo")
+    assert card["protocolVersion"] == "0.3.0"
+    assert "supportedInterfaces" not in card
+
+
+async def test_an_unknown_agent_is_not_found() -> None:
+    async with over_http(FakeService(TaskNotFound())) as client, client.get("/nobody/tasks/t1") as answer:
+        assert answer.status == 404
+        assert (await answer.json())["error"]["details"][0]["reason"] == "AGENT_NOT_FOUND"
+
+
+async def test_a_client_that_goes_away_ends_its_call_only() -> None:
+    service = FakeService(asyncio.Event())
+    async with over_http(service) as client:
+        waiting = asyncio.create_task(client.post("/message:send", json=V1_SEND))
+        await service.waiting.wait()
+        waiting.cancel()
+        await service.abandoned.wait()
+        service.answer = TASK
+        async with client.get("/tasks/t1") as answer:
+            assert answer.status == 200
+
+
+async def test_a_request_is_one_line_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with over_http(FakeService(TASK)) as client, client.get("/v1/tasks/t1"):
+        pass
+    record: Any = next(record for record in caplog.records if record.name == "dragoman.access")
+    assert (record.method, record.dialect) == ("GET /v1/{name=tasks/*}", "0.3")
+    assert (record.agent, record.task, record.status) == ("echo", "t1", "200")

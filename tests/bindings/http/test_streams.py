@@ -1,0 +1,193 @@
+"""Streams over HTTP: framing, errors before and in them, silence, disconnects, the end of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.bindings.fake_service import (
+    RESOURCE,
+    TASK,
+    FakeService,
+    chunk_event,
+    make_cards,
+    over_http,
+    status_event,
+    task_event,
+)
+
+from dragoman.bindings.http.server import serve_http
+from dragoman.bindings.options import HttpOptions
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.task import states
+
+SUBSCRIBE = ["/tasks/t1:subscribe", "/v1/tasks/t1:subscribe", f"/{RESOURCE}/tasks/t1:subscribe"]
+ARRAY = f"/{RESOURCE}/tasks/t1:subscribe?alt=json"
+
+
+def events() -> list[Any]:
+    return [task_event(), chunk_event(2), status_event(3, states.COMPLETED, ends=True)]
+
+
+def data_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+
+
+@pytest.mark.parametrize("path", SUBSCRIBE)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_stream_is_server_sent_events(path: str, method: str) -> None:
+    async with over_http(FakeService(events=events())) as client, client.request(method, path) as answer:
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
+        assert (answer.headers["Cache-Control"], answer.headers["X-Accel-Buffering"]) == ("no-cache", "no")
+        text = await answer.text()
+    assert [next(iter(event)) for event in data_lines(text)] == ["task", "artifactUpdate", "statusUpdate"]
+    assert text.count("\n\n") == 3
+
+
+async def test_0_3_marks_the_status_on_which_a_send_stops_but_no_subscription() -> None:
+    service = FakeService(events=[task_event(), status_event(2, states.INPUT_REQUIRED, ends=True)])
+    body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "x"}]}}
+    async with over_http(service) as client:
+        async with client.post("/v1/message:stream", json=body) as answer:
+            assert data_lines(await answer.text())[-1]["statusUpdate"]["final"] is True
+        async with client.get("/v1/tasks/t1:subscribe") as answer:
+            assert "final" not in data_lines(await answer.text())[-1]["statusUpdate"]
+
+
+@pytest.mark.parametrize(
+    ("query", "accept", "is_array"),
+    [
+        ("?alt=json", "*/*", True),
+        ("", "application/json", True),
+        ("?alt=sse", "application/json", False),
+        ("", "text/event-stream, application/json", False),
+        ("", "*/*", False),
+    ],
+)
+async def test_googles_readers_get_an_array_when_they_ask_for_one(query: str, accept: str, is_array: bool) -> None:
+    async with over_http(FakeService(events=events())) as client:
+        path = f"/{RESOURCE}/tasks/t1:subscribe{query}"
+        async with client.get(path, headers={"Accept": accept}) as answer:
+            text = await answer.text()
+            expected = "application/json" if is_array else "text/event-stream"
+            assert answer.headers["Content-Type"] == expected
+    found = json.loads(text) if is_array else data_lines(text)
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("path", ["/tasks/t1:subscribe?alt=json", "/v1/tasks/t1:subscribe?alt=json"])
+async def test_alt_means_nothing_elsewhere(path: str) -> None:
+    async with (
+        over_http(FakeService(events=events())) as client,
+        client.get(path, headers={"Accept": "application/json"}) as answer,
+    ):
+        assert answer.headers["Content-Type"] == "text/event-stream"
+
+
+@pytest.mark.parametrize("path", [*SUBSCRIBE, ARRAY])
+async def test_an_error_before_the_first_event_has_a_status_and_a_body(path: str) -> None:
+    async with over_http(FakeService(events=[TaskNotFound()])) as client, client.get(path) as answer:
+        assert (answer.status, answer.headers["Content-Type"]) == (404, "application/json")
+        assert (await answer.json())["error"]["details"][0]["reason"] == "TASK_NOT_FOUND"
+
+
+@pytest.mark.parametrize("path", SUBSCRIBE)
+async def test_an_error_in_a_stream_is_its_last_event(path: str) -> None:
+    async with over_http(FakeService(events=[task_event(), TaskNotFound()])) as client, client.get(path) as answer:
+        assert answer.status == 200
+        text = await answer.text()
+    assert "event: error\ndata: {" in text
+    last = data_lines(text)[-1]
+    assert last["error"]["status"] == "NOT_FOUND"
+    assert ("code" in last) == path.startswith("/v1")
+
+
+async def test_an_error_in_an_array_is_its_last_element() -> None:
+    async with (
+        over_http(FakeService(events=[task_event(), RuntimeError("secret")])) as client,
+        client.get(ARRAY) as answer,
+    ):
+        text = await answer.text()
+    assert json.loads(text)[-1]["error"]["code"] == 500
+    assert "secret" not in text
+
+
+async def test_elements_arrive_when_they_happen() -> None:
+    gate = asyncio.Event()
+    async with (
+        over_http(FakeService(events=[task_event(), gate, chunk_event(2)])) as client,
+        client.get(ARRAY) as answer,
+    ):
+        first = await answer.content.readany()
+        assert json.loads(first.lstrip(b"["))["task"]["id"] == "t1"
+        gate.set()
+        assert len(json.loads(first + await answer.read())) == 2
+
+
+@pytest.mark.parametrize(("path", "sign"), [("/tasks/t1:subscribe", b": keep-alive\n"), (ARRAY, b"\n")])
+async def test_a_silent_stream_gives_signs_of_life(path: str, sign: bytes) -> None:
+    gate = asyncio.Event()
+    async with (
+        over_http(FakeService(events=[task_event(), gate, chunk_event(2)]), keepalive=0.01) as client,
+        client.get(path) as answer,
+    ):
+        text = await answer.content.readuntil(b"}}")
+        text += await answer.content.readuntil(sign)
+        text += await answer.content.readuntil(sign)
+        gate.set()
+        text += await answer.read()
+    whole = text.decode()
+    assert len(json.loads(whole) if path is ARRAY else data_lines(whole)) == 2
+
+
+async def test_a_reader_that_goes_away_leaves_at_once_and_alone() -> None:
+    service = FakeService(TASK, events=[task_event(), asyncio.Event()])
+    async with over_http(service) as client:
+        answer = await client.get("/tasks/t1:subscribe")
+        await service.waiting.wait()
+        answer.close()
+        await service.abandoned.wait()
+        async with client.get("/tasks/t1") as other:
+            assert other.status == 200
+
+
+async def test_a_slow_reader_stops_its_own_stream_and_no_other() -> None:
+    big = "x" * 1_000_000
+    slow = FakeService(TASK, events=[task_event(), *(chunk_event(n, big) for n in range(2, 60))])
+    async with over_http(slow) as client:
+        async with client.get("/tasks/t1:subscribe"):  # and never reads
+            async with client.get("/tasks/t1") as other:
+                assert other.status == 200
+            async with client.get("/tasks/t1:subscribe") as reader:
+                assert len(data_lines(await reader.text())) == 59
+            assert not slow.abandoned.is_set()
+        await slow.abandoned.wait()
+
+
+@pytest.mark.parametrize("path", ["/tasks/t1:subscribe", ARRAY])
+async def test_a_stopping_server_ends_its_streams_in_their_form(path: str) -> None:
+    service = FakeService(events=[task_event(), asyncio.Event()])
+    server = AsyncExitStack()
+    bound = await server.enter_async_context(serve_http(service, make_cards(), HttpOptions()))
+    async with server, aiohttp.ClientSession(f"http://{bound}") as client, client.get(path) as answer:
+        await service.waiting.wait()
+        reading = asyncio.create_task(answer.text())
+        await server.aclose()
+        text = await reading
+    assert len(json.loads(text) if path is ARRAY else data_lines(text)) == 1
+
+
+async def test_a_stream_that_has_not_begun_when_the_server_stops_is_unavailable() -> None:
+    service = FakeService(events=[asyncio.Event()])
+    server = AsyncExitStack()
+    bound = await server.enter_async_context(serve_http(service, make_cards(), HttpOptions()))
+    async with server, aiohttp.ClientSession(f"http://{bound}") as client:
+        asking = asyncio.create_task(client.get("/tasks/t1:subscribe"))
+        await service.waiting.wait()
+        await server.aclose()
+        async with await asking as answer:
+            assert (answer.status, (await answer.json())["error"]["status"]) == (503, "UNAVAILABLE")

@@ -1,0 +1,81 @@
+"""The method table is complete, and its forms are shared."""
+
+from __future__ import annotations
+
+import pytest
+from tests.bindings.fake_service import status_event, task_event
+
+from dragoman.bindings import method_table
+from dragoman.bindings.method_table import JSONRPC_ROWS, RPC_ROWS, RpcRow
+from dragoman.core.errors import InvalidParams
+from dragoman.core.task import states
+from dragoman.wire.http import httprule
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def row(service: str, rpc: str) -> RpcRow:
+    return next(row for row in RPC_ROWS if (row.service, row.name) == (f"{service}.A2AService", rpc))
+
+
+def test_every_rpc_of_both_packages_has_one_row() -> None:
+    for descriptor, rows in method_table.rpc_services():
+        assert set(rows) == set(descriptor.methods_by_name)
+    assert len(RPC_ROWS) == sum(len(rows) for _, rows in method_table.rpc_services())
+
+
+def test_every_row_is_answered_by_an_operation_or_a_card() -> None:
+    for row in RPC_ROWS:
+        assert (row.op.operation is None) == ("Card" in row.name), row.name
+
+
+def test_every_rpc_has_an_http_rule() -> None:
+    for descriptor, rows in method_table.rpc_services():
+        assert {method.name for method, rule in httprule.rules(descriptor) if rule.primary} == set(rows)
+
+
+def test_what_is_about_push_says_so() -> None:
+    named = [(row.name, row.op) for row in RPC_ROWS] + [(row.name, row.op) for row in JSONRPC_ROWS]
+    for name, op in named:
+        assert op.push == ("pushnotification" in name.lower()), name
+
+
+def test_push_has_four_operations_in_either_package() -> None:
+    push = [row.service for row in RPC_ROWS if "PushNotification" in row.name]
+    assert push.count("a2a.v1.A2AService") == push.count("lf.a2a.v1.A2AService") == 4
+
+
+def test_an_event_is_encoded_once_for_each_form() -> None:
+    event = task_event()
+    for forms in (
+        row("lf.a2a.v1", "SubscribeToTask").stream_encoders,
+        row("a2a.v1", "TaskSubscription").stream_encoders,
+    ):
+        assert forms.sse(event, False) is forms.sse(event, False)
+        assert forms.json(event, False) is forms.json(event, False)
+    assert row("lf.a2a.v1", "SubscribeToTask").stream_encoders.grpc(event, False) is event.data
+
+
+def test_only_a_stream_that_stops_marks_an_interrupted_state_final() -> None:
+    forms = row("a2a.v1", "SendStreamingMessage").stream_encoders
+    event = status_event(2, states.INPUT_REQUIRED, ends=True)
+    for final in (True, False):
+        update = v03_pb.StreamResponse.FromString(forms.grpc(event, final)).status_update
+        assert update.final is final
+
+
+def test_only_sends_wait_and_only_their_streams_stop_with_the_turn() -> None:
+    assert {row.name for row in RPC_ROWS if row.op.blocking} == {"SendMessage"}
+    assert {row.name for row in RPC_ROWS if row.turn} == {"SendStreamingMessage"}
+
+
+def test_only_0_3_shows_a_finished_task_to_a_subscriber() -> None:
+    assert [(row.service, row.name) for row in RPC_ROWS if row.shows_finished] == [
+        ("a2a.v1.A2AService", "TaskSubscription")
+    ]
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"\x0a\x02\xff\xfe"])
+def test_what_is_no_message_names_the_message_it_should_be(data: bytes) -> None:
+    with pytest.raises(InvalidParams, match=r"lf\.a2a\.v1\.GetTaskRequest"):
+        method_table.parse_message(pb.GetTaskRequest, data)

@@ -1,0 +1,61 @@
+"""The two forms of a log line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from dragoman.cli import process_setup
+
+
+def record(**extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("dragoman.test", logging.WARNING, __file__, 1, "late by %d s", (3,), None)
+    vars(made).update(extra)
+    return made
+
+
+def test_a_line_for_people_has_the_fields_behind_the_text() -> None:
+    line = process_setup.TextLogFormatter().format(record(task="t1", agent="echo"))
+    assert line.endswith(" WARNING dragoman.test: late by 3 s task=t1 agent=echo")
+    assert process_setup.TextLogFormatter().format(record()).endswith("late by 3 s")
+
+
+def test_a_line_for_machines_is_one_object() -> None:
+    said = json.loads(process_setup.JsonLogFormatter().format(record(task="t1", pages=2)))
+    assert said.pop("time").endswith("+00:00")
+    assert said == {
+        "level": "WARNING",
+        "logger": "dragoman.test",
+        "message": "late by 3 s",
+        "task": "t1",
+        "pages": 2,
+    }
+
+
+def test_a_traceback_stays_in_its_line_for_machines_and_follows_it_for_people() -> None:
+    try:
+        raise ValueError("no")
+    except ValueError:
+        failed = record(exc_info=sys.exc_info())
+    assert "\n" not in process_setup.JsonLogFormatter().format(failed)
+    assert json.loads(process_setup.JsonLogFormatter().format(failed))["exception"].endswith("ValueError: no")
+    assert process_setup.TextLogFormatter().format(failed).endswith("ValueError: no")
+
+
+def test_what_json_cannot_say_is_said_as_text() -> None:
+    assert json.loads(process_setup.JsonLogFormatter().format(record(path=b"x")))["path"] == "b'x'"
+
+
+def test_configuring_twice_prints_once(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        process_setup.configure_logging("text")
+        process_setup.configure_logging("json")
+        logging.getLogger("dragoman").info("hello")
+    finally:
+        root.handlers[:], root.level = before
+    assert json.loads(capsys.readouterr().err)["message"] == "hello"

@@ -1,0 +1,140 @@
+"""APP, its agents, and how its mistakes are told to whoever wrote it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from dragoman.wiring.agent_loader import LoadError, load_agents, source_directory
+
+ECHO = """
+    from dragoman import agent, Turn
+
+    @agent(name="Echo", description="Says it back")
+    async def echo(turn: Turn) -> str:
+        return turn.text
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+def test_a_slip_in_the_name_of_a_file_is_met_with_the_one_that_was_meant() -> None:
+    write("agents.py", ECHO)
+    with pytest.raises(LoadError, match=r"^agent\.py: there is no such file; did you mean agents\.py\? \(APP is"):
+        load_agents("agent.py")
+    with pytest.raises(LoadError, match=r"^other/agents\.py: there is no such file \(APP is"):
+        load_agents("other/agents.py")
+
+
+def write(name: str, text: str) -> str:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(text))
+    return name
+
+
+def test_a_file_gives_its_agents() -> None:
+    assert [agent.spec.id for agent in load_agents(write("echoes.py", ECHO))] == ["echo"]
+
+
+def test_a_module_gives_its_agents_from_the_working_directory() -> None:
+    write("company/__init__.py", "")
+    write("company/echoes.py", ECHO)
+    assert [agent.spec.id for agent in load_agents("company.echoes")] == ["echo"]
+
+
+def test_the_playground_is_installed() -> None:
+    assert [agent.spec.id for agent in load_agents("dragoman.playground")] == ["playground"]
+
+
+def test_a_file_may_import_its_neighbour_and_have_any_name() -> None:
+    write("echoes.py", ECHO)
+    assert [agent.spec.id for agent in load_agents(write("my-app.py", "from echoes import echo"))] == ["echo"]
+
+
+def test_a_file_named_as_an_imported_module_does_not_replace_it() -> None:
+    import json
+
+    load_agents(write("json.py", ECHO))
+    assert sys.modules["json"] is json
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import dragoman\n\nimport no_such_thing\n",
+            "app.py, line 3: ModuleNotFoundError: No module named 'no_such_thing'",
+        ),
+        ("def half(:\n", "app.py, line 1: SyntaxError: "),
+        (
+            "def f():\n    return 1 / 0\n\nf()\n",
+            "app.py, line 2: ZeroDivisionError: division by zero\n    return 1 / 0",
+        ),
+        ("import json\n\njson.loads('{')\n", "app.py, line 3: JSONDecodeError: "),
+        ("import sys\nsys.exit('enough')\n", "app.py, line 2: SystemExit: enough"),
+        (
+            "from dragoman import agent\n\n@agent(id='Not An Id')\nasync def f(turn):\n    return ''\n",
+            "app.py, line 3: ValueError: ",
+        ),
+        ("x = 1\n", "app.py: declares no agent. An agent is a function with @agent:\n\n    from dragoman import"),
+    ],
+)
+def test_a_mistake_is_told_with_the_authors_line(text: str, said: str) -> None:
+    write("app.py", text)
+    with pytest.raises(LoadError) as caught:
+        load_agents("app.py")
+    assert str(caught.value).startswith(said)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_mistake_in_an_imported_file_names_that_file() -> None:
+    write("deep/broken.py", "\n1 / 0\n")
+    write("deep/__init__.py", "")
+    write("app.py", "import deep.broken\n")
+    with pytest.raises(LoadError, match=r"^deep/broken.py, line 2: ZeroDivisionError"):
+        load_agents("app.py")
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        ("absent.py", "absent.py: there is no such file"),
+        ("absent", 'absent: there is no module "absent"'),
+        ("absent.deep", 'absent.deep: there is no module "absent"'),
+    ],
+)
+def test_an_app_that_is_not_there_says_what_an_app_is(app: str, said: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        load_agents(app)
+    assert str(caught.value).startswith(said)
+    assert "APP is a .py file or the name of a module" in str(caught.value)
+
+
+def test_two_agents_of_one_id_are_refused() -> None:
+    echo = dedent(ECHO)
+    write("app.py", echo + echo.replace("def echo", "def other").replace('name="Echo"', 'id="echo"'))
+    with pytest.raises(LoadError, match=r'^app.py: two agents have the id "echo"'):
+        load_agents("app.py")
+
+
+def test_the_directory_to_watch_is_that_of_the_file_or_package() -> None:
+    here = Path.cwd()
+    write("company/__init__.py", "")
+    write("company/echoes.py", ECHO)
+    assert source_directory("company/echoes.py") == here / "company"
+    assert source_directory("company.echoes") == here / "company"
+    assert source_directory("no_such_module") is None

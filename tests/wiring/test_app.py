@@ -1,0 +1,259 @@
+"""The composition root, in this process: what it opens, what reaches whom, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dragoman import Turn, agent
+from dragoman.client import Client, ClientError, message
+from dragoman.core.task import states
+from dragoman.ports import OutboundForbidden
+from dragoman.settings.settings import Settings, SettingsError
+from dragoman.wiring.agent_loader import LoadError
+from dragoman.wiring.app import App, open_app, openapi_files
+from dragoman.wiring.infra import StartError, hold_store, open_outbound
+
+Open = Callable[..., AbstractAsyncContextManager[App]]
+
+
+@agent(default=True)
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+@agent
+async def slow(turn: Turn) -> None:
+    turn.status("at it")
+    await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    """Opens the two agents above on free ports."""
+
+    @asynccontextmanager
+    async def open_it(**settings: Any) -> AsyncIterator[App]:
+        given = {"store": f"sqlite:///{tmp_path}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **settings}
+        async with open_app(Settings(**given), [echo, slow]) as app:
+            yield app
+
+    return open_it
+
+
+async def status_of(url: str, **request: Any) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session, session.request(request.pop("method", "GET"), url, **request) as got:
+        return got.status, await got.json()
+
+
+async def test_both_bindings_reach_the_same_tasks(opened: Open) -> None:
+    async with opened() as app, Client(str(app.grpc)) as client:
+        task = (await client.send(message("hello"))).task
+        assert task.status.state == states.COMPLETED
+        status, over_http = await status_of(f"{app.public_url}/tasks/{task.id}", headers={"A2A-Version": "1.0"})
+        assert (status, over_http["id"]) == (200, task.id)
+        status, card = await status_of(app.card_url)
+        assert (status, card["name"]) == (200, "Echo")
+    assert (app.root, sorted(app.agents)) == ("echo", ["echo", "slow"])
+
+
+async def test_tasks_outlive_the_server(opened: Open) -> None:
+    async with opened() as app, Client(str(app.grpc)) as client:
+        task = (await client.send(message("hello"))).task
+    async with opened() as app, Client(str(app.grpc)) as client:
+        assert (await client.get(task.id)).artifacts == task.artifacts
+
+
+async def test_app_is_loaded_from_the_settings(tmp_path: Path) -> None:
+    settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
+    async with open_app(settings) as app:
+        assert list(app.agents) == ["playground"]
+    with pytest.raises(LoadError, match=r"absent.py: there is no such file"):
+        async with open_app(settings.model_copy(update={"app": "absent.py"})):
+            pass
+
+
+async def test_another_root_agent_can_be_named(opened: Open) -> None:
+    async with opened(root="slow") as app:
+        assert app.root == "slow"
+    with pytest.raises(SettingsError, match=r'^--root: root agent "other" is not served; use one of echo, slow$'):
+        async with opened(root="other"):
+            pass
+
+
+async def test_a_public_address_is_what_the_card_shows(opened: Open) -> None:
+    async with opened(public_url="https://agents.example/x/", public_grpc="agents.example:443") as app:
+        assert app.card_url == "https://agents.example/x/.well-known/agent-card.json"
+        _, card = await status_of(f"http://{app.http}/.well-known/agent-card.json")
+    shown = {interface["url"] for interface in card["supportedInterfaces"]}
+    assert shown >= {"https://agents.example/x", "agents.example:443"}
+    assert not any("127.0.0.1" in url for url in shown)
+
+
+async def test_limits_reach_both_bindings(opened: Open) -> None:
+    async with opened(message_bytes=2048) as app, Client(str(app.grpc)) as client:
+        with pytest.raises(ClientError, match=r"RESOURCE_EXHAUSTED|PAYLOAD_TOO_LARGE"):
+            await client.send(message("x" * 4096))
+        body = {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "x" * 4096}]}}
+        status, _ = await status_of(f"{app.public_url}/message:send", method="POST", json=body)
+        assert status == 413
+        assert [task async for task in client.list()] == []
+
+
+async def test_the_error_table_reaches_both_bindings(opened: Open) -> None:
+    for edition, code, status in (("1.0.1", "FAILED_PRECONDITION", 400), ("1.0.0", "FAILED_PRECONDITION", 409)):
+        async with opened(error_table=edition) as app, Client(str(app.grpc)) as client:
+            task = (await client.send(message("hello"))).task.id
+            with pytest.raises(ClientError) as caught:
+                await client.cancel(task)
+            assert caught.value.code == code
+            got, _ = await status_of(f"{app.public_url}/tasks/{task}:cancel", method="POST")
+            assert got == status
+
+
+async def test_a_send_waits_no_longer_than_it_is_told(opened: Open) -> None:
+    async with opened(blocking_wait=0.05) as app, Client(str(app.grpc), agent="slow") as client:
+        assert (await client.send(message("hello"))).task.status.state in (states.SUBMITTED, states.WORKING)
+
+
+async def test_strict_transitions_reach_the_runtime(opened: Open) -> None:
+    async with opened(strict_transitions=True) as app, Client(str(app.grpc)) as client:
+        events = [event async for event in client.stream(message("hello"))]
+    seen = [event.status_update.status.state for event in events if event.HasField("status_update")]
+    assert seen == [states.WORKING, states.COMPLETED]
+
+
+async def test_lossy_numbers_are_taken_only_when_allowed(opened: Open) -> None:
+    body = b'{"message":{"messageId":"1","role":"ROLE_USER","parts":[{"data":9007199254740993}]}}'
+    for lossy, expected in ((False, 400), (True, 200)):
+        async with opened(lossy_numbers=lossy) as app:
+            got, _ = await status_of(
+                f"{app.public_url}/message:send",
+                method="POST",
+                data=body,
+                headers={"Content-Type": "application/json", "A2A-Version": "1.0"},
+            )
+        assert got == expected
+
+
+async def test_a_drain_takes_no_more_messages_and_says_so_to_balancers(opened: Open) -> None:
+    async with opened() as app, Client(str(app.grpc)) as client:
+        assert (await status_of(f"{app.public_url}/readyz"))[0] == 200
+        await app.drain(1)
+        async with aiohttp.ClientSession() as session, session.get(f"{app.public_url}/readyz") as got:
+            assert got.status == 503
+        with pytest.raises(ClientError) as caught:
+            await client.send(message("late"))
+        assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "UNAVAILABLE")
+        assert [task async for task in client.list()] == []
+
+
+async def test_a_drain_ends_what_is_left_and_followers_see_it(opened: Open) -> None:
+    left: list[int] = []
+    async with opened() as app, Client(str(app.grpc), agent="slow") as client:
+        events = client.stream(message("hello"))
+        while (await anext(events)).status_update.status.state != states.WORKING:
+            pass
+        assert app.running == 1
+        draining = asyncio.create_task(app.drain(0.05, left.append))
+        last = [event async for event in events][-1]
+        await draining
+    assert last.status_update.status.state == states.FAILED
+    assert left[:1] == [1]
+    assert app.running == 0
+
+
+async def test_a_taken_address_is_named_with_its_option(opened: Open, tmp_path: Path) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for option in ("http", "grpc"):
+            with pytest.raises(StartError, match=rf"^--{option}: cannot listen on {address}: .*port 0 for any$"):
+                async with opened(**{option: address}):
+                    pass
+    with hold_store(tmp_path / "t.db"):  # nothing of the failed starts holds it
+        pass
+
+
+async def test_a_store_in_use_is_refused_with_its_holder(opened: Open) -> None:
+    async with opened() as app:
+        with pytest.raises(StartError, match=rf"process {os.getpid()} has held it .* http http://{app.http} "):
+            async with opened():
+                pass
+
+
+async def test_what_the_block_raises_comes_out_as_it_was_raised(opened: Open) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with opened():
+            raise ZeroDivisionError
+    with pytest.raises(asyncio.CancelledError):
+        async with opened():
+            raise asyncio.CancelledError
+
+
+def test_the_openapi_documents_are_found() -> None:
+    assert set(openapi_files()) == {
+        "a2a/v1/a2a.swagger.json",
+        "dragoman/ops/v1/ops.swagger.json",
+        "lf/a2a/v1/a2a.swagger.json",
+    }
+
+
+async def test_a_policy_of_an_agent_that_is_not_there_is_a_mistake(opened: Open) -> None:
+    with pytest.raises(SettingsError, match='isolation: no agent "ecco" here; there are echo, slow'):
+        async with opened(isolation="owner,ecco=scope"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("given", "loopback"),
+    [
+        ({}, True),
+        ({"http": "localhost:0", "grpc": "[::1]:0"}, True),
+        ({"http": "0.0.0.0:0", "insecure": True}, False),
+        ({"grpc": "0.0.0.0:0", "insecure": True}, False),
+    ],
+)
+async def test_this_machine_is_called_only_while_others_cannot_call_us(given: dict[str, Any], loopback: bool) -> None:
+    outbound = open_outbound(Settings(**given))
+    for url in ("http://127.0.0.1:8000/", "http://localhost:8000/", "http://[::1]:8000/"):
+        if loopback:
+            outbound.check_url(url)
+        else:
+            with pytest.raises(OutboundForbidden, match="only by a server bound to loopback"):
+                outbound.check_url(url)
+    await outbound.close()
+
+
+async def test_the_settings_say_what_may_be_called() -> None:
+    settings = {"outbound_allow": "10.0.0.0/8, hooks.internal:8443", "outbound_ports": "443", "outbound_https_only": 1}
+    outbound = open_outbound(Settings(**settings))  # type: ignore[arg-type]
+    for url in ("https://hooks.example/", "https://10.1.2.3/", "https://hooks.internal:8443/"):
+        outbound.check_url(url)
+    for url in ("http://hooks.example/", "https://192.168.0.1/", "https://hooks.example:8443/"):
+        with pytest.raises(OutboundForbidden):
+            outbound.check_url(url)
+    await outbound.close()
+
+
+async def test_authorities_that_are_none_are_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+    for name in ("ca.pem", "absent.pem"):
+        with pytest.raises(SettingsError, match=r"^--outbound-ca: .* holds no certificates in PEM: "):
+            open_outbound(Settings(outbound_ca=tmp_path / name))

@@ -1,0 +1,78 @@
+"""One holder per store, and who that is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dragoman.wiring import infra
+
+
+def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
+    store = tmp_path / "tasks.db"
+    with infra.hold_store(store) as held:
+        held.publish(http="http://127.0.0.1:8080", grpc="127.0.0.1:50051")
+        with pytest.raises(infra.StoreInUseError) as caught, infra.hold_store(store):
+            pass
+    said = str(caught.value)
+    assert f"process {os.getpid()} has held it since 2" in said
+    assert said.endswith("serving http http://127.0.0.1:8080 and grpc 127.0.0.1:50051")
+
+
+def test_a_holder_that_does_not_serve_yet_is_starting(tmp_path: Path) -> None:
+    store = tmp_path / "tasks.db"
+    with (
+        infra.hold_store(store),
+        pytest.raises(infra.StoreInUseError, match="and is starting"),
+        infra.hold_store(store),
+    ):
+        pass
+
+
+def test_a_store_can_be_held_again_after_it_was_let_go(tmp_path: Path) -> None:
+    for _ in range(2):
+        with infra.hold_store(tmp_path / "tasks.db"):
+            pass
+
+
+def test_two_stores_have_two_locks(tmp_path: Path) -> None:
+    with infra.hold_store(tmp_path / "a.db"), infra.hold_store(tmp_path / "b.db"):
+        pass
+
+
+HOLDER = """
+import sys, os
+from pathlib import Path
+from dragoman import lock
+with lock.hold(Path(sys.argv[1])):
+    if sys.argv[2] == "fork":
+        told, tell = os.pipe()
+        if os.fork() == 0:
+            os.write(tell, b"!")  # that it lives, and so has let go
+            sys.stdin.read()
+            os._exit(0)
+        os.read(told, 1)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "fork"])
+def test_a_holder_that_was_killed_holds_nothing_even_if_its_child_lives(tmp_path: Path, how: str) -> None:
+    store = tmp_path / "tasks.db"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(store), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(infra.StoreInUseError, match=f"process {holder.pid} "), infra.hold_store(store):
+            pass
+        holder.kill()
+        holder.wait()
+        with infra.hold_store(store):
+            pass
