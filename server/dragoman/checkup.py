@@ -141,7 +141,7 @@ async def certificate(settings: Settings) -> list[Finding]:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
         ends = x509.load_pem_x509_certificate(settings.tls_cert.read_bytes()).not_valid_after_utc
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        return [Finding("fail", "certificate", f"{settings.tls_cert}: {error}", "see docs/tls.md")]
+        return [Finding("fail", "certificate", f"{settings.tls_cert}: {error}", "see docs/how-to/tls.md")]
     left = (ends - datetime.now(UTC)).total_seconds()
     level: Level = "ok" if left > SOON else "warn" if left > 0 else "fail"
     told = f"{'good until' if left > 0 else 'ended'} {ends:%Y-%m-%d}"
@@ -183,7 +183,7 @@ async def store(settings: Settings) -> list[Finding]:
         try:
             _, opened = await open_store(stack, settings, make=False)
         except StartError as error:
-            return [*found, Finding("fail", "store", str(error), "see docs/operations.md")]
+            return [*found, Finding("fail", "store", str(error), "see docs/how-to/operations.md")]
         stack.push_async_callback(opened.close)
         census = await opened.census()
         count = sum(census.tasks.values())
@@ -216,9 +216,7 @@ def _disk(path: Path) -> list[Finding]:
     free = shutil.disk_usage(path.parent).free
     told = f"{free / 1024**3:.1f} GiB free for {path.parent}"
     if free < ROOM:
-        return [
-            Finding("warn", "disk", told, "make room: with a full disk nothing is accepted; see docs/operations.md")
-        ]
+        return [Finding("warn", "disk", told, "make room: a full disk accepts nothing; see docs/how-to/operations.md")]
     return [Finding("ok", "disk", told)]
 
 
@@ -312,7 +310,7 @@ async def _bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> list[Fi
     try:
         bus = await open_bus(stack, settings, epoch)
     except (SettingsError, StartError) as error:
-        return [Finding("fail", "bus", str(error), "see docs/operations.md")]
+        return [Finding("fail", "bus", str(error), "see docs/how-to/operations.md")]
     for _ in range(round(PATIENCE / 0.1)):
         if not bus.trouble:
             return [Finding("ok", "bus", "it answers")]

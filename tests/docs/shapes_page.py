@@ -1,4 +1,4 @@
-"""`make protocol-pages`: writes docs/protocol/shapes.md anew: the same things in every dialect, by our codecs."""
+"""`make protocol-pages`: writes docs/reference/protocol/shapes.md: the same things in every dialect, by our codecs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dragoman.core.log import Event
 from dragoman.wire import a2a_json, flat_json, phrases, protojson, v01_json, v03, v03_json, v03_push
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "protocol" / "shapes.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "protocol" / "shapes.md"
 
 BEGIN: Final = "<!-- shapes: begin -->\n"
 END: Final = "<!-- shapes: end -->"

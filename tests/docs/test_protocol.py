@@ -1,4 +1,4 @@
-"""docs/protocol says what the server does: each sentence here is on its page, and is tried."""
+"""docs/reference/protocol says what the server does: each sentence here is on its page, and is tried."""
 
 from __future__ import annotations
 
@@ -400,10 +400,10 @@ async def test_errors(tmp_path: Path) -> None:
 
 
 def in_json(section: str) -> Any:
-    text = (DOCS / "protocol" / "errors.md").read_text("utf-8")
+    text = (DOCS / "reference" / "protocol" / "errors.md").read_text("utf-8")
     return json.loads(text.split(f"## {section}")[1].split("```json")[1].split("```")[0])
 
 
 def test_the_table_of_errors_is_the_server_s_own() -> None:
     text = errors_page.PAGE.read_text("utf-8")
-    assert text == errors_page.page(text), "docs/protocol/errors.md is old: make protocol-pages"
+    assert text == errors_page.page(text), "docs/reference/protocol/errors.md is old: make protocol-pages"

@@ -1,4 +1,4 @@
-"""What is safe without a word: every line of the table in docs/hardening.md, by its name."""
+"""What is safe without a word: every line of the table in docs/how-to/hardening.md, by its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dragoman.ports import Forbidden
 from dragoman.settings import Address, Settings, SettingsError, load
 from dragoman.wire import jsonscan
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "hardening.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "hardening.md"
 NONE: Final = load({})
 
 
