@@ -183,7 +183,7 @@ async def store(settings: Settings) -> list[Finding]:
         try:
             _, opened = await open_store(stack, settings, make=False)
         except StartError as error:
-            return [*found, Finding("fail", "store", str(error), "see docs/how-to/operations.md")]
+            return [*found, Finding("fail", "store", str(error), "see docs/how-to/failures.md")]
         stack.push_async_callback(opened.close)
         census = await opened.census()
         count = sum(census.tasks.values())
@@ -216,7 +216,7 @@ def _disk(path: Path) -> list[Finding]:
     free = shutil.disk_usage(path.parent).free
     told = f"{free / 1024**3:.1f} GiB free for {path.parent}"
     if free < ROOM:
-        return [Finding("warn", "disk", told, "make room: a full disk accepts nothing; see docs/how-to/operations.md")]
+        return [Finding("warn", "disk", told, "make room: a full disk accepts nothing; see docs/how-to/failures.md")]
     return [Finding("ok", "disk", told)]
 
 
@@ -310,7 +310,7 @@ async def _bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> list[Fi
     try:
         bus = await open_bus(stack, settings, epoch)
     except (SettingsError, StartError) as error:
-        return [Finding("fail", "bus", str(error), "see docs/how-to/operations.md")]
+        return [Finding("fail", "bus", str(error), "see docs/how-to/postgresql.md")]
     for _ in range(round(PATIENCE / 0.1)):
         if not bus.trouble:
             return [Finding("ok", "bus", "it answers")]

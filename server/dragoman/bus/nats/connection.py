@@ -238,7 +238,7 @@ class Connection:
     def _not_permitted(self, what: str) -> None:
         """Our user may not do what a server does: told once for each connection."""
         if not self._refused:
-            log.error("the bus %s does not let us: %s; see docs/how-to/operations.md", self.address, what)
+            log.error("the bus %s does not let us: %s; see docs/how-to/postgresql.md", self.address, what)
         self._refused = what
         self.trouble = "it does not grant what a server needs"
 
