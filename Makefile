@@ -106,10 +106,10 @@ LONGEST = \
 test: $(ENV) ## our tests, but for the long ones and the browser's (ARGS="-k name" for some)
 	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console --ignore=tests/docs/test_sessions.py $(ARGS)
 
-access: $(ENV) ## write docs/access.md anew: who may ask what, from the server's own tables
+access: $(ENV) ## write docs/reference/access.md anew: who may ask what, from the server's own tables
 	@python -m tests.access.write
 
-protocol-pages: $(ENV) ## write what is generated of docs/protocol anew: errors, and the shapes of every version
+protocol-pages: $(ENV) ## write what is generated of docs/reference/protocol anew: errors, and the shapes of every version
 	@python -m tests.docs.errors_page
 	@python -m tests.docs.shapes_page
 
@@ -198,10 +198,10 @@ docs-serve: $(ENV) $(DOCS)/.made ## the same at http://127.0.0.1:8000, built aga
 sessions: $(ENV) ## what every page shows is done, from top to bottom, on real servers
 	@python -m pytest -n 3 tests/docs/test_sessions.py $(ARGS)
 
-docs-test: $(ENV) ## what every page shows, done; and a table of all blocks (ARGS="docs/push.md" for some)
+docs-test: $(ENV) ## what every page shows, done; and a table of all blocks (ARGS="docs/how-to/push.md" for some)
 	@python -m tests.docs $(ARGS)
 
-settings: $(ENV) ## write docs/settings.md anew, from the options of `dragoman serve`
+settings: $(ENV) ## write docs/reference/settings.md anew, from the options of `dragoman serve`
 	@python -m tools.settings_page
 
 $(DOCS)/.made: uv.lock tools/tool_env.sh | $(UV)
@@ -228,10 +228,10 @@ layers: $(ENV) ## does every floor use only the floors below it?
 
 # ---------------------------------------------------------------- release
 
-scorecard: $(ENV) ## docs/scorecard.md anew, from what was run: clients, chaos, benchmarks, limits
+scorecard: $(ENV) ## docs/reference/scorecard.md anew, from what was run: clients, chaos, benchmarks, limits
 	@python -m tools.scorecard
 
-release: $(ENV) ## prepare a release (VERSION=0.2.0): docs/releasing.md
+release: $(ENV) ## prepare a release (VERSION=0.2.0): docs/how-to/releasing.md
 	@python -m tools.release $(VERSION)
 	@$(MAKE) --no-print-directory baseline scorecard wheel-check sbom
 	@python -m pytest -q tests/supply/test_installed.py

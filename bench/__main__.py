@@ -2,7 +2,8 @@
 
 Rounds are interleaved, and ratios are taken inside a round: the machine drifts, the ratio does not. The server has the
 first core, the load the second. Rows go to .bench/ as they are measured, so an interrupted run can still be reported
-(`--report`). A whole run of at least three rounds writes docs/performance.md and its plot; others only with `--write`.
+(`--report`). A whole run of at least three rounds writes docs/explanation/performance.md
+and its plot; others only with `--write`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--huge", action="store_true", help="ListTasks also at a million tasks: some five minutes more")
     parser.add_argument("--own-load", action="store_true", help="neither wrk nor h2load, though they are there")
     parser.add_argument("--report", metavar="ROWS", type=Path, nargs="+", help="measure nothing, report these files")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md whatever was measured")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/explanation/performance.md whatever was measured"
+    )
     found = parser.parse_args()
     found.short = short
     found.servers = [name for name in found.servers.split(",") if name]

@@ -1,4 +1,4 @@
-"""The generated part of docs/performance.md, between its markers, and the plot beside it."""
+"""The generated part of docs/explanation/performance.md, between its markers, and the plot beside it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bench import plot, report
 from bench.rows import Rows
 from tools.environments import ROOT
 
-DOCUMENT: Final = ROOT / "docs" / "performance.md"
-PLOT: Final = ROOT / "docs" / "performance.svg"
+DOCUMENT: Final = ROOT / "docs" / "explanation" / "performance.md"
+PLOT: Final = ROOT / "docs" / "explanation" / "performance.svg"
 BEGIN: Final = "<!-- make bench: begin -->"
 END: Final = "<!-- make bench: end -->"
 

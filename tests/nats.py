@@ -94,8 +94,8 @@ WHO = f"{USER}:{PASSWORD}@"
 
 
 def granted(password: str = PASSWORD) -> str:
-    """The configuration of a NATS whose one user may do what docs/operations.md says a server has to be allowed."""
-    page = (Path(__file__).parents[1] / "docs" / "operations.md").read_text("utf-8")
+    """A NATS configuration whose one user has the grants that docs/how-to/postgresql.md lists for a server."""
+    page = (Path(__file__).parents[1] / "docs" / "how-to" / "postgresql.md").read_text("utf-8")
     (block,) = re.findall(r'^```text title="nats.conf"\n(accounts: .*?)^```$', page, re.MULTILINE | re.DOTALL)
     return str(block).replace("SECRET", password)
 

@@ -1,4 +1,4 @@
-"""docs/clients.md says what the foreign clients printed, and nothing else."""
+"""docs/reference/clients.md says what the foreign clients printed, and nothing else."""
 
 import pytest
 from tests.foreign import table

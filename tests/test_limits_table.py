@@ -1,4 +1,4 @@
-"""docs/limits.md says what the code does: every value in its tables, and every limit there is."""
+"""docs/reference/limits.md says what the code does: every value in its tables, and every limit there is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragoman.core.limits import message_limits
 from dragoman.core.limits.quotas import AGENT_LIMITS, DEFAULT_LIMITS
 from dragoman.settings.settings import Settings
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "limits.md"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
 
 

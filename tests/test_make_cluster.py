@@ -17,7 +17,7 @@ from tests.nats import binary
 from tests.postgres import needed
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "how-to" / "postgresql.md"
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_parts_are_killed_and_started_by_a_word_and_go_with_ctrl_c(
         typed(f"start {part}")
         out.until(f"start {part}: done")
     assert not is_there(found["server-1"])
-    # as docs/operations.md shows it
+    # as docs/how-to/postgresql.md shows it
     (shown,) = re.findall(r"^.* \[down: postgres\]$", PAGE.read_text("utf-8"), re.MULTILINE)
     begin = shown.partition(";")[0]
     assert not differs([begin], [], [said.partition(";")[0].partition(" [down")[0]], {}, loosely=True)

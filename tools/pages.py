@@ -154,3 +154,32 @@ def target_of(page: Path, link: Link, root: Path = ROOT) -> tuple[Path, str]:
     if not path.is_relative_to(root.resolve()):
         raise ValueError(f"{link.target} leads out of the project")
     return path / "README.md" if path.is_dir() else path, anchor
+
+
+def commands(block: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields the commands of a `console` block, each with its output lines. A command begins with `$ ` and goes on as
+    long as a shell would ask for more lines."""
+    lines = block.splitlines()
+    while lines:
+        first = lines.pop(0)
+        if not first.startswith("$ "):
+            if first.strip():
+                raise ValueError(f"this is no command, and what no command says: {first}")
+            continue
+        said = [first[2:]]
+        while lines and _goes_on("\n".join(said)):
+            said.append(lines.pop(0).removeprefix("> "))
+        shown: list[str] = []
+        while lines and not lines[0].startswith("$ "):
+            shown.append(lines.pop(0))
+        yield "\n".join(said), shown
+
+
+def _goes_on(command: str) -> bool:
+    """Whether a shell would ask for another line."""
+    bare = re.sub(r"\\[^\n]|'[^']*'|\"(?:\\.|[^\"\\])*\"|(?<!\S)#.*", "", command)
+    here = re.search(r"<<\s*'?(\w+)", command)
+    if here and not re.search(rf"^{here[1]}$", command, re.MULTILINE):
+        return True
+    words = re.findall(r"[\w-]+", bare)
+    return bare.endswith(("\\", "|")) or "'" in bare or '"' in bare or words.count("do") > words.count("done")

@@ -1,8 +1,8 @@
 """Prepares a release: one number wherever it stands, and the changelog's heading.   python -m tools.release VERSION
 
 Refuses, and changes nothing, when the number is no version or an older one, when there is nothing to release, or
-when there are changes that are not committed. What comes after it is in docs/releasing.md; `make release` does it in
-order.
+when there are changes that are not committed. What comes after it is in docs/how-to/releasing.md;
+`make release` does it in order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writes docs/scorecard.md: what this release was seen to do, on one page.   python -m tools.scorecard [--to PATH]
+"""Writes docs/reference/scorecard.md, the measured results of a release: python -m tools.scorecard [--to PATH]
 
 It measures nothing and makes nothing up: figures come from what `make foreign` and `make bench` wrote into their pages,
-from docs/limits.md, which a test holds against the code, and from what chaos runs left under `.chaos/`. What was not
-run is said.
+from docs/reference/limits.md, which a test holds against the code, and from what chaos runs left under `.chaos/`. It
+says what was not run.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def bench(page: str) -> str:
     if measured is None:
         raise NoTable("nothing says when it was measured")
     said = "\n".join(filter(None, (quiet and quiet[0], measured[0].strip())))
-    return f"## Speed\n\n{said}\n\n{markdown(table(results, heading))}\n\n[All of it](performance.md)\n"
+    return f"## Speed\n\n{said}\n\n{markdown(table(results, heading))}\n\n[All of it](../explanation/performance.md)\n"
 
 
 def limits(page: str) -> str:
@@ -137,17 +137,17 @@ def write(root: Path) -> str:
     version = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     parts = (
         HEAD.format(version=version),
-        clients((docs / "clients.md").read_text("utf-8")),
+        clients((docs / "reference" / "clients.md").read_text("utf-8")),
         chaos(reports(root / CHAOS)),
-        bench((docs / "performance.md").read_text("utf-8")),
-        limits((docs / "limits.md").read_text("utf-8")),
+        bench((docs / "explanation" / "performance.md").read_text("utf-8")),
+        limits((docs / "reference" / "limits.md").read_text("utf-8")),
     )
     return "\n".join(parts)
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.scorecard", description="Write docs/scorecard.md.")
-    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "scorecard.md", metavar="PATH")
+    parser = argparse.ArgumentParser(prog="python -m tools.scorecard", description="Write docs/reference/scorecard.md.")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "reference" / "scorecard.md", metavar="PATH")
     asked = parser.parse_args(words)
     try:
         page = write(ROOT)

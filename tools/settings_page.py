@@ -1,4 +1,4 @@
-"""`make settings`: writes docs/settings.md anew from the options of `dragoman serve`."""
+"""`make settings`: writes docs/reference/settings.md anew from the options of `dragoman serve`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dragoman.cli.serve.options import SERVE_OPTIONS, ServeOption
 from dragoman.settings.sources import ENV_PREFIX
 from tools.pages import ROOT
 
-PAGE: Final = ROOT / "docs" / "settings.md"
+PAGE: Final = ROOT / "docs" / "reference" / "settings.md"
 
 HEAD: Final = f"""\
 # Settings

@@ -1,4 +1,4 @@
-"""The site of the documentation (`make docs`): what MkDocs is told besides mkdocs.yml.
+"""The site of the documentation (`make docs`): hooks for MkDocs.
 
 Pages that are not under docs/ (CHANGELOG.md, the READMEs of the examples, ...) become pages of the site where they
 are, and files that a page links to go with it: so nothing is copied, and every link works on GitHub and in the site.
@@ -10,7 +10,7 @@ import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tools import pages
+from tools import pages, site_blocks
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 DOCS: Final = pages.ROOT / "docs"
+
+BOOST: Final = (
+    ("explanation/decisions.md", 0.2),
+    ("CHANGELOG.md", 0.2),
+    ("reference/scorecard.md", 0.2),
+    ("tests/", 0.2),
+    ("how-to/releasing.md", 0.5),
+    ("explanation/performance.md", 0.5),
+    ("examples/stubs/", 0.5),
+    ("tutorials/", 4),
+    ("how-to/", 3),
+    ("explanation/concepts.md", 3),
+    ("reference/protocol/shapes.md", 0.5),
+)
+"""Rank in search by place, first match: guides before reference, history last. Everything else has 1."""
 
 
 def place(file: Path) -> str:
@@ -56,7 +71,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with its links as they are in the site."""
+    """Rewrites links to their place in the site, and sets the page's rank in search."""
+    rank = next((boost for prefix, boost in BOOST if page.file.src_uri.startswith(prefix)), 1)
+    page.meta.setdefault("search", {"boost": rank})
     source = Path(page.file.abs_src_path or "")
     here = posixpath.dirname(page.file.src_uri)
     said = []
@@ -72,3 +89,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         ]
         done = link.end
     return "".join(said) + markdown[done:]
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lets copy buttons of sessions copy the commands only."""
+    return site_blocks.copies_commands(html)

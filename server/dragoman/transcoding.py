@@ -23,7 +23,7 @@ it, and nothing is generated for HTTP.
 | `frame`, `comment`, `KEEP_ALIVE`, `Event`, `EventParser` | server-sent events, both ways | WHATWG HTML §9.2 |
 | `InvalidParams`, `Violation`, `ParseError`, `PayloadTooLarge` | what is raised | |
 
-docs/transcoder.md says what is accepted, and where it departs from `json_format` and from grpc-gateway;
+docs/how-to/transcoder.md says what is accepted, and where it departs from `json_format` and from grpc-gateway;
 examples/transcoder serves a service with it. These names stay within a major version; the modules that they come from
 may be cut anew.
 """

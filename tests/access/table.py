@@ -1,4 +1,4 @@
-"""What every door answers to whom, and the page of the manual that says so (docs/access.md).
+"""What every door answers to whom, and the page of the manual that says so (docs/reference/access.md).
 
 A door of the protocol answers by its operation, an operator's verb by its service; every other one has its line here.
 Who adds a door that is none of these is told by the test.
@@ -16,7 +16,7 @@ from dragoman.bindings import method_table
 from dragoman.bindings.admin.rpc_handler import OPS_SERVICE as OPS
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
 
 REFUSED: Final = "refused"
 FORBIDDEN: Final = "forbidden"
@@ -146,9 +146,9 @@ _AFTER: Final = {
 }
 
 
-def page(endpoints: Iterable[Endpoint]) -> str:
-    """The text of docs/access.md."""
-    endpoints = list(endpoints)
+def page(doors: Iterable[Door]) -> str:
+    """The text of docs/reference/access.md."""
+    doors = list(doors)
     told = [_HEAD]
     for kind in ("HTTP", "JSON-RPC", "gRPC"):
         told.append(f"\n## {kind}\n\n| door | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")

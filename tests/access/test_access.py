@@ -1,4 +1,4 @@
-"""Every door, asked by everybody: docs/access.md is what the server does.
+"""Every door, asked by everybody: docs/reference/access.md is what the server does.
 
 `make access` writes the page anew.
 """
@@ -68,7 +68,7 @@ async def test_every_door_answers_everybody_as_the_page_says(tmp_path: Path) -> 
             if answers != expected(door):
                 wrong.append(f"{door.kind} {door.name}:\n  is   {answers}\n  says {expected(door)}")
         assert not wrong, "\n".join(wrong)
-        assert PAGE.read_text("utf-8") == page(doors), "docs/access.md is old: make access"
+        assert PAGE.read_text("utf-8") == page(doors), "docs/reference/access.md is old: make access"
 
 
 async def test_private_pages_are_for_who_shows_who_it_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`make access`: writes docs/access.md anew."""
+"""`make access`: writes docs/reference/access.md anew."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ async def test_grants_that_are_missing_are_named(nats: NatsServer, caplog: pytes
         assert bus.problem == "it does not grant what a server needs"
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "permissions violation" in line
-    assert "docs/operations.md" in line
+    assert "docs/how-to/postgresql.md" in line
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Takes the console's pictures for docs/ and the README: python -m tests.console.screenshots"""
+"""Takes the console's pictures for docs/images and the README: python -m tests.console.screenshots"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dragoman import Skill, Turn, agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
-DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 MOST: Final = 150_000
 """Bytes of a picture: they are part of every clone."""
 
@@ -111,7 +111,7 @@ async def take(browser: str, folder: Path) -> None:
             picture = await page.picture()
             assert len(picture) <= MOST, f"{name} has {len(picture)} bytes"
             (DOCS / f"{name}.png").write_bytes(picture)
-            print(f"docs/{name}.png, {len(picture)} bytes")
+            print(f"docs/images/{name}.png, {len(picture)} bytes")
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ from tools.pages import ROOT, blocks
 
 pytestmark = pytest.mark.timeout(300)
 
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "how-to" / "operations.md"
 DOWN = "https://down.example/hook"
 WORKER = """
 import asyncio

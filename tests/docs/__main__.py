@@ -1,4 +1,4 @@
-"""`make docs-test ARGS="docs/push.md ..."`: runs pages, and prints what became of every block."""
+"""`make docs-test ARGS="docs/how-to/push.md ..."`: runs pages, and prints what became of every block."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ async def strict(turn: Turn) -> str:
 
 
 class Page:
-    """A page of docs/protocol."""
+    """A page of docs/reference/protocol."""
 
     def __init__(self, name: str) -> None:
-        self.text = " ".join((DOCS / "protocol" / name).read_text("utf-8").split())
+        self.text = " ".join((DOCS / "reference" / "protocol" / name).read_text("utf-8").split())
 
     def says(self, sentence: str) -> None:
         assert " ".join(sentence.split()) in self.text, f"not on the page any more: {sentence}"

@@ -20,12 +20,11 @@ from typing import Any, Final
 import typer.main
 import yaml
 from tests.docs import test_doctests
-from tests.docs.shown import commands
 
 from dragoman.cli import cli
-from dragoman.core.cards import agent_spec
-from dragoman.settings.settings import load_settings
-from tools.pages import ROOT, Block, blocks, pages
+from dragoman.core import overlay
+from dragoman.settings import load
+from tools.pages import ROOT, Block, blocks, commands, pages
 
 SHELLS: Final = {"console", "sh"}
 """`console` shows a session, commands after `$ ` and what they say; `sh` commands alone."""

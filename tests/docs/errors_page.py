@@ -1,4 +1,4 @@
-"""`make protocol-pages`: writes the table of docs/protocol/errors.md anew, from `dragoman.wire.errors`."""
+"""`make protocol-pages`: writes the table of docs/reference/protocol/errors.md anew, from `dragoman.wire.errors`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dragoman.core.errors import A2AError
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import ErrorCodes, ErrorTable, MethodNotAllowed, codes, jsonrpc_error
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "protocol" / "errors.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "protocol" / "errors.md"
 BEGIN: Final = "<!-- codes: begin -->\n"
 END: Final = "<!-- codes: end -->"
 

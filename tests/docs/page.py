@@ -11,10 +11,9 @@ from typing import Final
 
 from tests.docs.blocks import Place
 from tests.docs.session import STAYS, Differs, Session
-from tests.docs.shown import commands
 
 from tools.environments import Environment
-from tools.pages import ROOT, blocks
+from tools.pages import ROOT, blocks, commands
 
 FOREIGN: Final = ROOT / "tests" / "foreign"
 PROGRAMS: Final = re.compile(r"\b(?:openssl|curl|node|jq|sqlite3)\b")

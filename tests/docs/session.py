@@ -117,8 +117,8 @@ class Session:
         path.write_text(self._here(text), "utf-8")
 
     def have(self, what: str) -> Callable[[], None]:
-        """Starts `postgres` or `nats` (with the grants of docs/operations.md) at its usual port; `$WHAT_PID` is its
-        process. Gives what ends it."""
+        """Starts `postgres` or `nats` (with the grants of docs/how-to/postgresql.md) at its usual port; `$WHAT_PID` is
+        its process. Gives what ends it."""
         server = Postgres() if what == "postgres" else NatsServer(granted("SECRET"))
         server.port = int(self._port("5432" if what == "postgres" else "4222"))
         server.start()

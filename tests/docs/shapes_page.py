@@ -1,4 +1,4 @@
-"""`make protocol-pages`: writes docs/protocol/shapes.md anew: the same things in every dialect, by our codecs."""
+"""`make protocol-pages`: writes docs/reference/protocol/shapes.md: the same things in every dialect, by our codecs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dragoman.wire.dialects import json_mixed, json_proto, json_v01, json_v03, v
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "protocol" / "shapes.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "protocol" / "shapes.md"
 
 BEGIN: Final = "<!-- shapes: begin -->\n"
 END: Final = "<!-- shapes: end -->"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Final
 
 IDS: Final = {
@@ -131,32 +131,3 @@ def renamed(text: str, names: MutableMapping[str, str]) -> str:
             text = text.replace(f"{name[:17]}...", said)  # a key, too long to be shown again
     longest = sorted(names, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, longest)), lambda found: names[found[0]], text)
-
-
-def commands(block: str) -> Iterator[tuple[str, list[str]]]:
-    """The commands of a session, and the lines that each is shown to say. A command begins with `$ ` and goes on as
-    long as a shell would ask for more."""
-    lines = block.splitlines()
-    while lines:
-        first = lines.pop(0)
-        if not first.startswith("$ "):
-            if first.strip():
-                raise ValueError(f"this is no command, and what no command says: {first}")
-            continue
-        said = [first[2:]]
-        while lines and _goes_on("\n".join(said)):
-            said.append(lines.pop(0).removeprefix("> "))
-        shown: list[str] = []
-        while lines and not lines[0].startswith("$ "):
-            shown.append(lines.pop(0))
-        yield "\n".join(said), shown
-
-
-def _goes_on(command: str) -> bool:
-    """Whether a shell would ask for another line."""
-    bare = re.sub(r"\\[^\n]|'[^']*'|\"(?:\\.|[^\"\\])*\"|(?<!\S)#.*", "", command)
-    here = re.search(r"<<\s*'?(\w+)", command)
-    if here and not re.search(rf"^{here[1]}$", command, re.MULTILINE):
-        return True
-    words = re.findall(r"[\w-]+", bare)
-    return bare.endswith(("\\", "|")) or "'" in bare or '"' in bare or words.count("do") > words.count("done")

@@ -1,4 +1,4 @@
-"""docs/client.md names everything that a caller can use."""
+"""docs/how-to/client.md names everything that a caller can use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from dragoman import client
 from dragoman.client import events, sync, webhooks
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "client.md").read_text()
 IN_WORDS: Final = {"Event", "Connection", "ClientError"}
 
 

@@ -30,7 +30,7 @@ def folder(page: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_session_says_what_its_page_says(page: str, folder: None) -> None:
-    text = (ROOT / "docs" / page).read_text("utf-8")
+    text = (ROOT / "docs" / "how-to" / page).read_text("utf-8")
     sessions = "\n".join(SESSION.findall(text))  # one session, with words in between
     assert sessions.count(">>>") >= 5
     test = doctest.DocTestParser().get_doctest(sessions, {"__name__": page}, page, page, 0)

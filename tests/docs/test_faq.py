@@ -1,4 +1,4 @@
-"""docs/faq.md has every reason with which a server ends a task; pages name tests that are there."""
+"""docs/how-to/troubleshooting.md has every reason with which a server ends a task; pages name tests that are there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dragoman.runtime.turn.status import SystemStatus
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import codes
 
-PAGE: Final = (DOCS / "faq.md").read_text("utf-8")
-CODES: Final = (DOCS / "protocol" / "errors.md").read_text("utf-8")
+PAGE: Final = (DOCS / "how-to" / "troubleshooting.md").read_text("utf-8")
+CODES: Final = (DOCS / "reference" / "protocol" / "errors.md").read_text("utf-8")
 TESTED: Final = re.compile(r"`((?:tests|server/dragoman/testing)/[\w/]+\.py)`")
 UPSTREAM: Final = re.compile(r'"(UPSTREAM_[A-Z]+)')
 
@@ -42,7 +42,7 @@ def test_each_reason_of_an_error_is_somewhere() -> None:
 def test_the_tests_that_a_page_names_are_there(page: str) -> None:
     named = TESTED.findall((DOCS / page).read_text("utf-8"))
     assert not [name for name in named if not (DOCS.parent / name).is_file()]
-    assert named or not page.startswith("protocol/"), "a page of the protocol says which tests hold it"
+    assert named or not page.startswith("reference/protocol/"), "a page of the protocol says which tests hold it"
 
 
 async def test_words_that_are_quoted_are_said(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ totalSize pageSize nextPageToken last page
 data_part_compat
 append is not there makes
 lastChunk nothing is done
-sessionId made if it is left out
+sessionId created if omitted
 stateTransitionHistory
 preferredTransport additionalInterfaces supportedInterfaces
 getAuthenticatedExtendedCard -32007
@@ -66,7 +66,7 @@ CORS preflight OPTIONS
 pushNotificationConfigId oldest
 JWS RFC 8785 jku
 detached JWS canonical
-empty parts refused
+empty parts rejected
 AUTH_REQUIRED stays open
 race cancel completion TaskNotCancelable
 can_transition_to strict_transitions

@@ -1,4 +1,4 @@
-"""docs/how-a-message-travels.md names files and functions that are there."""
+"""docs/explanation/how-a-message-travels.md names files and functions that are there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 CODE: Final = ROOT / "server" / "dragoman"
-PAGE: Final = (ROOT / "docs" / "how-a-message-travels.md").read_text()
+PAGE: Final = (ROOT / "docs" / "explanation" / "how-a-message-travels.md").read_text()
 
 FILE: Final = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
 NAME: Final = re.compile(r"`([A-Z]\w*\.\w+|_?[a-z]\w*|[A-Z][a-z]\w*)`")

@@ -56,12 +56,12 @@ def test_every_link_of_every_page_leads_somewhere() -> None:
 
 def test_the_pages_are_there() -> None:
     assert len(PAGES) > 30
-    assert {ROOT / "README.md", ROOT / "docs" / "operations.md", ROOT / "deploy" / "README.md"} <= set(PAGES)
+    assert {ROOT / "README.md", ROOT / "docs" / "how-to" / "operations.md", ROOT / "deploy" / "README.md"} <= set(PAGES)
     assert sum(1 for page in PAGES for _ in links(page.read_text("utf-8"))) > 150
 
 
 def test_what_the_code_names_as_documentation_is_there() -> None:
-    """`docs/push.md`, in messages, comments, scripts and manifests."""
+    """`docs/how-to/push.md`, in messages, comments, scripts and manifests."""
     named = re.compile(r"(?<![\w/])docs/[\w./-]+\.md(?:#[\w-]+)?")
     for file in known():
         if file.suffix in (".py", ".sh", ".toml", ".yaml", ".yml", ".ts", ".proto", ".tpl") or file.name == "Makefile":

@@ -1,4 +1,4 @@
-"""docs/protocol says what the server does: each sentence here is on its page, and is tried."""
+"""docs/reference/protocol says what the server does: each sentence here is on its page, and is tried."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_versions(tmp_path: Path) -> None:
         for method in ("GET", "POST"):
             assert (await server.events(method, f"/v1/tasks/{task['id']}:subscribe"))[0]["task"]["id"] == task["id"]
             assert (await server.ask(method, f"/tasks/{task['id']}:subscribe")).reason == "UNSUPPORTED_OPERATION"
-        page.says("A cancel needs no body; `{}`, `null` and the whole request do as well.")
+        page.says("A cancel needs no body; `{}`, `null` and the whole request are accepted too.")
         for body in (None, {}, b"null", {"id": task["id"]}):
             assert (await server.ask("POST", f"/tasks/{task['id']}:cancel", body)).reason == "TASK_NOT_CANCELABLE"
         page.says("Success is always 200, never 201 or 204; a DELETE is answered `{}`.")
@@ -57,7 +57,7 @@ async def test_versions(tmp_path: Path) -> None:
             zipped = {"Content-Encoding": coding, "Accept-Encoding": "gzip, deflate"}
             answer = await server.ask("POST", "/message:send", body, **zipped)
             assert (answer.status, answer.headers.get("Content-Encoding")) == (200, None)
-        page.says("HEAD is answered as a GET is, but without its body; a stream is not (405).")
+        page.says("HEAD is answered like GET, without a body; for a stream it is rejected (405).")
         for other in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/tasks", path):
             head = await server.ask("HEAD", other)
             assert (head.status, head.text) == (200, "")
@@ -74,10 +74,10 @@ async def test_versions(tmp_path: Path) -> None:
         page.says("its `blocking` and its wrapped push configurations are read")
         waits = {"message": v1("sleep 60"), "configuration": {"blocking": False}}
         assert (await server.call("SendMessage", waits))["result"]["task"]["status"]["state"] != "TASK_STATE_COMPLETED"
-        page.says("All of them are answered as what is not there.")
+        page.says("All of them are answered as not found.")
         for path in ("/agent/authenticatedExtendedCard", "/v1/tasks/x/pushNotifications", f"/v1/{TENANT}/operations/x"):
             assert (await server.ask("GET", path)).status == 404
-        page.says("A duplicate key in JSON is refused, and so is an integer beyond 2^53")
+        page.says("A duplicate key in JSON is rejected, and so is an integer beyond 2^53")
         for part in (b'{"text": "a", "text": "b"}', b'{"data": 9007199254740993}'):
             body = b'{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [%b]}}' % part
             assert (await server.ask("POST", "/message:send", body)).reason == "INVALID_PARAMS"
@@ -87,17 +87,17 @@ async def test_messages(tmp_path: Path) -> None:
     page = Page("messages.md")
     async with served(tmp_path) as server:
         page.says(
-            "A context id of the caller's own is taken as it is, up to 512 characters, and is always in the answer."
+            "A context id chosen by the caller is used as it is, up to 512 characters, and is always in the answer."
         )
         assert (await server.task("hi", contextId="my own"))["contextId"] == "my own"
         assert await server.code("SendMessage", {"message": v1("hi", contextId="x" * 513)}) == -32602
         asked = await server.task("ask")
-        page.says("One that names another context besides is refused (InvalidParams, `message.contextId`).")
+        page.says("A message with another context id is rejected (InvalidParams, `message.contextId`).")
         wrong = await server.call("SendMessage", {"message": v1("hi", taskId=asked["id"], contextId="other")})
         assert "message.contextId" in wrong["error"]["message"]
-        page.says("A message that names only its task goes on in that task's context.")
+        page.says("A message that names only its task continues in that task's context.")
         assert (await server.task("blue", taskId=asked["id"]))["contextId"] == asked["contextId"]
-        page.says("| a task id that is not known | a new task of that id | TaskNotFound | TaskNotFound |")
+        page.says("| an unknown task id | a new task with that id | TaskNotFound | TaskNotFound |")
         assert await server.code("SendMessage", {"message": v1("hi", taskId="none")}) == -32001
         assert await server.code("message/send", {"message": v03("hi", taskId="none")}) == -32001
         made = await server.call("tasks/send", {"id": "none", "message": v01("hi")})
@@ -134,7 +134,7 @@ async def test_messages(tmp_path: Path) -> None:
         path = f"tasks/{asked['id']}"
         assert len((await server.ask("GET", f"/{path}")).json["history"]) == 3
         assert "history" not in (await server.ask("GET", f"/{path}?historyLength=0")).json
-        page.says("and in the Task with which a send's stream begins")
+        page.says("and in the first Task of a send's stream")
         short = {"message": v1("hi"), "configuration": {"historyLength": 0}}
         assert "history" not in (await server.events("POST", "/message:stream", short))[0]["task"]
         assert len((await server.ask("GET", f"/v1/{path}?historyLength=0")).json["history"]) == 3
@@ -143,10 +143,10 @@ async def test_messages(tmp_path: Path) -> None:
         for prefix in ("/", "/v1/"):
             assert (await server.ask("GET", f"{prefix}{path}?historyLength=-1")).reason == "INVALID_PARAMS"
 
-        page.says("`acceptedOutputModes` is told to the agent (`turn.accepts`) and refuses nothing.")
+        page.says("`acceptedOutputModes` is passed to the agent (`turn.accepts`) and refuses nothing.")
         odd = {"message": v1("hi"), "configuration": {"acceptedOutputModes": ["image/x-unheard-of"]}}
         assert "result" in await server.call("SendMessage", odd)
-        page.says("Others are refused with ContentTypeNotSupported")
+        page.says("Others are rejected with ContentTypeNotSupported")
         part = {"text": "x", "mediaType": "application/x-unsupported"}
         assert await server.code("SendMessage", {"message": v1("", parts=[part])}) == -32005
 
@@ -157,7 +157,7 @@ async def test_messages(tmp_path: Path) -> None:
         assert await server.code("tasks/send", {"id": "none", "message": v01("more")}) == -32602
 
         page.says("| has ended, or was canceled before | TaskNotCancelable |")
-        page.says("| is not there, or not yours | TaskNotFound |")
+        page.says("| does not exist, or is not yours | TaskNotFound |")
         page.says("| waits | CANCELED |")
         waits = await server.task("ask")
         assert (await server.call("CancelTask", {"id": waits["id"]}))["result"]["status"][
@@ -204,8 +204,8 @@ async def test_streams(tmp_path: Path) -> None:
         assert await server.code("SendStreamingMessage", {"message": v1("hi")}, "/still") == -32004
         [refused] = await server.stream("message/stream", {"message": v03("hi")}, "/still")
         assert refused["error"]["code"] == -32004
-        page.says("`Cache-Control: no-cache` and `X-Accel-Buffering: no` keep proxies from holding events back.")
-        page.says("there is a comment (`: keep-alive`), which readers skip")
+        page.says("`Cache-Control: no-cache` and `X-Accel-Buffering: no` prevent proxies from buffering.")
+        page.says("comes a comment (`: keep-alive`), which readers skip")
         page.says("One event is `id: CURSOR`, then one `data: ` line of JSON")
         quiet = await server.ask("POST", "/message:stream", {"message": v1("sleep 0.3")})
         assert (quiet.headers["Cache-Control"], quiet.headers["X-Accel-Buffering"]) == ("no-cache", "no")
@@ -226,12 +226,12 @@ async def test_streams(tmp_path: Path) -> None:
 async def test_lists(tmp_path: Path) -> None:
     page = Page("lists.md")
     async with served(tmp_path) as server:
-        page.says("`tasks`, `nextPageToken`, `pageSize`, `totalSize` are always there, also when they are empty or 0.")
+        page.says("`tasks`, `nextPageToken`, `pageSize`, `totalSize` are always present, even if empty or 0.")
         empty = (await server.call("ListTasks"))["result"]
         assert empty == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
         ids = [(await server.task(f"hello {number}"))["id"] for number in range(3)]
-        page.says("the task whose status changed last comes first")
-        page.says("`pageSize` is the size that was asked for, and not the number of tasks that came")
+        page.says("latest status change first")
+        page.says("`pageSize` is the requested size, not the number of returned tasks")
         first = (await server.call("ListTasks", {"pageSize": 2}))["result"]
         assert ([task["id"] for task in first["tasks"]], first["totalSize"]) == (ids[:0:-1], 3)
         more = {"pageSize": 2, "pageToken": first["nextPageToken"]}
@@ -253,7 +253,7 @@ async def test_lists(tmp_path: Path) -> None:
         for path in (f"/tasks?statusTimestampAfter={later}", f"/tasks?lastUpdatedAfter={later}"):
             assert (await server.ask("GET", path)).json["totalSize"] == 0
         assert not (await server.ask("GET", f"/v1/tasks?lastUpdatedTime={later}")).json.get("tasks")
-        page.says("In `a2a.v1` 0 is left out")
+        page.says("In `a2a.v1` 0 means omitted")
         assert len((await server.ask("GET", "/v1/tasks?pageSize=0")).json["tasks"]) == 3
         assert (await server.ask("GET", "/tasks?status=completed")).json["totalSize"] == 3
         page.says("as `tasks/list` in fasta2a 2.x and a2a-rust")
@@ -270,7 +270,7 @@ async def test_cards(tmp_path: Path) -> None:
         both = await server.ask("GET", path)
         assert {"supportedInterfaces", "url", "preferredTransport", "additionalInterfaces"} <= set(both.json)
         page.says(
-            "They may be kept for five minutes (`Cache-Control: public, max-age=300`), have an `ETag`,"
+            "They may be cached for five minutes (`Cache-Control: public, max-age=300`), have an `ETag`,"
             " answer `If-None-Match` with 304,"
             " and vary by `A2A-Version`."
         )
@@ -290,26 +290,26 @@ async def test_cards(tmp_path: Path) -> None:
         page.says("An agent that is not the root has no gRPC interface for 0.3")
         other = (await server.ask("GET", "/still/.well-known/agent-card.json")).json["supportedInterfaces"]
         assert ("GRPC", "0.3") not in [(one["protocolBinding"], one["protocolVersion"]) for one in other]
-        page.says("where none is declared UnsupportedOperation")
+        page.says("if none is declared UnsupportedOperation")
         assert (await server.ask("GET", "/extendedAgentCard")).reason == "UNSUPPORTED_OPERATION"
-        page.says("where none is declared -32007")
+        page.says("if none is declared -32007")
         assert await server.code("agent/getAuthenticatedExtendedCard") == -32007
         page.says("calls that do not name it: ExtensionSupportRequired, and no task")
         send = {"message": v1("hi")}
         assert await server.code("SendMessage", send, "/strict") == -32008
         named = {"A2A-Extensions": "https://x.example/needed, urn:unknown"}
-        page.says("What the agent does not know is ignored.")
+        page.says("Unknown extensions are ignored.")
         answer = await server.ask("POST", "/strict/message:send", send, **named)
         assert (answer.status, answer.headers["A2A-Extensions"]) == (200, "https://x.example/needed")
         assert (await server.ask("GET", "/strict/tasks")).json["totalSize"] == 1
-        page.says("refused, with the agents that there are: over JSON-RPC -32602, over REST 404")
+        page.says("rejected, with a list of the agents: over JSON-RPC -32602, over REST 404")
         assert await server.code("SendMessage", {**send, "tenant": "nobody"}) == -32602
         assert (await server.ask("GET", "/nobody/tasks")).status == 404
-        page.says("tasks of two scopes do not see each other")
+        page.says("tasks of different scopes do not see each other")
         task = await server.task()
         assert (await server.ask("GET", f"/v1/{TENANT}/a2a/v1/tasks/{task['id']}")).status == 404
         assert (await server.ask("GET", f"/playground/tasks/{task['id']}")).status == 200
-        page.says("The path goes before the body.")
+        page.says("The tenant in the path goes before the one in the body.")
         assert "result" in await server.call("SendMessage", {**send, "tenant": "nobody"}, "/playground")
 
 
@@ -319,7 +319,7 @@ async def test_webhooks(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
         waits = (await server.task("ask"))["id"]
         page.says("A configuration without an id gets the id of its task.")
-        page.says("Secrets are never shown again.")
+        page.says("Secrets are never returned.")
         made = await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": hook, "token": "t0k"})
         assert (made["result"]["id"], made["result"]["url"], "token" in made["result"]) == (waits, hook, False)
         page.says("| get | by id, which is required | by `pushNotificationConfigId`, or the oldest |")
@@ -328,16 +328,16 @@ async def test_webhooks(tmp_path: Path) -> None:
         assert found["result"]["pushNotificationConfig"]["url"] == hook
         oldest = await server.call("tasks/pushNotification/get", {"id": waits}, **{"A2A-Version": "0.1"})
         assert oldest["result"]["pushNotificationConfig"]["url"] == hook
-        page.says("POST; the whole request, the configuration, or what stands in it")
+        page.says("POST; the whole request, the configuration, or its content")
         inner = {"id": "c", "url": hook}
         config = {"name": f"tasks/{waits}/pushNotificationConfigs/c", "pushNotificationConfig": inner}
         for body in (config, {"parent": f"tasks/{waits}", "configId": "c", "config": config}, inner):
             answer = await server.ask("POST", f"/v1/tasks/{waits}/pushNotificationConfigs", body)
             assert (answer.status, answer.json["pushNotificationConfig"]["id"]) == (200, "c")
-        page.says("The same id again replaces what is there.")
+        page.says("The same id again replaces it.")
         listed = (await server.call("ListTaskPushNotificationConfigs", {"taskId": waits}))["result"]["configs"]
         assert [one["id"] for one in listed] == [waits, "c"]
-        page.says("Deleting what is not there is no error; a get of it is not found (-32001, 404)")
+        page.says("Deleting a missing configuration is not an error; getting it is (-32001, 404)")
         gone = {"taskId": waits, "id": "none"}
         assert (await server.call("DeleteTaskPushNotificationConfig", gone)) == {
             "jsonrpc": "2.0",
@@ -346,12 +346,12 @@ async def test_webhooks(tmp_path: Path) -> None:
         }
         assert await server.code("GetTaskPushNotificationConfig", gone) == -32001
         assert (await server.ask("GET", f"/tasks/{waits}/pushNotificationConfigs/none")).status == 404
-        page.says("every operation on a task that is not there or not yours")
+        page.says("every operation on a task that does not exist or is not yours")
         assert await server.code("CreateTaskPushNotificationConfig", {"taskId": "none", "url": hook}) == -32001
-        page.says("A task that has ended takes them as well")
+        page.says("An ended task accepts them too")
         ended = (await server.task())["id"]
         assert "result" in await server.call("CreateTaskPushNotificationConfig", {"taskId": ended, "url": hook})
-        page.says("is refused when it is set, with the field and the rule")
+        page.says("is rejected when it is set, with the field and the rule")
         wrong = await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": "ftp://x.example"})
         assert wrong["error"]["message"].startswith("url: ")
 
@@ -400,10 +400,10 @@ async def test_errors(tmp_path: Path) -> None:
 
 
 def in_json(section: str) -> Any:
-    text = (DOCS / "protocol" / "errors.md").read_text("utf-8")
+    text = (DOCS / "reference" / "protocol" / "errors.md").read_text("utf-8")
     return json.loads(text.split(f"## {section}")[1].split("```json")[1].split("```")[0])
 
 
 def test_the_table_of_errors_is_the_server_s_own() -> None:
     text = errors_page.PAGE.read_text("utf-8")
-    assert text == errors_page.page(text), "docs/protocol/errors.md is old: make protocol-pages"
+    assert text == errors_page.page(text), "docs/reference/protocol/errors.md is old: make protocol-pages"

@@ -1,4 +1,4 @@
-"""docs/protocol/shapes.md is what the codecs write."""
+"""docs/reference/protocol/shapes.md is what the codecs write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.docs import shapes_page
 
 def test_the_page_is_what_the_server_writes() -> None:
     text = shapes_page.PAGE.read_text("utf-8")
-    assert text == shapes_page.page(text), "docs/protocol/shapes.md is old: make protocol-pages"
+    assert text == shapes_page.page(text), "docs/reference/protocol/shapes.md is old: make protocol-pages"
 
 
 @pytest.mark.parametrize("dialect", shapes_page.TITLES)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.docs.shown import commands, differs, renamed
+from tests.docs.shown import differs, renamed
+
+from tools.pages import commands
 
 TASK = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
 OTHER = "01a20035-b4d9-7b6f-985b-b9a5df347dac"

@@ -1,4 +1,4 @@
-"""docs/writing-agents.md names everything that an author can say and ask."""
+"""docs/how-to/writing-agents.md names everything that an author can say and ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import dragoman
 from dragoman import Turn, agent, types
 from dragoman.agents.functions.turn import Context, File, Incoming
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "writing-agents.md").read_text()
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-agents.md").read_text()
 IN_WORDS: Final = {"Incoming", "File", "InvalidAgentResponse", "WORKING", "Part", "Artifact", "Message"}
 """Types that are told of by what they are for; nobody makes them by name."""
 

@@ -1,6 +1,6 @@
 """How a foreign client says what it checked: one line each, and an exit status. Needs nothing but Python.
 
-A check that covers operations of the table in docs/clients.md prints a line for each of them as well:
+A check that covers operations of the table in docs/reference/clients.md prints a line for each of them as well:
 `op`, the client, the transport, the operation, and `ok` or `failed`, with tabs between.
 """
 

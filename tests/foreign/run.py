@@ -10,7 +10,7 @@ ok. `bare.py` or `bare.mjs`, where there is one, is run likewise against a serve
 Environments are kept in `.foreign/` under the hash of what they were made from. Names as arguments run only those
 clients.
 
-A run of all clients on one server writes docs/clients.md, unless one of them broke off: its rows would be incomplete.
+A run of all clients on one server writes docs/reference/clients.md, unless a client broke off (incomplete rows).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.foreign.replicated import replicas
 from tools.environments import CACHE, ROOT, Environment, NotMade
 
 HERE = Path(__file__).resolve().parent
-TABLE = ROOT / "docs" / "clients.md"
+TABLE = ROOT / "docs" / "reference" / "clients.md"
 BARE = (str(HERE / "bare_agents.py"), "--no-push")
 """What makes a server of which no card declares any capability."""
 SIGNED = (str(HERE / "signed_agents.py"), "--sign-cards", "--public-url", "https://agents.example")
@@ -218,7 +218,7 @@ def run(client: Client, serve: Serve, *, verbose: bool, replicated: bool) -> Ite
 
 
 def write(outcomes: list[Outcome]) -> None:
-    """Writes docs/clients.md, if it can be complete."""
+    """Writes docs/reference/clients.md, if it can be complete."""
     broken = [outcome.client.name for outcome in outcomes if outcome.broke_off]
     if broken:
         print(f"{TABLE.relative_to(ROOT)} stays as it is: {', '.join(broken)} broke off")

@@ -1,4 +1,4 @@
-"""The table of docs/clients.md: what each foreign client did in a run, made of the `op` lines that they print."""
+"""The table of docs/reference/clients.md: what each foreign client did in a run, from the `op` lines they print."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ wrong. *refusals* come from a second run, against a server whose cards declare n
 `streaming=False`, no extended card) and an agent that requires an extension: each capability that is asked for all the
 same is refused with the error that the specification has for it. The client classes of fasta2a have methods for
 sending, streaming and getting only; what the package has merely types for was sent with these types through the
-client's connection. [How the checks look, and what was found out](../tests/foreign/README.md)
+client's connection. [How the checks look, and what was found out](../../tests/foreign/README.md)
 """
 
 

@@ -182,8 +182,8 @@ async def test_a_name_that_stands_for_an_inner_address_is_not_called(
     assert address not in str(caught.value)  # who registers a webhook does not learn our addresses
     assert "allowed are public addresses" in str(caught.value)
     assert address in caplog.text  # the operator does
-    if address == "10.0.0.5":  # as docs/outbound.md shows it
-        page = (Path(__file__).parents[2] / "docs" / "outbound.md").read_text("utf-8")
+    if address == "10.0.0.5":  # as docs/how-to/outbound.md shows it
+        page = (Path(__file__).parents[2] / "docs" / "how-to" / "outbound.md").read_text("utf-8")
         assert f"WARNING dragoman.outbound: {caplog.records[-1].getMessage()}\n" in page
 
 

@@ -1,4 +1,4 @@
-"""What is safe without a word: every line of the table in docs/hardening.md, by its name."""
+"""What is safe without a word: every line of the table in docs/how-to/hardening.md, by its name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dragoman.wire import body_scan
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import open_outbound
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "hardening.md"
-NONE: Final = load_settings({})
+PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "hardening.md"
+NONE: Final = load({})
 
 
 @agent

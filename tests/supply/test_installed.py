@@ -99,7 +99,14 @@ def test_the_sdist_has_what_the_wheel_is_built_from(built: list[Path], tmp_path:
         archive.extractall(tmp_path, filter="data")
     (folder,) = tmp_path.iterdir()
     assert contents(build(folder, "wheel")[-1]) == contents(wheel)
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/guarantees.md", "uv.lock"):
+    for name in (
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/explanation/guarantees.md",
+        "uv.lock",
+    ):
         assert (folder / name).is_file(), name
     assert (folder / "console/src/main.tsx").is_file()
     assert not [name for name in ("tests", ".venv", ".tools", "node_modules") if (folder / name).exists()]

@@ -106,8 +106,9 @@ def test_a_chaos_run_that_was_not_is_said_and_one_that_broke_a_promise_too() -> 
 
 
 def test_the_pages_as_they_are_make_a_scorecard(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    for name in ("clients.md", "performance.md", "limits.md"):
+    for name in ("reference", "explanation"):
+        (tmp_path / "docs" / name).mkdir(parents=True)
+    for name in ("reference/clients.md", "explanation/performance.md", "reference/limits.md"):
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / ".chaos").mkdir()
@@ -116,6 +117,8 @@ def test_the_pages_as_they_are_make_a_scorecard(tmp_path: Path) -> None:
     assert page.startswith(f"# Scorecard of {version_of(ROOT)}\n")
     for text in ("a2a-sdk", "3 kills", "Measured on ", "| gRPC blocking send, 64 callers |", "`--live-tasks`"):
         assert text in page
-    (tmp_path / "docs" / "performance.md").write_text("<!-- make bench: begin -->\n\nMeasured on a day.\n\n")
+    (tmp_path / "docs" / "explanation" / "performance.md").write_text(
+        "<!-- make bench: begin -->\n\nMeasured on a day.\n\n"
+    )
     with pytest.raises(scorecard.NoTable, match="What has to be reached"):
         scorecard.write(tmp_path)

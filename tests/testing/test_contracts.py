@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "testing.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "testing.md"
 
 SETTINGS: Final = """
 [pytest]
@@ -113,7 +113,7 @@ def pytest_in(folder: Path, *arguments: str) -> str:
 
 
 def documented(folder: Path) -> list[str]:
-    """Writes the Python of docs/testing.md to the files that its blocks name; their names."""
+    """Writes the Python of docs/how-to/testing.md to the files that its blocks name; their names."""
     names = []
     for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
         name = block.splitlines()[0].removeprefix("# ")

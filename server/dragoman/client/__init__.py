@@ -10,7 +10,7 @@
 `connect` reads the agent's card and gives a `Connection`; `dragoman.client.sync` has the same without asyncio, and
 `dragoman.client.webhooks` checks push notifications. `Client` is the layer below: one call at a time, in the messages
 of `lf.a2a.v1`, to a server whose address, dialect and binding are known. Every failure is a `ClientError`.
-docs/client.md shows how it is used.
+docs/how-to/client.md shows how it is used.
 """
 
 from dragoman.calling.errors import (

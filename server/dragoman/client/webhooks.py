@@ -1,4 +1,4 @@
-"""Push notifications of a Dragoman, checked before they are believed (docs/push.md).
+"""Push notifications of a Dragoman, checked before they are believed (docs/how-to/push.md).
 
     receiver = Receiver("https://agents.example", "https://client.example/hook")
 

@@ -5,8 +5,8 @@
         assert run.asked == "On which day?"
 
 `run(echo, "hello")` does the same in a plain function. `record` keeps what a task did in a file, `replay` holds
-new code against it. The contract suites (`dragoman.testing.contracts`) say what every store and every bus has to
-do, whoever wrote it; pytest and pytest-asyncio are yours to install for those. docs/testing.md has it all.
+new code against it. The contract suites (`store_contract`, `bus_contract`) say what every store and every bus has to
+do, whoever wrote it; pytest and pytest-asyncio are yours to install for those. docs/how-to/testing.md has it all.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ async def check_certificate(settings: Settings) -> list[Finding]:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
         ends = x509.load_pem_x509_certificate(settings.tls_cert.read_bytes()).not_valid_after_utc
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        return [Finding("fail", "certificate", f"{settings.tls_cert}: {error}", "see docs/tls.md")]
+        return [Finding("fail", "certificate", f"{settings.tls_cert}: {error}", "see docs/how-to/tls.md")]
     left = (ends - datetime.now(UTC)).total_seconds()
     level: FindingLevel = "ok" if left > EXPIRY_WARNING_SECONDS else "warn" if left > 0 else "fail"
     told = f"{'good until' if left > 0 else 'ended'} {ends:%Y-%m-%d}"
@@ -182,7 +182,7 @@ async def check_store(settings: Settings) -> list[Finding]:
         try:
             _, opened = await open_store(stack, settings, create=False)
         except StartError as error:
-            return [*found, Finding("fail", "store", str(error), "see docs/operations.md")]
+            return [*found, Finding("fail", "store", str(error), "see docs/how-to/failures.md")]
         stack.push_async_callback(opened.close)
         census = await opened.stats()
         count = sum(census.tasks.values())
@@ -214,10 +214,8 @@ def _check_disk(path: Path) -> list[Finding]:
         return [Finding("fail", "disk", f"there is no folder {path.parent}", "make it, or name another --store")]
     free = shutil.disk_usage(path.parent).free
     told = f"{free / 1024**3:.1f} GiB free for {path.parent}"
-    if free < MIN_FREE_DISK_BYTES:
-        return [
-            Finding("warn", "disk", told, "make room: with a full disk nothing is accepted; see docs/operations.md")
-        ]
+    if free < ROOM:
+        return [Finding("warn", "disk", told, "make room: a full disk accepts nothing; see docs/how-to/failures.md")]
     return [Finding("ok", "disk", told)]
 
 
@@ -313,9 +311,9 @@ async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> l
     try:
         bus = await open_bus(stack, settings, epoch)
     except (SettingsError, StartError) as error:
-        return [Finding("fail", "bus", str(error), "see docs/operations.md")]
-    for _ in range(round(CHECK_TIMEOUT / 0.1)):
-        if not bus.problem:
+        return [Finding("fail", "bus", str(error), "see docs/how-to/postgresql.md")]
+    for _ in range(round(PATIENCE / 0.1)):
+        if not bus.trouble:
             return [Finding("ok", "bus", "it answers")]
         await asyncio.sleep(0.1)
     return [Finding("warn", "bus", bus.problem, "everything works without it, up to 2 s later; look at NATS and --bus")]

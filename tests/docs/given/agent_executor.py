@@ -1,4 +1,4 @@
-"""The executor behind docs/executors.md: it knows nothing of who runs it."""
+"""The executor behind docs/how-to/executors.md: it knows nothing of who runs it."""
 
 from a2a.helpers import new_text_message
 from a2a.server.agent_execution import AgentExecutor, RequestContext

@@ -1,4 +1,4 @@
-"""Takes the end of a task's log away: what docs/telemetry.md has `dragoman doctor` find."""
+"""Takes the end of a task's log away: what docs/how-to/telemetry.md has `dragoman doctor` find."""
 
 import sqlite3
 import sys

@@ -1,4 +1,4 @@
-"""Writes keys.json, what an issuer shows, and prints a token that another key has signed: for docs/security.md."""
+"""For docs/how-to/security.md: writes an issuer's keys.json and prints a token signed with another key."""
 
 import json
 import time

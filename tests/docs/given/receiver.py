@@ -1,4 +1,4 @@
-"""The receiver behind docs/push.md: keeps what it is sent in `letters`. Called with a number, it first answers that."""
+"""The receiver behind docs/how-to/push.md: stores deliveries in `letters`. A number as argument is its first status."""
 
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer

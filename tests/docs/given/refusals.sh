@@ -1,4 +1,4 @@
-# Gives a server what its log tells of in docs/security.md: a caller without credentials, a key that is made and
+# Gives a server what its log tells of in docs/how-to/security.md: a caller without credentials, a key that is made and
 # revoked, and a token that somebody else has signed.
 curl -sS http://$DRAGOMAN_HTTP/message:send -H 'Content-Type: application/json' -d '{}'
 export DRAGOMAN_TOKEN=$(cat key)

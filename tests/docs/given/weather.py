@@ -1,4 +1,4 @@
-"""The agent behind docs/upstream.md."""
+"""The agent behind docs/how-to/upstream.md."""
 
 from dragoman import Turn, agent
 

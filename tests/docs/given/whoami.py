@@ -1,4 +1,4 @@
-"""The agent behind docs/security.md."""
+"""The agent behind docs/how-to/security.md."""
 
 from dragoman import Turn, agent
 

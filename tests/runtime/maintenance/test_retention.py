@@ -220,6 +220,6 @@ async def test_what_was_done_is_logged_with_counts(
         "the time of these tasks was over; they are erased: 2 of echo in COMPLETED": (2, "1d"),
         "nobody answered these tasks in time; they end as FAILED: 2 of asks in INPUT_REQUIRED": (2, "1d"),
     }
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "data.md").read_text("utf-8")
     for message in told:
         assert re.sub(r"\d of \w+", "1 of playground", message) in page

@@ -1,4 +1,4 @@
-"""Executors written for a2a-sdk or fasta2a, each in a process of its own that this one starts (docs/executors.md).
+"""Executors written for a2a-sdk or fasta2a, each in a child process of its own (docs/how-to/executors.md).
 
 To the rest of the house such an agent is one of workers (`agents.dialled`): the frames are those of
 dragoman.worker.v1, and the process that has it is a `Connection`. Only the road differs, a pair of pipes with a line of
