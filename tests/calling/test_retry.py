@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.calling.retry import RESUME_MAX_DELAY, StreamResumption
+from dragoman.calling.retry import RESUME_BACKOFF, StreamResumption
 from dragoman.client import Client, ClientError, message
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.playground import playground
@@ -82,7 +82,7 @@ def test_pauses_grow_to_a_limit_and_patience_ends() -> None:
             follow.on_error(GONE)
         pauses.append(follow.delay)
     assert pauses == sorted(pauses)
-    assert pauses[-1] == RESUME_MAX_DELAY
+    assert pauses[-1] == RESUME_BACKOFF.longest
     assert 50 < clock.now <= 61
 
 

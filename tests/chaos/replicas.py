@@ -341,7 +341,7 @@ async def replicas(folder: Path, *arguments: str) -> AsyncIterator[ClusterTarget
             app=str(HERE / "agents.py"),
             servers=SERVERS,
             workers=WORKERS,
-            worker_app=str(HERE / "far.py"),
+            worker_app=str(HERE / "worker_agents.py"),
             serving=("--slots", str(SLOTS), *drain, *arguments),
             working=("--turns", str(SLOTS), *drain),
         )

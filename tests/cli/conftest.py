@@ -36,8 +36,8 @@ def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The agents of served.py."""
-    with serving(str(Path(__file__).with_name("served.py")), cwd=tmp_path_factory.mktemp("served")) as server:
+    """The agents of served_agents.py."""
+    with serving(str(Path(__file__).with_name("served_agents.py")), cwd=tmp_path_factory.mktemp("served")) as server:
         yield server
 
 

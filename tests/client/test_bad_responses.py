@@ -23,6 +23,7 @@ from dragoman.client import (
     Text,
     connect,
 )
+from dragoman.core.backoff import Backoff
 
 TASK = {"id": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_WORKING"}}
 DONE = {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_COMPLETED"}}}
@@ -90,7 +91,7 @@ async def test_a_refusal_is_of_a_kind_and_says_when_to_come_again(
 
 
 async def test_a_server_that_asks_for_a_moment_gets_it_and_the_same_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.calling.retry.RESUME_FIRST_DELAY", 0.01)
+    monkeypatch.setattr("dragoman.calling.retry.RESUME_BACKOFF", Backoff(0.01, 5.0))
     async with agent_server() as there:
         there.answers["/x/at"] = by_turns(
             json(b"later", 503), json(b"later", 429, **{"Retry-After": "0"}), rpc({"task": TASK}),

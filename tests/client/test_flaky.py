@@ -11,6 +11,7 @@ import pytest
 from dragoman import Turn, agent, retry
 from dragoman.calling import retry as patience
 from dragoman.client import Artifact, Event, Finished, Text, connect
+from dragoman.core.backoff import Backoff
 from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
@@ -30,7 +31,7 @@ async def counter(turn: Turn) -> AsyncIterator[str]:
 async def test_a_road_that_breaks_again_and_again_loses_nothing(
     tmp_path: Path, binding: str, how: DropMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "RETRY_FIRST_DELAY", 0.01)
+    monkeypatch.setattr(patience, "RETRY_BACKOFF", Backoff(0.01, 5.0, factor=1.5))
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
     async with open_app(settings, [counter]) as app:
@@ -62,7 +63,7 @@ async def stubborn(turn: Turn) -> AsyncIterator[str]:
 async def test_a_run_outlives_the_server_that_it_began_at(
     tmp_path: Path, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "RETRY_MAX_DELAY", 0.5)
+    monkeypatch.setattr(patience, "RETRY_BACKOFF", Backoff(0.25, 0.5, factor=1.5))
 
     def settings(http: int = 0, grpc: int = 0) -> Settings:
         at = Address("127.0.0.1", http), Address("127.0.0.1", grpc)

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from dragoman.calling.errors import Busy, ClientError, ServerUnavailable
+from dragoman.core.backoff import Backoff
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 T = TypeVar("T")
 
-RETRY_FIRST_DELAY: Final = 0.25
-RETRY_MAX_DELAY: Final = 5.0
-"""Seconds between two tries, or two looks at a task: from the first to the longest, half as much more each time."""
+RETRY_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
+"""Between two attempts of a call, or two polls of a task."""
 
 
 class RetryBudget:
@@ -33,11 +33,11 @@ class RetryBudget:
         self._sleep = sleep
         self._clock = clock
         self._failing_since: float | None = None
-        self._delay = RETRY_FIRST_DELAY
+        self._failures = 0
 
     def reset(self) -> None:
         """The server answered."""
-        self._failing_since, self._delay = None, RETRY_FIRST_DELAY
+        self._failing_since, self._failures = None, 0
 
     async def wait(self, error: ClientError) -> None:
         """Waits before the next try: as long as the server asked for, or longer each time. Raises the error instead,
@@ -47,11 +47,11 @@ class RetryBudget:
         now = self._clock()
         if self._failing_since is None:
             self._failing_since = now
-        pause = max(error.retry_after or 0.0, self._delay)
+        pause = max(error.retry_after or 0.0, RETRY_BACKOFF.delay(self._failures + 1))
         if now - self._failing_since + pause > self._seconds:
             raise error
         await self._sleep(pause)
-        self._delay = next_delay(self._delay)
+        self._failures += 1
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
         """Asks what may be asked twice, until there is an answer. Raises ClientError."""
@@ -65,14 +65,8 @@ class RetryBudget:
                 return answer
 
 
-def next_delay(delay: float) -> float:
-    """The pause after this one."""
-    return min(delay * 1.5, RETRY_MAX_DELAY)
-
-
-RESUME_FIRST_DELAY: Final = 0.1
-RESUME_MAX_DELAY: Final = 5.0
-"""Seconds between two attempts, doubled from the first to the longest."""
+RESUME_BACKOFF: Final = Backoff(0.1, 5.0)
+"""Between two attempts to resume a stream."""
 
 
 class StreamResumption:
@@ -87,16 +81,21 @@ class StreamResumption:
     ) -> None:
         self.cursor = cursor
         self.is_over = False
-        self.delay = RESUME_FIRST_DELAY
+        self._failures = 0
         self._until_terminal = until_terminal
         self._retry_timeout = retry_timeout
         self._clock = clock
         self._broken_since = 0.0
         self._saw_last_event = False
 
+    @property
+    def delay(self) -> float:
+        """Seconds until the next attempt."""
+        return RESUME_BACKOFF.delay(max(self._failures, 1))
+
     def record(self, event: pb.StreamResponse) -> pb.StreamResponse:
         """Notes one event and gives it without the mark of its cursor, which is nobody else's business."""
-        self._broken_since, self.delay = 0.0, RESUME_FIRST_DELAY
+        self._broken_since, self._failures = 0.0, 0
         match event.WhichOneof("payload"):
             case "task":
                 self._update_cursor(event.task)
@@ -126,8 +125,7 @@ class StreamResumption:
         now = self._clock()
         if not self._broken_since:
             self._broken_since = now
-        else:
-            self.delay = min(self.delay * 2, RESUME_MAX_DELAY)
+        self._failures += 1
         out = now - self._broken_since + self.delay > self._retry_timeout
         self.is_over = self.is_over or out
         return out

@@ -1,52 +1,109 @@
-"""The command `dragoman`: one server, and a client for trying it and for scripts."""
+"""The command `dragoman`: one server, and a client for trying it and for scripts.
+
+Commands are listed in a table; the module of a command is imported when the command is resolved. So `dragoman --help`
+and the completion of command names import neither gRPC nor a store.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from dragoman.cli import doctor, flaky, record, tasks, top, worker
-from dragoman.cli.admin import agents, audit, keys, maintenance, push, signing, workers
-from dragoman.cli.serve import command as serve
 from dragoman.release import version
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
-Start a server:  `dragoman serve`  (a playground agent)  or  `dragoman serve agents.py`
+**Getting started**
 
-Run agents in processes of their own:  `dragoman worker agents.py --server HOST:PORT`
+`dragoman serve`  starts a server with a playground agent; `dragoman serve agents.py` serves your agents
 
-Talk to it:  `dragoman send "echo hello"`,  then  `get`,  `watch`,  `list`,  `cancel`
+`dragoman send "echo hello"`  sends a message from another terminal
 
-See how it is:  `top`,  `doctor`,  `explain`
-
-Look after its store:  `purge`,  `export`,  `backup`,  `restore`
-
-Stand in front of other A2A agents:  `agents add`,  `agents list`,  `agents remove`
-
-Hold new code against what a task did:  `record`,  `replay`
-
-Say who may call:  `keys create`,  `keys list`,  `keys rotate`,  `keys revoke`
-
-Change the keys with which it signs:  `signing list`,  `signing rotate`,  `signing withdraw`
-
-Ask who did what:  `audit export`,  `audit verify`
-
-Try a client on a bad network:  `flaky`
-
-Look after its webhooks:  `push list`,  `push redeliver`, and its workers:  `workers list`,  `workers forget`
-
-Have the shell complete commands, options, agents and tasks:  `dragoman --install-completion`
+`dragoman --install-completion`  completes commands, options, agents and tasks in your shell
 """
 
-_EXIT_CODES_HELP = """**Exit codes**: 0 done, or the task waits for you; 1 the task failed, was rejected or canceled; or the
-server could not start; 2 wrong usage, settings or agents; 3 no server there, or it refused the call; 130 Ctrl-C.
+_EXIT_CODES_HELP = """**Exit codes**: 0 success, or the task waits for input; 1 the task failed, was rejected or was
+canceled, or the server could not start; 2 invalid usage, settings or agents; 3 the server is unreachable or rejected
+the request; 130 interrupted by Ctrl-C.
 """
+
+
+class CommandSpec(NamedTuple):
+    """Where a command is defined, and how the help of `dragoman` shows it."""
+
+    module: str
+    """Below `dragoman.cli`; has a function `register(typer.Typer)`."""
+    help: str
+    """The first line of the command's own help."""
+    panel: str
+
+
+_RUN: Final = "Run servers and workers"
+_TASKS: Final = "Work with tasks"
+_STORE: Final = "Maintain a store"
+_OPERATE: Final = "Administer a server"
+
+COMMANDS: Final = {
+    "serve": CommandSpec("serve.command", "Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.", _RUN),
+    "worker": CommandSpec("worker", "Run the agents of APP in this process for a server elsewhere.", _RUN),
+    "doctor": CommandSpec("doctor", "Check settings, agents, ports, certificates, store and bus of a server.", _RUN),
+    "top": CommandSpec("top", "Show live metrics of a server.", _RUN),
+    "flaky": CommandSpec("flaky", "Run a proxy that drops connections, to test clients.", _RUN),
+    "send": CommandSpec("tasks", "Send a message to an agent and wait for the result.", _TASKS),
+    "get": CommandSpec("tasks", "Show a task: state, status message, artifacts.", _TASKS),
+    "watch": CommandSpec("tasks", "Follow a task until it ends.", _TASKS),
+    "list": CommandSpec("tasks", "List an agent's tasks, most recently changed first.", _TASKS),
+    "cancel": CommandSpec("tasks", "Request that a task stops.", _TASKS),
+    "explain": CommandSpec("tasks", "Explain a task: who runs it, what happens next, and what to do.", _TASKS),
+    "record": CommandSpec("record", "Record the messages and answers of a task as a test case.", _TASKS),
+    "replay": CommandSpec("record", "Run a recorded test case against the agents of APP.", _TASKS),
+    "purge": CommandSpec("admin.maintenance", "Erase tasks with their events, messages and artifacts.", _STORE),
+    "export": CommandSpec("admin.maintenance", "Write everything stored about a task as JSON lines.", _STORE),
+    "backup": CommandSpec("admin.maintenance", "Copy a store while it is in use, and verify the copy.", _STORE),
+    "restore": CommandSpec("admin.maintenance", "Create a store from a backup, and verify it.", _STORE),
+    "agents": CommandSpec("admin.agents", "List the agents of a server; add and remove upstream A2A agents.", _OPERATE),
+    "workers": CommandSpec("admin.workers", "List workers; release the ids of agents without workers.", _OPERATE),
+    "keys": CommandSpec("admin.keys", "Create, list, rotate and revoke API keys.", _OPERATE),
+    "signing": CommandSpec(
+        "admin.signing", "List, rotate and withdraw the keys that sign push notifications and agent cards.", _OPERATE
+    ),
+    "push": CommandSpec("admin.push", "List push configurations and redeliver events.", _OPERATE),
+    "audit": CommandSpec("admin.audit", "Export and verify the audit log.", _OPERATE),
+}
+"""All commands, in the order of the help."""
+
+
+class LazyGroup(TyperGroup):
+    """Shows the commands from the table, and imports the module of a command to run it or to complete its options."""
+
+    def __init__(self, **options: Any) -> None:
+        entries = {
+            name: TyperCommand(name, help=spec.help, rich_help_panel=spec.panel, rich_markup_mode="markdown")
+            for name, spec in COMMANDS.items()
+        }
+        super().__init__(**options | {"commands": entries})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns the name, the imported command, and the remaining words."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """Imports a command of the table, with its options."""
+    registry = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
+    import_module(f"dragoman.cli.{COMMANDS[name].module}").register(registry)
+    group = typer.main.get_group(registry)
+    return group.commands[name]
+
 
 cli = typer.Typer(
     name="dragoman",
+    cls=LazyGroup,
     help=_HELP,
     epilog=_EXIT_CODES_HELP,
     rich_markup_mode="markdown",
@@ -72,24 +129,8 @@ def _dragoman(
     pass
 
 
-serve.register(cli)
-tasks.register(cli)
-maintenance.register(cli)
-record.register(cli)
-agents.register(cli)
-audit.register(cli)
-keys.register(cli)
-push.register(cli)
-signing.register(cli)
-worker.register(cli)
-workers.register(cli)
-doctor.register(cli)
-top.register(cli)
-flaky.register(cli)
-
-
 def main() -> None:
-    """Runs the command line; the process ends with one of the codes that `--help` lists."""
-    # gRPC's core writes to stderr what it tells its callers anyway.
+    """Runs the command line. The process ends with one of the exit codes that `--help` lists."""
+    # gRPC's core logs errors to stderr that its callers receive as well.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     cli()

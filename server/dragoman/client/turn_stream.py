@@ -84,7 +84,7 @@ class TurnStream:
         """What was heard last was the whole task."""
         self._may_have_missed = False
         """Something may have been missed."""
-        self._poll_delay = pauses.RETRY_FIRST_DELAY
+        self._polls = 0
         self._last_event_time = clock()
 
     async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
@@ -118,7 +118,7 @@ class TurnStream:
                         self._on_response()
                         self._last_was_task = raw.HasField("task")
                         for event in self.reducer.reduce(raw):
-                            self._last_event_time, self._poll_delay = self._clock(), pauses.RETRY_FIRST_DELAY
+                            self._last_event_time, self._polls = self._clock(), 0
                             yield event
                         if self.reducer.is_over:
                             await _drain_stream(heard)
@@ -240,8 +240,8 @@ class TurnStream:
 
     async def _wait_before_poll(self) -> None:
         """Waits before the next look."""
-        await self._sleep(self._poll_delay)
-        self._poll_delay = pauses.next_delay(self._poll_delay)
+        self._polls += 1
+        await self._sleep(pauses.RETRY_BACKOFF.delay(self._polls))
 
     async def _on_error(self, error: ClientError, request: pb.SendMessageRequest | None) -> None:
         """Makes ready for the next try. Raises the error when there is no use in one, or no patience."""

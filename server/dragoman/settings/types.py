@@ -17,11 +17,12 @@ from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import Isolation
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.agent_sources import ExecutorSpec, UpstreamSpec
+from dragoman.core.clock import parse_age
 from dragoman.core.limits import quotas
 from dragoman.core.limits.quotas import TaskBudgets
 from dragoman.core.net.addresses import AllowEntry, parse_allow_entry
 from dragoman.core.net.targets import parse_port
-from dragoman.core.task.maintenance import RetentionPolicy, parse_age, parse_retention_ages
+from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 
 STORE_URL_FORMAT: Final = (
     "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"

@@ -16,6 +16,7 @@ from typing import Final
 from dragoman.calling.errors import ClientError
 from dragoman.calling.tls import tls_advice
 from dragoman.core import trace
+from dragoman.core.backoff import Backoff
 from dragoman.core.task import states
 from dragoman.ports import Agent, TurnResult, WorkerLost
 from dragoman.ports.tracing import Tracer
@@ -29,8 +30,8 @@ log = logging.getLogger("dragoman.worker")
 DEFAULT_WORKER_TURNS: Final = 100
 """Turns of one agent that a worker takes at the same time, unless it is told otherwise."""
 
-RECONNECT_DELAYS: Final = (0.5, 15.0)
-"""Seconds until it dials again: at first, and at most."""
+RECONNECT_BACKOFF: Final = Backoff(0.5, 15.0)
+"""Until a worker whose connection broke connects again."""
 
 STOPPING_NOTICE_SECONDS: Final = 30.0
 """Seconds before the end of a drain at which turns are told (`turn.stopping`)."""
@@ -99,7 +100,7 @@ class Worker:
 
     async def run(self) -> None:
         """Serves until `drain` is done. Raises ClientError when the server refuses the worker for good."""
-        wait = RECONNECT_DELAYS[0]
+        failures = 1  # the first connection of all: a server that is not up yet is tried again after the second delay
         while not self._stopped.is_set():
             trouble = await self._serve()
             if self._stopped.is_set() or (self._draining and not self._running):
@@ -107,7 +108,8 @@ class Worker:
             if trouble is not None and trouble.code in _PERMANENT_ERRORS:
                 raise trouble
             was_up = self._frame_bytes > 0
-            wait = RECONNECT_DELAYS[0] if was_up else min(2 * wait, RECONNECT_DELAYS[1])
+            failures = 1 if was_up else failures + 1
+            wait = RECONNECT_BACKOFF.delay(failures)
             self._frame_bytes = 0
             why = trouble.message if trouble else "it ended the stream"
             if not was_up and (hint := tls_advice(why)):

@@ -13,6 +13,7 @@ from tests.postgres import free_port
 
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
+from dragoman.core.backoff import Backoff
 from dragoman.core.task import states
 from dragoman.settings.settings import SettingsError
 from dragoman.wiring.app import App
@@ -111,7 +112,7 @@ async def test_a_token_file_that_is_not_there_is_told(opened: Open) -> None:
 
 
 async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.agents.upstream.registry.MIN_PROBE_INTERVAL", 0.01)
+    monkeypatch.setattr("dragoman.agents.upstream.registry.PROBE_BACKOFF", Backoff(0.01, 5.0))
     async with agent_server() as there, opened("front", f"words={there.url}/a", worker_wait=300) as app:
         one = await standing(app, "words")
         assert "there is no card" in one.trouble

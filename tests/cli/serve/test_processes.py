@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from dragoman.cli import cli
 from dragoman.cli.serve import processes
 from dragoman.cli.serve.processes import ProcessSupervisor, reserved_address
+from dragoman.core.backoff import Backoff
 from dragoman.settings.settings import Address
 from dragoman.wiring.infra import StartError
 
@@ -57,7 +58,7 @@ class Story:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "RESTART_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(processes, "RESTART_BACKOFF", Backoff(0.002, 30.0))
 
 
 async def test_all_are_started_one_speaks_for_all_and_a_signal_ends_all(tmp_path: Path) -> None:

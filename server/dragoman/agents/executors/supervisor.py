@@ -13,6 +13,7 @@ from dragoman.agents.values import NewId
 from dragoman.agents.workers.agent import WorkerAgent
 from dragoman.agents.workers.connection import HeartbeatTimings, WorkerConnection, check_hello
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
+from dragoman.core.backoff import Backoff
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
@@ -26,8 +27,8 @@ log = logging.getLogger("dragoman.executor")
 EXECUTOR_START_TIMEOUT: Final = 120.0
 """Seconds in which it has to say what it is. Some import for long."""
 
-EXECUTOR_RESTART_DELAYS: Final = (0.5, 15.0)
-"""Seconds until it is started again: at first, and at most."""
+EXECUTOR_RESTART_BACKOFF: Final = Backoff(0.5, 15.0)
+"""Until a process that ended is started again."""
 
 EXECUTOR_STABLE_SECONDS: Final = 10.0
 """Seconds after which one that then ends is started again as soon as if it had never ended before."""
@@ -90,7 +91,7 @@ class ExecutorSupervisor:
             await asyncio.wait([self._supervision])
 
     async def _supervise(self) -> None:
-        wait = EXECUTOR_RESTART_DELAYS[0]
+        restarts = 0
         while True:
             began = self._now()
             why = await self._run_process()
@@ -98,13 +99,14 @@ class ExecutorSupervisor:
                 self._ready.set_exception(ExecutorStartFailed(why))
                 return
             if self._now() - began >= EXECUTOR_STABLE_SECONDS:
-                wait = EXECUTOR_RESTART_DELAYS[0]
+                restarts = 0
+            restarts += 1
+            wait = EXECUTOR_RESTART_BACKOFF.delay(restarts)
             log.error(
                 "the process of executor %s is gone (%s); starting it again in %g s", self._executor, why, wait,
                 extra={"agent": self._executor.id},
             )  # fmt: skip
             await self._sleep(wait)
-            wait = min(2 * wait, EXECUTOR_RESTART_DELAYS[1])
 
     async def _run_process(self) -> str:
         """One life of the process. Gives why it ended."""

@@ -20,6 +20,7 @@ from dragoman.agents.values import NewId
 from dragoman.agents.wakeup import Wakeup
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
+from dragoman.core.backoff import Backoff
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
 from dragoman.ids import IDS
 from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, UpstreamStatus, UpstreamStore
@@ -35,9 +36,8 @@ UPSTREAM_SYNC_INTERVAL: Final = 5.0
 CARD_REFRESH_INTERVAL: Final = 300.0
 """Seconds after which a card is read again."""
 
-MIN_PROBE_INTERVAL: Final = 1.0
-MAX_PROBE_INTERVAL: Final = 5.0
-"""Seconds between two tries to reach an agent that is left alone, from the first to the longest."""
+PROBE_BACKOFF: Final = Backoff(1.0, 5.0)
+"""Between two attempts to reach an agent whose circuit breaker is open."""
 
 
 class InvalidUpstream(Exception):
@@ -261,19 +261,19 @@ class LocalUpstreamRegistry:
 
     async def _run_refresh(self, entry: UpstreamEntry) -> None:
         """Reads the card again now and then, and soon while the agent is left alone. Runs until cancelled."""
-        pause = MIN_PROBE_INTERVAL
+        probes = 0
         while True:
             entry.wake.clear()
             if not entry.agent.is_unavailable:
-                pause = MIN_PROBE_INTERVAL if not entry.agent.breaker.is_half_open else pause
+                probes = probes if entry.agent.breaker.is_half_open else 0
                 with suppress(TimeoutError):
                     async with asyncio.timeout(CARD_REFRESH_INTERVAL):
                         await entry.wake.wait()
                     if not entry.agent.is_unavailable:
                         continue
             if entry.agent.is_unavailable:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, MAX_PROBE_INTERVAL)
+                probes += 1
+                await asyncio.sleep(PROBE_BACKOFF.delay(probes))
             try:
                 await self.refresh(entry)
             except Exception:

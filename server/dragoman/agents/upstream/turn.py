@@ -20,6 +20,7 @@ from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import CallForbidden, CallRefused, ClientError, ProtocolError, ServerUnavailable
+from dragoman.core.backoff import Backoff
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
@@ -30,9 +31,11 @@ log = logging.getLogger("dragoman.upstream")
 
 T = TypeVar("T")
 
-UPSTREAM_MIN_RETRY_DELAY: Final = 0.25
-UPSTREAM_MAX_RETRY_DELAY: Final = 5.0
-"""Seconds between two tries, or two looks at a task: from the first to the longest, half as much more each time."""
+UPSTREAM_RETRY_BACKOFF: Final = Backoff(0.25, 5.0)
+"""Between two attempts of a call."""
+
+UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
+"""Between two polls of a task that bring no new event."""
 
 AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 """Seconds for which AUTH_REQUIRED is not written yet: a stream that ends with it ends the turn."""
@@ -239,7 +242,7 @@ class UpstreamTurn:
 
     async def _follow(self) -> TurnResult:
         """Follows the task, which is known, until the turn is over."""
-        pause, subscribes = UPSTREAM_MIN_RETRY_DELAY, True
+        polls, subscribes = 1, True
         while True:
             before = self.writer.event_count
             if self.connection.supports_streaming and subscribes:
@@ -258,12 +261,8 @@ class UpstreamTurn:
             task = await self.get_task()
             if (ending := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
                 return ending
-            pause = (
-                UPSTREAM_MIN_RETRY_DELAY
-                if self.writer.event_count > before
-                else min(pause * 1.5, UPSTREAM_MAX_RETRY_DELAY)
-            )
-            await self._wait_for_wakeup(pause)
+            polls = 1 if self.writer.event_count > before else polls + 1
+            await self._wait_for_wakeup(UPSTREAM_POLL_BACKOFF.delay(polls))
 
     async def _read_stream(
         self, events: AsyncGenerator[pb.StreamResponse, None], *, complete: bool
@@ -331,30 +330,30 @@ class UpstreamTurn:
     async def call_with_retry(self, call: Callable[[UpstreamTransport], Awaitable[T]]) -> T:
         """Asks what may be asked twice, until there is an answer. Raises ProcessLost when there is none for too long,
         and CallFailed."""
-        pause = UPSTREAM_MIN_RETRY_DELAY
+        attempt = 1
         while True:
             try:
                 answer = await call(self.connection.transport)
             except ServerUnavailable as away:
-                await self._wait_to_retry(away, pause)
+                await self._wait_to_retry(away, attempt)
             except CallRefused as refused:
                 self.connection.record_success()
                 if not refused.remote_error.is_busy:
                     raise
-                await self._sleep(pause)
+                await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
             else:
                 self.connection.record_success()
                 return answer
-            pause = min(pause * 2, UPSTREAM_MAX_RETRY_DELAY)
+            attempt += 1
 
-    async def _wait_to_retry(self, error: ServerUnavailable, delay: float = UPSTREAM_MIN_RETRY_DELAY) -> None:
+    async def _wait_to_retry(self, error: ServerUnavailable, attempt: int = 1) -> None:
         """Waits before the next try. Raises ProcessLost instead, once the agent is left alone."""
         self.connection.record_failure(error.summary)
         if self.connection.is_unavailable:
             if not self.is_sent:
                 self.writer.mark_unsent()
             raise WorkerLost("The agent that has it is away.", may_have_started=self.is_sent)
-        await self._sleep(delay)
+        await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
 
     async def _wait_for_wakeup(self, seconds: float) -> None:
         """Waits so long, or until something happened."""

@@ -26,6 +26,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error
 
+from dragoman.core.backoff import Backoff
 from dragoman.ports import Unsubscribe
 
 log = logging.getLogger("dragoman.bus")
@@ -39,9 +40,10 @@ NATS_FLUSH_TIMEOUT: Final = 1.0
 NATS_PING_INTERVAL: Final = 5.0
 """Seconds between two looks whether a silent NATS is there; two without an answer, and it is away."""
 
-NATS_MIN_RECONNECT_DELAY: Final = 0.1
 NATS_MAX_RECONNECT_DELAY: Final = 5.0
-"""Seconds between attempts: they double, and a random part is taken off."""
+"""Seconds between two attempts, at most."""
+
+NATS_RECONNECT_BACKOFF: Final = Backoff(0.1, NATS_MAX_RECONNECT_DELAY, jitter=0.5)
 
 MAX_BUS_QUEUE_BYTES: Final = 16 * 1024 * 1024
 """What may wait to be sent; what comes on top is lost."""
@@ -106,7 +108,7 @@ class NatsConnection:
         address: NatsAddress,
         name: str,
         on_connected: Callable[[], None],
-        jitter: Callable[[], float] = random.random,
+        random: Callable[[], float] = random.random,
     ) -> None:
         """`connected` is called for each new connection, before anything else goes over it."""
         self.address = address
@@ -119,7 +121,7 @@ class NatsConnection:
         """Set once there was an attempt to connect."""
         self._name = name
         self._on_connected = on_connected
-        self._jitter = jitter
+        self._random = random
         self._client: _NatsClient | None = None
         self._subscriptions: set[_Subscription] = set()
         self._queue: deque[tuple[str, bytes]] = deque()
@@ -155,9 +157,8 @@ class NatsConnection:
         while not self._closing:
             if await self._run_connection():
                 failures = 0
-            wait = min(NATS_MIN_RECONNECT_DELAY * 2 ** min(failures, 16), NATS_MAX_RECONNECT_DELAY)
             failures += 1
-            await asyncio.sleep(wait * (1 - self._jitter() / 2))
+            await asyncio.sleep(NATS_RECONNECT_BACKOFF.delay(failures, self._random()))
 
     async def _run_connection(self) -> bool:
         """One connection, from its beginning to its end. Gives whether there was one."""

@@ -19,7 +19,7 @@ from dragoman.cli.output import json_line
 from dragoman.cli.tasks import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
 from dragoman.client.operations import Operator
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
-from dragoman.core.task.maintenance import format_age, parse_age
+from dragoman.core.clock import format_age, parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id; a whole key does too.", show_default=False)]

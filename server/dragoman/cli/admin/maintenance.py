@@ -20,8 +20,8 @@ from dragoman.cli import completion, task_calls
 from dragoman.cli.output import json_line
 from dragoman.cli.tasks import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, TaskId, TaskStateOption, Token
 from dragoman.client.operations import Operator
+from dragoman.core.clock import parse_age
 from dragoman.core.errors import A2AError
-from dragoman.core.task.maintenance import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 if TYPE_CHECKING:

@@ -19,14 +19,12 @@ from typing import Any, Final
 
 from dragoman.cli import process_setup
 from dragoman.cli.process_setup import Signals
+from dragoman.core.backoff import Backoff
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.infra import StartError, check_role
 
-RESTART_FIRST_DELAY: Final = 0.5
-"""Seconds after which a server that ended is started again; twice as many each time that it ends soon."""
-
-RESTART_MAX_DELAY: Final = 30.0
-"""The most that these seconds become."""
+RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
+"""Until a server that ended is started again; longer each time that it ends soon."""
 
 RESTART_RESET_AFTER: Final = 60.0
 """Seconds after which a server's end has nothing to do with its start any more."""
@@ -158,7 +156,7 @@ class ProcessSupervisor:
 
     async def _keep_running(self, child: ServerProcess) -> None:
         """Starts one, again and again, until all are to stop, or until it has never been ready."""
-        clock, pause, was_ready = asyncio.get_running_loop().time, RESTART_FIRST_DELAY / 2, False
+        clock, restarts, was_ready = asyncio.get_running_loop().time, 0, False
         while not self._stopping.is_set():
             begun = clock()
             await child.start()
@@ -169,7 +167,8 @@ class ProcessSupervisor:
             if self._stopping.is_set() or not was_ready:
                 self._exit_codes.append(code if code >= 0 else 128 - code)
                 return
-            pause = RESTART_FIRST_DELAY if clock() - begun >= RESTART_RESET_AFTER else min(pause * 2, RESTART_MAX_DELAY)
+            restarts = 1 if clock() - begun >= RESTART_RESET_AFTER else restarts + 1
+            pause = RESTART_BACKOFF.delay(restarts)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
             log.error("server %d (pid %d) %s; it is started again in %g s", child.number, child.pid, how, pause)
             try:

@@ -21,9 +21,9 @@ from dragoman.core.access.identity import (
     check_grants,
     check_principal,
 )
+from dragoman.core.clock import parse_age
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.names import AGENT_ID
-from dragoman.core.task.maintenance import parse_age
 
 TOKEN_TYPES: Final = frozenset(("jwt", "at+jwt", "application/jwt", "application/at+jwt"))
 """`typ` of tokens that prove a caller (RFC 8725 §3.11): the same keys sign others for other ends, such as `logout+jwt`.

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
+from dragoman.core.clock import format_age, parse_age
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 
@@ -64,28 +65,6 @@ class RetentionPolicy:
             if state in said:
                 return said[state]
         return 0
-
-
-_AGE_UNITS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
-_AGE_PATTERN: Final = re.compile(r"(\d{1,9})\s*([wdhms]?)", re.ASCII)
-
-AGE_FORMAT: Final = "a number with w, d, h, m or s, such as 30d; a bare one is seconds"
-
-
-def parse_age(text: str) -> int:
-    """Milliseconds. Raises ValueError, naming the form."""
-    found = _AGE_PATTERN.fullmatch(text.strip())
-    if not found:
-        raise ValueError(f'"{text}" is no age: {AGE_FORMAT}')
-    return int(found[1]) * _AGE_UNITS[found[2] or "s"]
-
-
-def format_age(milliseconds: int) -> str:
-    """The shortest form that `parse_age` reads back as the same; below a second, what is left is dropped."""
-    for unit, size in _AGE_UNITS.items():
-        if milliseconds and milliseconds % size == 0:
-            return f"{milliseconds // size}{unit}"
-    return f"{milliseconds // 1000}s" if milliseconds else "0"
 
 
 PURGE_REASON: Final = "purge"

@@ -12,9 +12,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dragoman.core.clock import format_age
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, AppendRejected, TaskRecord, Version
-from dragoman.core.task.maintenance import RETENTION_REASON, RetentionPolicy, TaskSelection, format_age
+from dragoman.core.task.maintenance import RETENTION_REASON, RetentionPolicy, TaskSelection
 from dragoman.ports import Store
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.admin import Maintenance

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.core.task.maintenance import format_age, parse_age
+from dragoman.core.clock import format_age, parse_age
 
 
 @pytest.mark.parametrize(
