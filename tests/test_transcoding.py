@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tests.test_layers import PACKAGE, uses
+from tests.test_layers import PACKAGE, imports as package_imports
 
 import dragoman.transcoding
 
@@ -16,7 +16,7 @@ ALLOWED_ROOMS: Final = {"transcoding", "wire", "core"}
 def sources() -> set[Path]:
     """The public module, and every module of ours that it needs, however deep."""
     imports: dict[str, set[str]] = {}
-    for use in uses(PACKAGE):
+    for use in package_imports(PACKAGE):
         imports.setdefault(use.file, set()).add(use.target)
     left, seen = ["transcoding.py"], set()
     while left:

@@ -146,9 +146,9 @@ _AFTER: Final = {
 }
 
 
-def page(doors: Iterable[Door]) -> str:
+def page(endpoints: Iterable[Endpoint]) -> str:
     """The text of docs/reference/access.md."""
-    doors = list(doors)
+    endpoints = list(endpoints)
     told = [_HEAD]
     for kind in ("HTTP", "JSON-RPC", "gRPC"):
         told.append(f"\n## {kind}\n\n| door | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")

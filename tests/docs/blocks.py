@@ -22,8 +22,8 @@ import yaml
 from tests.docs import test_doctests
 
 from dragoman.cli import cli
-from dragoman.core import overlay
-from dragoman.settings import load
+from dragoman.core.cards import agent_spec
+from dragoman.settings.settings import load_settings
 from tools.pages import ROOT, Block, blocks, commands, pages
 
 SHELLS: Final = {"console", "sh"}

@@ -24,7 +24,7 @@ from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import open_outbound
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "hardening.md"
-NONE: Final = load({})
+NONE: Final = load_settings({})
 
 
 @agent

@@ -214,7 +214,7 @@ def _check_disk(path: Path) -> list[Finding]:
         return [Finding("fail", "disk", f"there is no folder {path.parent}", "make it, or name another --store")]
     free = shutil.disk_usage(path.parent).free
     told = f"{free / 1024**3:.1f} GiB free for {path.parent}"
-    if free < ROOM:
+    if free < MIN_FREE_DISK_BYTES:
         return [Finding("warn", "disk", told, "make room: a full disk accepts nothing; see docs/how-to/failures.md")]
     return [Finding("ok", "disk", told)]
 
@@ -312,8 +312,8 @@ async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> l
         bus = await open_bus(stack, settings, epoch)
     except (SettingsError, StartError) as error:
         return [Finding("fail", "bus", str(error), "see docs/how-to/postgresql.md")]
-    for _ in range(round(PATIENCE / 0.1)):
-        if not bus.trouble:
+    for _ in range(round(CHECK_TIMEOUT / 0.1)):
+        if not bus.problem:
             return [Finding("ok", "bus", "it answers")]
         await asyncio.sleep(0.1)
     return [Finding("warn", "bus", bus.problem, "everything works without it, up to 2 s later; look at NATS and --bus")]

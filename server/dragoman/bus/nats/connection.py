@@ -245,10 +245,10 @@ class NatsConnection:
 
     def _on_permission_error(self, reason: str) -> None:
         """Our user may not do what a server does: told once for each connection."""
-        if not self._refused:
-            log.error("the bus %s does not let us: %s; see docs/how-to/postgresql.md", self.address, what)
-        self._refused = what
-        self.trouble = "it does not grant what a server needs"
+        if not self._permission_error:
+            log.error("the bus %s does not let us: %s; see docs/how-to/postgresql.md", self.address, reason)
+        self._permission_error = reason
+        self.problem = "it does not grant what a server needs"
 
     def _error_text(self, error: BaseException) -> str:
         text = " ".join(str(error).split()).removeprefix("nats: ") or type(error).__name__
