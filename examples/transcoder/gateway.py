@@ -28,7 +28,7 @@ class Gateway:
     def __init__(self, channel: grpc.aio.Channel, *services: Any) -> None:
         """`services` are descriptors. Raises TemplateError and TypeError for rules that do not hold together."""
         self._channel = channel
-        self._surface = ServiceRoutes(*services)
+        self._routes = ServiceRoutes(*services)
 
     def app(self) -> web.Application:
         """Serve it with `handler_cancellation=True`: a client that goes away then cancels its call."""
@@ -38,7 +38,7 @@ class Gateway:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:
-            found = self._surface.find(request.method, request.rel_url.raw_path)
+            found = self._routes.find(request.method, request.rel_url.raw_path)
             if isinstance(found, NoMatch):
                 return _refused(request, found)
             body = await request.read()
@@ -46,7 +46,7 @@ class Gateway:
             if found.binding.method.server_streaming:
                 return await self._stream(request, found, message)
             answer = await self._call(self._channel.unary_unary, request, found, message)
-            return web.Response(body=found.answer(answer), content_type="application/json")
+            return web.Response(body=found.response(answer), content_type="application/json")
         except (InvalidParams, ParseError) as error:
             return _failed(invalid_argument(error))
         except grpc.aio.AioRpcError as error:
@@ -58,7 +58,7 @@ class Gateway:
         method = kind(
             found.binding.rpc,
             request_serializer=type(message).SerializeToString,
-            response_deserializer=found.binding.answer_class.FromString,
+            response_deserializer=found.binding.response_class.FromString,
         )
         credentials = request.headers.get(hdrs.AUTHORIZATION)
         timeout = request.headers.get("X-Server-Timeout")  # seconds, as Google's servers take it
@@ -80,7 +80,7 @@ class Gateway:
             async for answer in self._call(self._channel.unary_stream, request, found, message):
                 if not response.prepared:
                     await response.prepare(request)
-                data = found.answer(answer)
+                data = found.response(answer)
                 await response.write(before + (frame(data) if events else data))
                 before = between
         except grpc.aio.AioRpcError as error:

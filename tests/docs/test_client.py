@@ -32,7 +32,7 @@ def test_what_results_and_connections_have_is_told(name: str) -> None:
 
 @pytest.mark.parametrize("kind", [client.Status, client.Artifact, client.Text, client.Question, client.Finished])
 def test_what_events_have_is_told(kind: type) -> None:
-    own = [name for name in getattr(kind, "__annotations__", {}) if name not in ("message", "answered")]
+    own = [name for name in getattr(kind, "__annotations__", {}) if name not in ("message", "reply")]
     line = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind.__name__}("))
     assert all(name in line for name in own)
 
