@@ -9,10 +9,11 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from dragoman.calling.errors import ClientError, NotSupported, ServerUnavailable
-from dragoman.calling.transport import CallOptions, Transport
+from dragoman.calling.transport import Transport
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.event_reducer import EventReducer
 from dragoman.client.events import Event
+from dragoman.client.transport import CallOptions
 from dragoman.client.turn_stream import TurnStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
 from dragoman.wire.cards.remote_card import Interface, RemoteCard
@@ -59,7 +60,9 @@ class Script:
             raise UNSUPPORTED
         return entries.pop(0) if len(entries) > 1 else entries[0]
 
-    async def call(self, rpc: str, request: Message, *, key: str = "", parent: str = "") -> Message:
+    async def call(
+        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
+    ) -> Message:
         (answer,) = self._next(rpc, request, key)
         if isinstance(answer, ClientError):
             raise answer
@@ -71,7 +74,7 @@ class Script:
         return copy
 
     async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = ""
+        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> AsyncGenerator[pb.StreamResponse, None]:
         for said in self._next(rpc, request, key, after):
             if said is HOLD:
@@ -110,7 +113,7 @@ class ScriptedConnection(AgentConnection):
 
     @property
     def transport(self) -> Transport:
-        return cast(Transport, self._scripts[self.interface])
+        return self._scripts[self.interface]
 
 
 def turn_stream(

@@ -129,7 +129,7 @@ async def test_a_stream_that_is_cut_in_an_event_is_made_up_for_and_one_that_make
             told = [event.text async for event in client.run("go") if isinstance(event, Text)]
             assert told == ["one", "two"]
             there.answers["/x/at"] = stream({"task": TASK}, b'{"artifactUp')
-            with pytest.raises(ProtocolError, match="no JSON"):
+            with pytest.raises(ProtocolError, match="not JSON"):
                 await client.ask("go")
 
 

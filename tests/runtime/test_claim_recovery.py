@@ -127,9 +127,9 @@ async def test_the_store_is_asked_until_it_answers(tmp_path: Path) -> None:
         store.next = store.does
         with pytest.raises(Unavailable):
             await here.send("hello")
-        store.away.add("append")
+        store.unavailable.add("append")
         await store.tried("append", 3)
-        store.away.clear()
+        store.unavailable.clear()
         assert texts(await here.ended(await only(here))) == ["hello"]
 
 
@@ -196,7 +196,7 @@ async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: 
     async with open_harness(tmp_path, works, store=store) as here:
 
         async def is_taken_over(change: Append) -> None:
-            head = (await store._store.append(change)).head
+            head = (await store._store.append(change)).record
             guard = ClaimHeld(head.session, head.token)
             await store._store.append(Append(task=head.ref, guard=guard, retry=True))
             await store._store.append(Append(task=head.ref, guard=Ready(), claim_session=head.session + 1))
@@ -211,10 +211,10 @@ async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: 
 async def test_what_was_certainly_not_done_is_not_asked_for(tmp_path: Path, asked: list[int]) -> None:
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
-        store.away.add("append")
+        store.unavailable.add("append")
         with pytest.raises(Unavailable):
             await here.send("hello")
-        store.away.clear()
+        store.unavailable.clear()
         store.next = store.does
         with pytest.raises(Unavailable):
             await here.send("hello")
@@ -260,7 +260,9 @@ async def test_a_claim_that_is_answered_later_than_the_question_begins_no_second
             return answer
 
         answered = store._store.append
-        store.append = lambda change: asyncio.ensure_future((answers_late if change.claim else answered)(change))
+        store.append = lambda change: asyncio.ensure_future(
+            (answers_late if change.claim_session else answered)(change)
+        )
         sending = asyncio.ensure_future(here.start("more", task_id=task.id))
         await until(lambda: sending.done() and len(begun) > 1)
         here.at("over").set()

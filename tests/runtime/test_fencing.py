@@ -73,7 +73,7 @@ async def test_what_the_paused_one_writes_late_is_nowhere(tmp_path: Path, late: 
 
     path, now = tmp_path / "tasks.db", Clock()
     first, second = (open_store(path, clock=now) for _ in range(2))
-    options: dict[str, Any] = {"alone": False} | ({"on_crash": retry(1)} if again else {})
+    options: dict[str, Any] = {"exclusive": False} | ({"on_crash": retry(1)} if again else {})
     async with (
         open_harness(tmp_path, pauses, store=first, **options) as paused,
         open_harness(tmp_path, pauses, store=second, **options) as other,
@@ -106,8 +106,8 @@ async def test_a_session_that_is_renewed_is_left_alone(tmp_path: Path) -> None:
     path, now = tmp_path / "tasks.db", Clock()
     first, second = (open_store(path, clock=now) for _ in range(2))
     async with (
-        open_harness(tmp_path, holds, store=first, alone=False) as one,
-        open_harness(tmp_path, holds, store=second, alone=False) as other,
+        open_harness(tmp_path, holds, store=first, exclusive=False) as one,
+        open_harness(tmp_path, holds, store=second, exclusive=False) as other,
     ):
         task = await one.start()
         for _ in range(3):

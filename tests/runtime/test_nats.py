@@ -58,8 +58,8 @@ async def pair(folder: Path, url: str, server: NatsServer, agent: Any, **options
     async with (
         open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as first,
         open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as second,
-        open_harness(folder, agent, store=stores[0], bus=first, alone=False, **options) as one,
-        open_harness(folder, agent, store=stores[1], bus=second, alone=False) as other,
+        open_harness(folder, agent, store=stores[0], bus=first, exclusive=False, **options) as one,
+        open_harness(folder, agent, store=stores[1], bus=second, exclusive=False) as other,
     ):
         yield Pair(one, other, (first, second))
 
@@ -107,7 +107,7 @@ async def test_who_follows_elsewhere_sees_every_event_without_a_look_into_the_st
 def _waiting(world: Harness, ref: TaskRef) -> int:
     """How many wait for the next event of a task."""
     service: Any = world.runtime.service
-    follower = service._followers._live.get(ref)
+    follower = service._feeds._feeds.get(ref)
     return len(follower._waiters) if follower else 0
 
 
@@ -379,6 +379,6 @@ async def test_a_last_event_that_is_lost_shows_itself_by_the_next_look(
             await bus.flush()
         assert not any(one.done() for one in missing)
         service: Any = servers.other.runtime.service
-        await service._followers.look()
+        await service._feeds.poll()
         for shown in await asyncio.gather(*following):
             assert kinds(shown)[-1] == "COMPLETED"

@@ -36,16 +36,16 @@ async def asks(turn: Turn) -> str:
     return f"{turn.text} of {len(turn.references)} after {len(turn.history)}"
 
 
-@pytest.mark.parametrize("what", ["conversation", "usage", "context"])
+@pytest.mark.parametrize("what", ["messages", "usage", "context_state"])
 async def test_a_turn_begins_when_the_store_can_tell_what_was_said_before(tmp_path: Path, what: str) -> None:
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send()
-        store.away.add(what)
+        store.unavailable.add(what)
         await here.start("more", task_id=task.id)
         await store.tried(what)
         assert state(await here.get(task.id)) == "WORKING"
-        store.away.clear()
+        store.unavailable.clear()
         assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
 
 
@@ -56,10 +56,10 @@ async def test_a_turn_begins_when_the_store_can_tell_what_its_message_refers_to(
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, refers, store=store) as here:
         first = await here.send()
-        store.away.add("find")
+        store.unavailable.add("find")
         task = await here.start(reference_task_ids=[first.id])
         await store.tried("find")
-        store.away.clear()
+        store.unavailable.clear()
         assert texts(await here.ended(task.id)) == ["1"]
 
 
@@ -72,12 +72,12 @@ async def test_an_agent_that_waits_for_messages_hears_of_them_when_the_store_can
 
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, listens, store=store) as here:
-        store.away.add("conversation")
+        store.unavailable.add("messages")
         task = await here.start()
         await here.at("listening").wait()
         await here.start("more", task_id=task.id)
-        await store.tried("conversation")
-        store.away.clear()
+        await store.tried("messages")
+        store.unavailable.clear()
         assert texts(await here.ended(task.id)) == ["more"]
 
 
@@ -85,9 +85,9 @@ async def test_a_task_that_waits_for_the_store_can_be_canceled(tmp_path: Path) -
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send()
-        store.away.add("conversation")
+        store.unavailable.add("messages")
         await here.start("more", task_id=task.id)
-        await store.tried("conversation")
+        await store.tried("messages")
         assert state(await here.cancel(task.id)) == "CANCELED"
         await here.idle()
 
@@ -105,19 +105,19 @@ async def test_a_turn_that_others_took_over_meanwhile_does_not_begin(tmp_path: P
     first: Any = UnavailableStore(tmp_path / "tasks.db", clock=clock)
     second: Any = UnavailableStore(tmp_path / "tasks.db", clock=clock)
     async with (
-        open_harness(tmp_path, works, store=first, alone=False) as one,
-        open_harness(tmp_path, works, store=second, alone=False) as other,
+        open_harness(tmp_path, works, store=first, exclusive=False) as one,
+        open_harness(tmp_path, works, store=second, exclusive=False) as other,
     ):
         task = await one.send()
-        first.away.add("conversation")
+        first.unavailable.add("messages")
         await one.start("more", task_id=task.id)
-        await first.tried("conversation")
-        first.away.add("append")
+        await first.tried("messages")
+        first.unavailable.add("append")
         await first.tried("append")
         clock.ahead += 15_000
         assert await reaper(other).reap() == 1
         ended = await other.get(task.id)
-        first.away.clear()
+        first.unavailable.clear()
         await one.idle()
         assert await other.get(task.id) == ended
     assert (state(ended), begun) == ("FAILED", [])
@@ -128,7 +128,7 @@ async def test_a_run_that_meets_another_error_ends_its_task(tmp_path: Path, capl
     store.error = lambda: RuntimeError("a bug")
     async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send()
-        store.away.add("conversation")
+        store.unavailable.add("messages")
         await here.start("more", task_id=task.id)
         ended = await here.ended(task.id)
         assert (state(ended), status_text(ended)) == (
@@ -161,14 +161,14 @@ async def test_a_task_whose_agent_does_not_stop_is_ended_when_the_store_is_back(
         async with open_harness(tmp_path, stubborn, store=store) as here:
             task = await here.start()
             await here.at("working").wait()
-            store.away.add("append")
+            store.unavailable.add("append")
             assert state(await here.cancel(task.id)) == "WORKING"
             await store.tried("append")
             if returns:
                 here.at("go").set()
                 await store.tried("append", store.refused["append"] + 2)
             assert state(await here.get(task.id)) == "WORKING"
-            store.away.clear()
+            store.unavailable.clear()
             ended = await here.ended(task.id)
             assert (state(ended), status_text(ended).split(":")[0]) == ("CANCELED", "FENCED")
             here.at("go").set()
@@ -186,10 +186,10 @@ async def test_a_drain_gives_a_turn_back_when_the_store_is_back(tmp_path: Path) 
     async with open_harness(tmp_path, patient, store=store, on_crash=retry(1)) as here:
         task = await here.start()
         await here.at("working").wait()
-        store.away.add("append")
+        store.unavailable.add("append")
         await here.runtime.scheduler.drain(0)
         await store.tried("append")
-        store.away.clear()
+        store.unavailable.clear()
         await here.idle()
     async with open_harness(tmp_path, patient, on_crash=retry(1)) as there:
         assert texts(await there.ended(task.id)) == ["attempt 2"]
@@ -212,10 +212,10 @@ async def test_a_server_stops_while_the_store_is_away(
     async with open_harness(tmp_path, works, store=store) as here:
         task = await here.send()
         if reading:
-            store.away.add("conversation")
+            store.unavailable.add("messages")
         await here.start("more", task_id=task.id)
-        await (store.tried("conversation") if reading else here.at("working").wait())
-        store.away |= {"conversation", "append"}
+        await (store.tried("messages") if reading else here.at("working").wait())
+        store.unavailable |= {"messages", "append"}
         await here.runtime.scheduler.drain(0)
         await store.tried("append")
     async with open_harness(tmp_path, works) as there:
@@ -223,7 +223,7 @@ async def test_a_server_stops_while_the_store_is_away(
         assert (state(ended), status_text(ended).split(":")[0]) == ("FAILED", "INTERRUPTED")
 
 
-@pytest.mark.parametrize("what", ["waiting", "append"])
+@pytest.mark.parametrize("what", ["ready_tasks", "append"])
 async def test_tasks_that_wait_are_taken_when_the_store_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -242,13 +242,13 @@ async def test_tasks_that_wait_are_taken_when_the_store_is_back(
         # The end of the first can be written, and the second cannot be claimed.
         store.append = lambda change: append(change) if change.release else store.claims(change)
         store.claims = store._refuse("append") if what == "append" else append
-        store.away |= {what} - {"append"}
+        store.unavailable |= {what} - {"append"}
         here.at("go").set()
         await store.tried(what)
         assert state(await here.get(first.id)) == "COMPLETED"
         assert not here.runtime.scheduler.running
         store.claims = append
-        store.away.clear()
+        store.unavailable.clear()
         assert texts(await here.ended(second.id)) == ["second"]
 
 
@@ -276,7 +276,7 @@ async def test_a_turn_does_not_wait_for_the_store_to_tell_its_trace(tmp_path: Pa
     tracer = Parents()
     async with open_harness(tmp_path, asks, store=store, tracer=tracer) as here:
         task = await here.send()
-        store.away.add("envelope")
+        store.unavailable.add("envelope")
         await here.start("more", task_id=task.id)
         assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
     assert store.refused["envelope"] > 0
@@ -305,7 +305,7 @@ async def test_a_send_that_made_a_task_is_answered_though_the_task_cannot_be_rea
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, works, store=store, slots=1) as here:
         service, call = here.runtime.service, here.call
-        store.away.add("read")
+        store.unavailable.add("read")
         at_once = asked("at once")
         at_once.configuration.return_immediately = True
         answers = [
@@ -320,7 +320,7 @@ async def test_a_send_that_made_a_task_is_answered_though_the_task_cannot_be_rea
             assert len(answer.task.history) == (history != 0)
         here.at("go").set()
         assert kinds(await rest)[-1] == "COMPLETED"
-        store.away.clear()
+        store.unavailable.clear()
         ended = [await here.ended(answer.task.id) for answer in answers]
         assert [texts(task) for task in ended] == [["at once"], ["waits"], ["streams"]]
 
@@ -329,12 +329,12 @@ async def test_a_message_that_was_stored_is_said_to_be_when_its_task_cannot_be_r
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         first, second = await here.send(), await here.send()
-        store.away.add("read")
+        store.unavailable.add("read")
         with pytest.raises(Unavailable) as sent:
             await here.start("more", task_id=first.id)
         with pytest.raises(Unavailable) as streamed:
             await collect(here.stream("more", task_id=second.id))
-        store.away.clear()
+        store.unavailable.clear()
         for task, caught in ((first, sent), (second, streamed)):
             assert str(caught.value).startswith(
                 f"the message was stored for task {task.id}, and is not to be sent again"
@@ -360,7 +360,7 @@ class Times:
 
 def keeps(here: Any, times: Times) -> sessions.Heartbeat:
     """The heartbeat of a runtime, by hand."""
-    return sessions.Heartbeat(here.store, here.runtime.dispatch.session, clock=lambda: times.own)
+    return sessions.Heartbeat(here.store, here.runtime.scheduler.session, clock=lambda: times.own)
 
 
 async def goes_on(times: Times, *beats: sessions.Heartbeat, seconds: int) -> list[bool]:
@@ -381,8 +381,8 @@ async def two(tmp_path: Path, times: Times) -> AsyncIterator[tuple[Any, Any, ses
     """Two runtimes on one file, that have renewed in time for a while, and their heartbeats."""
     first, second = (cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store)) for _ in range(2))
     async with (
-        open_harness(tmp_path, holds, store=first, alone=False) as one,
-        open_harness(tmp_path, holds, store=second, alone=False) as other,
+        open_harness(tmp_path, holds, store=first, exclusive=False) as one,
+        open_harness(tmp_path, holds, store=second, exclusive=False) as other,
     ):
         beats = keeps(one, times), keeps(other, times)
         assert await goes_on(times, *beats, seconds=8) == [False, False], "who has just come does not know who lives"
@@ -394,13 +394,13 @@ async def test_after_an_outage_nobody_is_taken_for_dead_who_comes_back_in_time(t
     times = Times()
     async with two(tmp_path, times) as (one, other, beats, others):
         task = await one.start()
-        reaping = reaper(other, sure=others.renew)
+        reaping = reaper(other, trusts_expiry=others.renew)
         for store in (one.store, other.store):
-            store.away.add("renew")
+            store.unavailable.add("renew_session")
         await goes_on(times, beats, others, seconds=30)
         assert await reaping.reap() == 0, "while it is away for those who write, and not for those who read"
         for store in (one.store, other.store):
-            store.away.clear()
+            store.unavailable.clear()
         assert await reaping.reap() == 0, "before the other one has renewed"
         assert await goes_on(times, beats, others, seconds=8) == [False, False]
         assert await reaping.reap() == 0
@@ -416,11 +416,11 @@ async def test_who_was_stopped_for_longer_than_its_lease_is_reaped_and_reaps_nob
     async with two(tmp_path, times) as (one, other, beats, others):
         task, there = await one.start(), await other.start()
         assert await goes_on(times, others, seconds=12) == [True]
-        assert await reaper(other, sure=others.renew).reap() == 1
+        assert await reaper(other, trusts_expiry=others.renew).reap() == 1
         assert status_text(await other.get(task.id)).startswith("INTERRUPTED: ")
         # Had it been both of them, the one that wakes first would find the session of the other expired.
         times.pass_(12)
-        assert await reaper(one, sure=beats.renew).reap() == 0
+        assert await reaper(one, trusts_expiry=beats.renew).reap() == 0
         assert state(await one.get(there.id)) in ("SUBMITTED", "WORKING")
 
 
@@ -434,10 +434,10 @@ async def test_a_clock_that_jumps_or_stands_still_takes_nobody_for_dead(tmp_path
             times.store.now += 3_600_000
         else:
             times.own += 3_600
-        assert await reaper(other, sure=others.renew).reap() == 0
+        assert await reaper(other, trusts_expiry=others.renew).reap() == 0
         assert await goes_on(times, beats, others, seconds=8) == [False, False]
         assert await goes_on(times, beats, others, seconds=4) == [True, True]
-        assert await reaper(other, sure=others.renew).reap() == 0
+        assert await reaper(other, trusts_expiry=others.renew).reap() == 0
         assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")
 
 
@@ -447,11 +447,11 @@ async def test_who_starts_after_an_outage_leaves_those_in_peace_who_are_not_back
         task = await one.start()
         times.pass_(30)
         async with open_harness(
-            tmp_path, holds, store=open_store(tmp_path / "tasks.db", clock=times.store), alone=False
+            tmp_path, holds, store=open_store(tmp_path / "tasks.db", clock=times.store), exclusive=False
         ) as new:
             assert state(await new.get(task.id)) in ("SUBMITTED", "WORKING"), "its first round was at its start"
             news = keeps(new, times)
             assert await goes_on(times, beats, others, news, seconds=10) == [False, False, True]
-            assert await reaper(new, sure=news.renew).reap() == 0
+            assert await reaper(new, trusts_expiry=news.renew).reap() == 0
             assert await goes_on(times, news, seconds=12) == [True]
-            assert await reaper(new, sure=news.renew).reap() == 1
+            assert await reaper(new, trusts_expiry=news.renew).reap() == 1

@@ -51,7 +51,7 @@ async def test_what_the_paused_one_writes_late_is_nowhere(
             gone.set()
 
     first, second = stores
-    options: dict[str, Any] = {"alone": False} | ({"on_crash": retry(1)} if again else {})
+    options: dict[str, Any] = {"exclusive": False} | ({"on_crash": retry(1)} if again else {})
     async with (
         open_harness(tmp_path, pauses, store=first, **options) as paused,
         open_harness(tmp_path, pauses, store=second, **options) as other,
@@ -85,8 +85,8 @@ async def test_tasks_that_wait_are_taken_up_by_whoever_has_room_and_each_once(tm
     for number in range(60):  # left by a process that is gone
         await stores[0].append(created(new_ref(), text=str(number)))
     async with (
-        open_harness(tmp_path, echo, store=stores[0], alone=False) as one,
-        open_harness(tmp_path, echo, store=stores[1], alone=False) as other,
+        open_harness(tmp_path, echo, store=stores[0], exclusive=False) as one,
+        open_harness(tmp_path, echo, store=stores[1], exclusive=False) as other,
     ):
         await until(lambda: len(runs) >= 60)
         await one.idle()
@@ -105,7 +105,7 @@ async def test_a_task_that_nobody_told_of_is_found(
     async def echo(turn: Turn) -> str:
         return turn.text
 
-    async with open_harness(tmp_path, echo, store=stores[0], alone=False) as idle:
+    async with open_harness(tmp_path, echo, store=stores[0], exclusive=False) as idle:
         head = (await stores[1].append(created(new_ref()))).record
         assert state(await idle.ended(head.id)) == "COMPLETED"
     await stores[1].close()
@@ -122,8 +122,8 @@ async def test_who_follows_elsewhere_sees_every_event(tmp_path: Path, stores: St
         turn.chunk("3")
 
     async with (
-        open_harness(tmp_path, counts, store=stores[0], alone=False) as one,
-        open_harness(tmp_path, counts, store=stores[1], alone=False) as other,
+        open_harness(tmp_path, counts, store=stores[0], exclusive=False) as one,
+        open_harness(tmp_path, counts, store=stores[1], exclusive=False) as other,
     ):
         task = await one.start()
         stream = other.follow(task.id)
@@ -133,7 +133,7 @@ async def test_who_follows_elsewhere_sees_every_event(tmp_path: Path, stores: St
         await one.ended(task.id)
         service: Any = other.runtime.service
         while not following.done():
-            await service._followers.look()  # what it does every two seconds
+            await service._feeds.poll()  # what it does every two seconds
         shown = kinds([first, *following.result()])
         assert shown[-1] == "COMPLETED"
         assert shown[0].startswith("task ")

@@ -61,8 +61,8 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
     clock = Clock()
     first, second = [await open_store(own_postgres.url(), clock=clock) for _ in range(2)]
     async with (
-        open_harness(tmp_path, works, store=first, alone=False) as one,
-        open_harness(tmp_path, works, store=second, alone=False) as other,
+        open_harness(tmp_path, works, store=first, exclusive=False) as one,
+        open_harness(tmp_path, works, store=second, exclusive=False) as other,
     ):
         both = (one, other)
         working = [(here, (await here.start("work")).id) for here in both for _ in range(TASKS)]
@@ -111,7 +111,7 @@ async def test_a_task_whose_commit_was_not_answered_runs_once_the_database_is_ba
         return result
 
     store = await open_store(own_postgres.url())
-    async with open_harness(tmp_path, works, store=store, alone=False) as here:
+    async with open_harness(tmp_path, works, store=store, exclusive=False) as here:
         monkeypatch.setattr(database.Database, "commit", stops)
         with pytest.raises(Unavailable, match="is not known"):
             await here.send("work")

@@ -161,14 +161,14 @@ async def test_a_look_for_waiting_tasks_holds_nobody_up_where_there_is_room(tmp_
         await until(lambda: here.runtime.scheduler.remote_capacity.accepts_message("far"))
         looked, go_on = asyncio.Event(), asyncio.Event()
         store: Any = here.store
-        waiting = store.waiting
+        waiting = store.ready_tasks
 
         async def slow(*asked: Any) -> Any:
             looked.set()
             await go_on.wait()
             return await waiting(*asked)
 
-        store.waiting = slow
+        store.ready_tasks = slow
         here.runtime.scheduler.remote_capacity.assume_backlog()
         here.runtime.registry.capacity_changed()
         await looked.wait()
@@ -314,8 +314,8 @@ async def test_one_that_cannot_be_ended_does_not_keep_the_server(tmp_path: Path)
     before = asyncio.all_tasks()
     async with removed_meanwhile(tmp_path, Far("far", 1)) as (here, store, sending):
         store.may.set()
-        await until(lambda: store._store.commits.changes.count > 0)
-        store.away.add("append")
+        await until(lambda: store._store.commit_counters.changes.count > 0)
+        store.unavailable.add("append")
         await store.tried("append")
         sending.cancel()
         await asyncio.wait([sending])
@@ -326,7 +326,7 @@ async def test_one_that_cannot_be_ended_does_not_keep_the_server(tmp_path: Path)
 async def test_a_task_that_is_written_after_the_last_look_ends(tmp_path: Path) -> None:
     async with served(tmp_path, Far("near"), Far("far", 0), root="far") as here:
         store: Any = here.store
-        look, tasks = store.waiting, list[pb.Task]()
+        look, tasks = store.ready_tasks, list[pb.Task]()
 
         async def looks(agents: Sequence[str], *more: Any) -> Any:
             found = await look(agents, *more)
@@ -344,7 +344,7 @@ async def test_a_task_that_is_written_after_the_last_look_ends(tmp_path: Path) -
         store.append = lambda change: asyncio.ensure_future(slowly(change))
         sending = asyncio.ensure_future(here.start())
         await here.at("the store").wait()
-        store.waiting = looks
+        store.ready_tasks = looks
         may.set()
         await here.runtime.registry.unregister("far")
         assert await outcome(here, tasks[0].id) == states.FAILED
@@ -364,12 +364,12 @@ async def test_what_waits_is_ended_once_the_store_can_tell_of_it(tmp_path: Path)
     async with open_runtime(store, LocalBus(), [Far("near"), Far("far", 0)], root="far") as runtime:
         here = Harness(runtime, store)
         task = await here.start()
-        store.away.add("waiting")
+        store.unavailable.add("ready_tasks")
         with pytest.raises(Unavailable):
             await runtime.registry.unregister("far")
-        store.away.clear()
+        store.unavailable.clear()
         assert await runtime.registry.end_abandoned_tasks() == 1
-        store.away.add("waiting")
+        store.unavailable.add("ready_tasks")
         assert await runtime.registry.end_abandoned_tasks() == 0, (
             "what another process makes of such an agent is not ours to end"
         )

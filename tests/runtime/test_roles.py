@@ -44,9 +44,9 @@ async def slow(turn: Turn) -> str:
 async def pair(folder: Path, worker_slots: int = 10) -> AsyncIterator[Pair]:
     bus = LocalBus()
     async with (
-        open_harness(folder, slow, bus=bus, alone=False, runs=False) as server,
+        open_harness(folder, slow, bus=bus, exclusive=False, runs_agents=False) as server,
         open_harness(
-            folder, slow, bus=bus, alone=False, slots=worker_slots, store=open_store(folder / "tasks.db")
+            folder, slow, bus=bus, exclusive=False, slots=worker_slots, store=open_store(folder / "tasks.db")
         ) as worker,
     ):
         yield Pair(server, worker)
@@ -85,7 +85,7 @@ async def test_what_waits_for_the_only_slot_is_taken_when_it_is_free(tmp_path: P
 
 
 async def test_without_anybody_to_run_it_a_task_waits_and_explain_says_for_whom(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, slow, alone=False, runs=False) as server:
+    async with open_harness(tmp_path, slow, exclusive=False, runs_agents=False) as server:
         task = await server.start("hello")
         assert state(task) == "SUBMITTED"
         (said,) = await server.runtime.explainer.explain(task.id)

@@ -40,16 +40,16 @@ async def two(tmp_path: Path, clock: Shifted, agent: Any, **options: Any) -> Asy
     """Two runtimes on one file: neither is alone, and neither renews by itself while a test lasts."""
     first, second = (open_store(tmp_path / "tasks.db", clock=clock) for _ in range(2))
     async with (
-        open_harness(tmp_path, agent, store=first, alone=False, **options) as one,
-        open_harness(tmp_path, agent, store=second, alone=False, **options) as other,
+        open_harness(tmp_path, agent, store=first, exclusive=False, **options) as one,
+        open_harness(tmp_path, agent, store=second, exclusive=False, **options) as other,
     ):
         yield one, other
 
 
-def reaper(here: Harness, session: int = 0, sure: Callable[[], bool] = lambda: True) -> sessions.Reaper:
+def reaper(here: Harness, session: int = 0, trusts_expiry: Callable[[], bool] = lambda: True) -> sessions.Reaper:
     dispatch: Any = here.runtime.scheduler
     specs = {name: agent.spec for name, agent in dispatch._agents.items()}
-    return sessions.Reaper(here.store, dispatch._bus, dispatch._log, session or dispatch._session, specs, sure)
+    return sessions.Reaper(here.store, dispatch._bus, dispatch._log, session or dispatch._session, specs, trusts_expiry)
 
 
 async def begun(runs: Any) -> None:
@@ -83,11 +83,11 @@ async def test_a_paused_process_s_late_write_is_refused(tmp_path: Path) -> None:
     async with two(tmp_path, clock, hold) as (one, other):
         task = await one.start()
         runs: Any = one.runtime.scheduler
-        (run,) = runs._runs.values()
+        (run,) = runs._runners.values()
         await run.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
-        late = run._change([StatusChange(states.COMPLETED)], run._batch._notes, release=True)
+        late = run._build_append([StatusChange(states.COMPLETED)], run._batch._state_update, release=True)
         with pytest.raises(AppendRejected):
             await one.store.append(late)
         assert state(await one.get(task.id)) == "FAILED"
@@ -252,7 +252,7 @@ async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
         renewals.release()
         return left
 
-    monkeypatch.setattr(store, "renew", counted)
+    monkeypatch.setattr(store, "renew_session", counted)
     session = await store.open_session(600)
     heartbeat = sessions.Heartbeat(store, session, lease=600, interval=0.01)
     heartbeat.start()

@@ -29,7 +29,7 @@ class UnavailableStore:
     def _refuse(self, name: str) -> Callable[..., asyncio.Future[Any]]:
         def refuse(*_: object, **__: object) -> asyncio.Future[Any]:
             self.refused[name] += 1
-            if name == "renew":  # which is called in a thread
+            if name == "renew_session":  # which is called in a thread
                 raise self.error()
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             answer.set_exception(self.error())

@@ -275,7 +275,7 @@ def test_how_long_tasks_are_kept_may_be_a_table_with_tables_of_agents(monkeypatc
     ("arguments", "said"),
     [
         ({"retain_completed": "soon"}, '--retain-completed (command line): "soon" is no age: '),
-        ({"retention": "working=1d"}, '--retention (command line): "working" is no state in which time counts'),
+        ({"retention": "working=1d"}, '--retention (command line): "working" is no state that retention applies to'),
         ({"retention": "completed"}, '--retention (command line): "completed" is not STATE=AGE'),
         ({"retention": "echo.completed=1y"}, '--retention (command line): "1y" is no age: '),
     ],

@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, Self, cast
-
-import grpc
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from dragoman.core.errors import Violation
 from dragoman.core.push.delivery import retry_after_seconds
 from dragoman.wire import remote_errors
 from dragoman.wire.remote_errors import RemoteError
+
+if TYPE_CHECKING:
+    import grpc
 
 
 class ClientError(Exception):
@@ -186,6 +187,41 @@ class InactivityTimeout(ClientError):
         self.task_id = task_id
 
 
+class ResponseErrors:
+    """Makes `ClientError`s of the error responses of one server. `address` is how their texts name it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def from_rest(self, status: int | None, headers: Mapping[str, str], value: Any) -> ClientError:
+        """An error response of REST. status: None for an error event of a stream. value: its JSON, None for none."""
+        return ClientError.from_response(status or 500, headers, value)
+
+    def from_jsonrpc(self, status: int, headers: Mapping[str, str], value: Any) -> ClientError:
+        """An error response of JSON-RPC: one with an `error`, or with an HTTP status of 400 and above."""
+        error = value.get("error") if isinstance(value, dict) else None
+        if (code := AUTH_ERROR_CODES.get(status)) and value is not None:
+            message = error.get("message") if isinstance(error, dict) else None
+            return NotAllowed(code, str(message or "no reason given"), reason=code)
+        if error is not None:
+            return ClientError.from_json(error)
+        return ClientError.from_response(status, headers, value)
+
+    def from_rpc(self, error: grpc.aio.AioRpcError) -> ClientError:
+        """The status of an RPC."""
+        return ClientError.from_rpc_error(error)
+
+    def from_redirect(self, status: int, headers: Mapping[str, str]) -> ClientError:
+        """A redirect, which is never followed: requests hold credentials."""
+        location = headers.get("location", "")[:500]
+        return ProtocolError(f"{self.address}: responded with a redirect ({status}) to {location}; call that address")
+
+    def not_json(self, status: int, data: bytes) -> ClientError:
+        """A response whose body is not JSON."""
+        first_line = data.decode(errors="replace").partition("\n")[0][:200]
+        return ProtocolError(f"{self.address}: the response ({status}) is not JSON: {first_line}")
+
+
 def remote_error_of(error: grpc.aio.AioRpcError) -> RemoteError:
     """The status of an RPC, with the `google.rpc` details in its trailing metadata."""
     details = next((value for key, value in error.trailing_metadata() or () if key == _STATUS_DETAILS_KEY), b"")
@@ -197,6 +233,9 @@ def is_connect_failure(message: str) -> bool:
     """Whether gRPC's core reports with this text that it had no connection."""
     return any(text in message for text in _NOT_CONNECTED_MESSAGES)
 
+
+AUTH_ERROR_CODES: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}
+"""Codes by HTTP status, for JSON-RPC: 0.x has no numbers for authentication."""
 
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 

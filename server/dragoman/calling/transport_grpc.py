@@ -1,90 +1,123 @@
-"""gRPC: 1.0 and 0.3."""
+"""The gRPC transport: A2A 1.0 and 0.3."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 from google.protobuf.json_format import MessageToJson
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from dragoman.calling import tls
-from dragoman.calling.errors import ClientError
-from dragoman.calling.transport import CallOptions, StreamResponses, WireTrace, no_wire_trace
-from dragoman.core import trace as traces
+from dragoman.calling.errors import ProtocolError, ServerUnavailable
+from dragoman.calling.transport import StreamResponses, TransportOptions, no_wire_trace
 from dragoman.wire import client_operations
+from dragoman.wire.cards.remote_card import Interface
+from dragoman.wire.client_operations import GrpcOperation
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-_CHANNEL_OPTIONS: Final = (
-    # The server decides how much is too much; a limit of ours would only hide its answer.
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # A server that went away is found missing by a stream that has nothing to say.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
+ChannelOpener = Callable[[], Awaitable[grpc.aio.Channel]]
+"""Opens a channel. Raises ServerUnavailable, CallForbidden."""
+
+CURSOR_METADATA = "dragoman-after"
 
 
 class GrpcTransport:
-    """One channel to HOST:PORT. Implements `Road`."""
+    """Calls one gRPC interface. Implements `Transport`."""
 
-    def __init__(self, address: str, *, is_v03: bool = False, options: CallOptions) -> None:
-        """`old`: speaks `a2a.v1` and not `lf.a2a.v1`."""
-        self._channel = tls.grpc_channel(address, _CHANNEL_OPTIONS, ca=options.ca, cert=options.cert)
-        self._operations = client_operations.GRPC_OPERATIONS["0.3" if is_v03 else "1.0"]
+    def __init__(
+        self,
+        interface: Interface,
+        options: TransportOptions,
+        *,
+        channel: grpc.aio.Channel | None = None,
+        connect: ChannelOpener | None = None,
+    ) -> None:
+        """Needs one of `channel`, which is kept for good, and `connect`, whose channels are dropped when their server
+        is unavailable, so that its name is resolved again."""
+        self.interface = interface
+        self._options = options
+        self._limits = options.limits
         self._trace = options.trace
-        self._idle_timeout = options.idle_timeout
-        shown = ((name.lower(), value) for name, value in options.request_headers.items())
-        extensions = "x-a2a-extensions" if is_v03 else "a2a-extensions"
-        self._metadata = (("a2a-version", "0.3" if is_v03 else "1.0"), (extensions, options.extensions), *shown)
+        self._channel = channel
+        self._connect = connect
+        self._operations = client_operations.GRPC_OPERATIONS[interface.dialect]
+        self._metadata = tuple((name.lower(), value) for name, value in options.headers.items())
 
-    async def call(self, rpc: str, request: Message, *, key: str = "", parent: str = "") -> Message:
-        path, write, answer, read = self._operations[rpc]
-        sent = write(request)
-        self._trace_message(">", path, sent)
-        method = self._channel.unary_unary(path, type(sent).SerializeToString, answer.FromString)
-        limit = None if rpc == "SendMessage" else self._idle_timeout
-        with _translate_errors(self._trace):
-            told = await method(sent, metadata=self._call_metadata(key=key, parent=parent), timeout=limit)
-        self._trace_message("<", answer.DESCRIPTOR.full_name, told)
-        return read(told)
+    async def call(
+        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
+    ) -> Message:
+        operation, data = self._encode(rpc, request)
+        timeout = self._limits.blocking_timeout if rpc == "SendMessage" else self._limits.response_timeout
+        metadata = self._call_metadata(key=key, parent=parent, extensions=extensions)
+        async with self._open_channel() as channel:
+            method: Any = channel.unary_unary(operation.path)
+            return self._decode(operation, await method(data, metadata=metadata, timeout=timeout))
 
     async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = ""
+        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> StreamResponses:
-        path, write, answer, read = self._operations[rpc]
-        sent = write(request)
-        self._trace_message(">", path, sent)
-        method = self._channel.unary_stream(path, type(sent).SerializeToString, answer.FromString)
-        events = method(sent, metadata=self._call_metadata(after=after, key=key, parent=parent))
-        try:
-            with _translate_errors(self._trace):
+        operation, data = self._encode(rpc, request)
+        limit, received = self._limits.max_stream_bytes, 0
+        metadata = self._call_metadata(after=after, key=key, parent=parent, extensions=extensions)
+        async with self._open_channel() as channel:
+            method: Any = channel.unary_stream(operation.path)
+            events = method(data, metadata=metadata)
+            try:
                 async for event in events:
-                    self._trace_message("<", answer.DESCRIPTOR.full_name, event)
-                    told = read(event)
-                    assert isinstance(told, pb.StreamResponse)
-                    yield told
-        finally:
-            events.cancel()  # whoever stops reading early tells the server so
+                    received += len(event)
+                    if limit is not None and received > limit:
+                        raise ProtocolError(f"{self._options.errors.address}: the stream is longer than {limit} bytes")
+                    response = self._decode(operation, event)
+                    assert isinstance(response, pb.StreamResponse)
+                    yield response
+            finally:
+                events.cancel()  # tells the server when the reader stops early
 
     async def close(self) -> None:
-        await self._channel.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
 
-    def _call_metadata(self, *, after: str = "", key: str = "", parent: str = "") -> tuple[tuple[str, str], ...]:
-        given = (("dragoman-after", after), ("idempotency-key", key), (traces.TRACE_HEADER, parent))
-        return (*self._metadata, *((name, value) for name, value in given if value))
+    def _encode(self, rpc: str, request: Message) -> tuple[GrpcOperation, bytes]:
+        operation = self._operations[rpc]
+        message = operation.encode_request(self._options.with_tenant(request, self.interface.tenant))
+        self._trace_message(">", operation.path, message)
+        return operation, message.SerializeToString()
+
+    def _decode(self, operation: GrpcOperation, data: bytes) -> Message:
+        # Here and not in the channel: gRPC would return None for bytes that it cannot parse.
+        try:
+            message = operation.response_class.FromString(data)
+        except DecodeError:
+            address = self._options.errors.address
+            raise ProtocolError(f"{address}: the response is not {self.interface.dialect}") from None
+        self._trace_message("<", operation.response_class.DESCRIPTOR.full_name, message)
+        return operation.decode_response(message)
+
+    def _call_metadata(self, **values: str) -> tuple[tuple[str, str], ...]:
+        headers = self._options.call_headers(self.interface.dialect, after_header=CURSOR_METADATA, **values)
+        return (*self._metadata, *((name.lower(), value) for name, value in headers.items()))
+
+    @asynccontextmanager
+    async def _open_channel(self) -> AsyncIterator[grpc.aio.Channel]:
+        """The channel, for one call. Raises ClientError for the call's failure."""
+        if self._channel is None:
+            if self._connect is None:
+                raise RuntimeError("the transport is closed")
+            self._channel = await self._connect()
+        channel = self._channel
+        try:
+            yield channel
+        except grpc.aio.AioRpcError as error:
+            self._trace("<", f"{error.code().name}: {error.details()}")
+            failure = self._options.errors.from_rpc(error)
+            is_unavailable = isinstance(failure, ServerUnavailable) and error.code() is grpc.StatusCode.UNAVAILABLE
+            if is_unavailable and self._connect is not None and self._channel is channel:
+                await self.close()
+            raise failure from error
 
     def _trace_message(self, direction: str, name: str, message: Message) -> None:
         if self._trace is not no_wire_trace:
             self._trace(direction, f"{name} {MessageToJson(message, indent=None)}")
-
-
-@contextmanager
-def _translate_errors(trace: WireTrace) -> Iterator[None]:
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        trace("<", f"{error.code().name}: {error.details()}")
-        raise ClientError.from_rpc_error(error) from error

@@ -12,10 +12,9 @@ from google.protobuf.message import Message
 
 from dragoman.calling import tls as trust
 from dragoman.calling.errors import ClientError, ProtocolError
-from dragoman.calling.transport import CallOptions, Transport
-from dragoman.calling.transport_http import connection_error
+from dragoman.calling.transport import Transport
 from dragoman.client import content
-from dragoman.client.calls import open_transport
+from dragoman.client.transport import CallOptions, connection_error, open_transport
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION
 from dragoman.wire.cards import remote_card

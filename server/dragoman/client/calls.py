@@ -19,14 +19,12 @@ from dragoman.calling.errors import ClientError
 from dragoman.calling.transport import (
     BINDING_NAMES,
     DIALECT_NAMES,
-    CallOptions,
     StreamResponses,
     Transport,
     WireTrace,
     no_wire_trace,
 )
-from dragoman.calling.transport_grpc import GrpcTransport
-from dragoman.calling.transport_http import JsonRpcTransport, RestTransport, WebSocketTransport
+from dragoman.client.transport import CallOptions, open_transport
 from dragoman.core import trace
 from dragoman.core import trace as delegation
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -210,22 +208,6 @@ class Client:
             request.metadata.update(metadata)
         delegation.add_delegation(request)
         return request
-
-
-def open_transport(
-    address: str, dialect: str, binding: str, agent: str, options: CallOptions, *, is_endpoint: bool = False
-) -> Transport:
-    """The road to one agent. `exact`: the address is that of its interface (as a card names it), and not the server's.
-    Has to be called where an event loop runs."""
-    match binding:
-        case "rest":
-            return RestTransport(address, dialect, agent, options)
-        case "jsonrpc":
-            return JsonRpcTransport(address, dialect, agent, options, is_endpoint=is_endpoint)
-        case "ws":
-            return WebSocketTransport(address, dialect, agent, options)
-        case _:
-            return GrpcTransport(address, is_v03=dialect == "0.3", options=options)
 
 
 def check_protocol(dialect: str, binding: str) -> None:

@@ -16,13 +16,14 @@ from google.protobuf import json_format
 
 from dragoman.calling.errors import Busy, ServerUnavailable
 from dragoman.calling.retry import RetryBudget, pop_cursor
-from dragoman.calling.transport import CallOptions, WireTrace, no_wire_trace
+from dragoman.calling.transport import WireTrace, no_wire_trace
 from dragoman.client import agent_connection as lines
 from dragoman.client import calls, content
 from dragoman.client import content as sending
 from dragoman.client.agent_connection import AgentConnection, Webhook
 from dragoman.client.event_reducer import EventReducer, with_question
 from dragoman.client.events import Event, Finished, Question, Result
+from dragoman.client.transport import CallOptions
 from dragoman.client.turn_stream import TurnStream
 from dragoman.wire.cards.remote_card import RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Never
 
-from dragoman.agents.upstream.discovery import TransportFactory
 from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
-from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS
+from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, TransportFactory
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
@@ -101,7 +100,10 @@ async def _open_upstreams(
 ) -> LocalUpstreamRegistry:
     """The agents upstream. Raises SettingsError, StartError."""
     bounds = replace(
-        DEFAULT_TRANSPORT_LIMITS, max_response_bytes=settings.upstream_bytes, idle_timeout=settings.upstream_silence
+        DEFAULT_TRANSPORT_LIMITS,
+        max_response_bytes=settings.upstream_bytes,
+        blocking_timeout=settings.upstream_silence,
+        idle_timeout=settings.upstream_silence,
     )
     outlet = open_outbound(settings, per_host=0)
     stack.push_async_callback(outlet.close)

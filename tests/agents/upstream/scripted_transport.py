@@ -56,7 +56,9 @@ class ScriptedTransport:
             raise refused("UNSUPPORTED_OPERATION")
         return entries.pop(0) if len(entries) > 1 else entries[0]
 
-    async def call(self, rpc: str, request: Message, *, key: str = "", extensions: str = "") -> Message:
+    async def call(
+        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
+    ) -> Message:
         (answer,) = self._next(rpc, request, key)
         if isinstance(answer, Exception):
             raise answer
@@ -71,7 +73,7 @@ class ScriptedTransport:
         return found
 
     async def stream(
-        self, rpc: str, request: Message, *, key: str = "", extensions: str = ""
+        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> AsyncGenerator[pb.StreamResponse, None]:
         for said in self._next(rpc, request, key):
             if isinstance(said, Exception):

@@ -142,15 +142,15 @@ async def test_one_that_stays_away_ends_what_waits_and_refuses_more(opened: Open
 
 
 ANSWERS = (
-    (json({}, 302, Location="http://10.0.0.1/"), states.FAILED, "answered with a redirect (302)"),
+    (json({}, 302, Location="http://10.0.0.1/"), states.FAILED, "responded with a redirect (302)"),
     (json({}, 401), states.FAILED, "UNAUTHENTICATED"),
-    (json(b"<html>"), states.FAILED, "is no JSON"),
-    (json({"jsonrpc": "2.0"}), states.FAILED, "is no JSON-RPC"),
+    (json(b"<html>"), states.FAILED, "is not JSON"),
+    (json({"jsonrpc": "2.0"}), states.FAILED, "is not JSON-RPC"),
     (rpc({"task": {**WORKING, "status": {"state": "ON_FIRE"}}}), states.FAILED, "is not 1.0"),
     (rpc({}), states.FAILED, "an event says nothing"),
     (rpc({"code": -32603, "message": "oh"}, error=True), states.FAILED, "INTERNAL_ERROR: oh"),
     (rpc({"code": -32602, "message": "no"}, error=True), states.REJECTED, "INVALID_PARAMS: no"),
-    (stream({"task": WORKING}, b"{nonsense"), states.FAILED, "an event of the stream is no JSON"),
+    (stream({"task": WORKING}, b"{nonsense"), states.FAILED, "an event of the stream is not JSON"),
     (stream({"task": WORKING}, {"task": {**DONE, "id": "u"}}), states.FAILED, "it speaks of task u"),
     (stream({"task": {**DONE, "artifacts": [{"artifactId": "a", "parts": [{}]}]}}), states.FAILED, "no content"),
     (stream(b'{"x": "' + b"x" * 3000 + b'"}'), states.FAILED, "larger than 2048 bytes"),

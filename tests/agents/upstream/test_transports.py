@@ -19,10 +19,10 @@ from tests.certificates import Authority
 from tests.postgres import free_port
 from tests.security.test_outbound import HERE
 
-from dragoman.agents.upstream.transport import TransportLimits, UpstreamTransport
-from dragoman.agents.upstream.transport_grpc import UpstreamGrpcTransport
-from dragoman.agents.upstream.transport_http import UpstreamHttpTransport
+from dragoman.agents.upstream.guarded_transport import open_transport
+from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError, ServerUnavailable
+from dragoman.calling.transport import TransportLimits
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.core.net.targets import OutboundPolicy
 from dragoman.security.outbound import OutboundClient
@@ -30,7 +30,9 @@ from dragoman.wire.cards.remote_card import Interface, grpc_url
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-BOUNDS = TransportLimits(max_response_bytes=2048, max_stream_bytes=4096, response_timeout=20.0, idle_timeout=20.0)
+BOUNDS = TransportLimits(
+    max_response_bytes=2048, max_stream_bytes=4096, response_timeout=20.0, blocking_timeout=20.0, idle_timeout=20.0
+)
 GET = pb.GetTaskRequest(id="t")
 SUBSCRIBE = pb.SubscribeToTaskRequest(id="t")
 
@@ -48,13 +50,8 @@ async def over(
     """A road, for as long as the block runs."""
     guard = OutboundClient(rules, ca=options.get("ca"), per_host=0)
     interface = Interface(url, binding, dialect, options.pop("tenant", ""))
-    road: UpstreamTransport
-    if binding == "GRPC":
-        road = UpstreamGrpcTransport(
-            interface, guard, {"X-Key": "k"}, bounds, secure=options.pop("safe", False), **options
-        )
-    else:
-        road = UpstreamHttpTransport(interface, guard, {"X-Key": "k"}, bounds)
+    encrypted = options.pop("safe", False)
+    road = open_transport(interface, guard, {"X-Key": "k"}, bounds, is_encrypted=encrypted, **options)
     try:
         yield road
     finally:

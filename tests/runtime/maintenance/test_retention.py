@@ -195,9 +195,9 @@ async def test_a_round_that_fails_is_told_and_counted_and_the_next_one_comes(
             failed.set()
             raise OSError("no disk")
 
-        monkeypatch.setattr(here.store, "resting", broken)
+        monkeypatch.setattr(here.store, "resting_states", broken)
         await failed.wait()
-        monkeypatch.setattr(here.store, "resting", resting)
+        monkeypatch.setattr(here.store, "resting_states", resting)
         rounds = keeper.counts.rounds
         while keeper.counts.rounds == rounds:  # noqa: ASYNC110  # counters only
             await asyncio.sleep(0.001)
@@ -220,6 +220,6 @@ async def test_what_was_done_is_logged_with_counts(
         "the time of these tasks was over; they are erased: 2 of echo in COMPLETED": (2, "1d"),
         "nobody answered these tasks in time; they end as FAILED: 2 of asks in INPUT_REQUIRED": (2, "1d"),
     }
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "data.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "data.md").read_text("utf-8")
     for message in told:
         assert re.sub(r"\d of \w+", "1 of playground", message) in page

@@ -148,11 +148,11 @@ async def test_one_principal_s_limit_is_nobody_else_s(tmp_path: Path) -> None:
 
 async def test_a_repeated_send_is_answered_although_there_is_no_room(tmp_path: Path) -> None:
     async with limited(tmp_path, echo, starts_per_minute=1) as here:
-        alice = Person(here, "alice", key="k")
+        alice = Person(here, "alice", idempotency_key="k")
         first = await alice.send()
         assert (await alice.send()).id == first.id
         with pytest.raises(RateLimited):
-            await alice.using(key="other").send()
+            await alice.using(idempotency_key="other").send()
 
 
 async def test_agents_may_have_limits_of_their_own(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def waits(turn: Turn) -> None:
 async def look(here: Harness) -> None:
     """What every server does every two seconds."""
     service: Any = here.runtime.service
-    await service._canceling.look()
+    await service._cancel_operation.poll()
 
 
 async def test_a_cancel_that_no_bus_brought_is_found_in_the_store(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
 
 async def test_keys_are_each_one_s_own_although_tasks_are_shared(tmp_path: Path) -> None:
     async with people(tmp_path, "scope") as (alice, bob):
-        one, two = alice.using(key="1"), bob.using(key="1")
+        one, two = alice.using(idempotency_key="1"), bob.using(idempotency_key="1")
         hers, his = await one.send("hers"), await two.send("his")
         assert hers.id != his.id
         assert (await one.send("hers")).id == hers.id
@@ -214,11 +214,11 @@ async def test_a_guest_refers_to_nothing_that_it_may_not_see(tmp_path: Path) -> 
 
 async def test_a_repeated_send_of_a_guest_is_answered_from_the_conversation(tmp_path: Path) -> None:
     async with people(tmp_path, "context") as (alice, bob):
-        first = await alice.using(key="k").send()
-        his = await bob.using(key="k").send(context_id=first.context_id)
-        assert (await bob.using(key="k").send(context_id=first.context_id)).id == his.id
+        first = await alice.using(idempotency_key="k").send()
+        his = await bob.using(idempotency_key="k").send(context_id=first.context_id)
+        assert (await bob.using(idempotency_key="k").send(context_id=first.context_id)).id == his.id
         with pytest.raises(IdempotencyKeyReused):
-            await bob.using(key="k").send("something else")
+            await bob.using(idempotency_key="k").send("something else")
 
 
 async def test_names_that_clients_choose_stay_with_their_clients(tmp_path: Path) -> None:

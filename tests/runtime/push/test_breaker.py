@@ -23,8 +23,8 @@ DOWN = ConnectFailed("hook.example:443: refused the connection")
 async def here(tmp_path: Path) -> AsyncIterator[Scene]:
     """A scene whose courier does not look by itself."""
     async with scene(tmp_path, echo) as told:
-        told.courier._look = 10.0**6
-        told.courier._next_look = asyncio.get_running_loop().time() + 10.0**6
+        told.courier._poll_interval = 10.0**6
+        told.courier._next_poll = asyncio.get_running_loop().time() + 10.0**6
         yield told
 
 
@@ -34,7 +34,7 @@ async def tired(here: Scene) -> list[str]:
     tasks = []
     for _ in range(BREAKER_THRESHOLD):
         tasks.append((await here.send()).id)
-        await here.until(tasks[-1], PushState.LIVE, tries=1, session=0)
+        await here.until(tasks[-1], PushState.LIVE, failures=1, session=0)
         await here.idle()  # a look passes over what its carrier has not let go of yet
     return tasks
 
@@ -48,7 +48,7 @@ async def test_a_host_that_is_down_is_not_called_for_each_new_task(here: Scene) 
     tasks = [(await here.send()).id for _ in range(5)]
     await nudged(here.courier)
     assert len(here.receivers.posts) == BREAKER_THRESHOLD
-    assert not here.courier._carriers
+    assert not here.courier._deliveries
     for task in tasks:
         (push,) = await here.pushes(task)
         assert (push.state, push.failures, push.due_at) == (PushState.LIVE, 0, here.clock.now)
@@ -59,7 +59,7 @@ async def test_one_call_finds_out_for_all_that_is_due(here: Scene) -> None:
     tasks = failed + [(await here.send()).id for _ in range(5)]
     await here.later(SECOND)
     for task in tasks:
-        push = await here.until(task, PushState.LIVE, tries=2 if task in failed else 1, session=0)
+        push = await here.until(task, PushState.LIVE, failures=2 if task in failed else 1, session=0)
         wait = 2 if task in failed else 1
         assert (push.reason, push.due_at) == (str(DOWN), here.clock.now + wait * SECOND)
         kept = await here.world.store.pushes.attempts(push.task, push.config.id)
@@ -75,7 +75,7 @@ async def test_the_first_that_is_taken_ends_the_rest(here: Scene) -> None:
     await here.later(SECOND)
     for task in tasks:
         await here.until(task, PushState.DONE)
-    assert HOST not in here.courier._means.rests
+    assert HOST not in here.courier._deps.breaker
     assert here.receivers.taken(HOOK).count(1) == len(tasks)
     late = await here.send()
     await here.until(late.id, PushState.DONE)  # at once, as ever
@@ -85,7 +85,7 @@ async def test_what_was_not_begun_is_begun_when_somebody_is_there(here: Scene) -
     await tired(here)
     late = await here.send()
     await nudged(here.courier)
-    here.courier._means.rests.there(HOST)  # no look of the test's own, and none is due for long
+    here.courier._deps.breaker.record_success(HOST)  # no look of the test's own, and none is due for long
     here.receivers.answer(HOOK)
     await here.until(late.id, PushState.DONE)
 
@@ -95,9 +95,9 @@ async def test_a_receiver_that_does_not_want_to_is_there(here: Scene) -> None:
     here.receivers.answer(HOOK, then=answered(500))
     await here.later(SECOND)
     for task in tasks:
-        await here.until(task, PushState.LIVE, tries=2, session=0)
+        await here.until(task, PushState.LIVE, failures=2, session=0)
     assert len(here.receivers.posts) == 2 * BREAKER_THRESHOLD
-    assert HOST not in here.courier._means.rests
+    assert HOST not in here.courier._deps.breaker
 
 
 async def test_one_path_that_is_silent_does_not_stop_the_others(here: Scene) -> None:

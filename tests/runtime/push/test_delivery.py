@@ -66,12 +66,12 @@ class Scene:
         self.settled = asyncio.Condition()
         """Told whenever it was written down what came of a try, or a carrier has ended."""
         self._settle = told.store.pushes.apply_reports
-        self._over = self.courier._over
-        self._begin = self.courier._begin
+        self._over = self.courier._on_delivery_ended
+        self._begin = self.courier._claim
         self._beginning = asyncio.Lock()
-        self.courier._begin = self._begins
+        self.courier._claim = self._begins
         told.store.pushes.apply_reports = self._settles  # type: ignore[method-assign]
-        self.courier._over = self._ends
+        self.courier._on_delivery_ended = self._ends
 
     async def _settles(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         after = await self._settle(reports)
@@ -139,13 +139,13 @@ class Scene:
     async def idle(self) -> None:
         """Returns when nobody delivers here."""
         async with asyncio.timeout(60), self.settled:
-            while self.courier._carriers:
+            while self.courier._deliveries:
                 await self.settled.wait()
 
     async def later(self, milliseconds: int) -> None:
         """Lets time pass for the store, and looks."""
         self.clock.now += milliseconds
-        await self.courier.look()
+        await self.courier.poll()
 
 
 @asynccontextmanager
@@ -164,7 +164,7 @@ async def scene(
     # A session that lasts for as long as a test lets time pass.
     letters = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
     pushing = PushOptions(receivers, letters, retry_policy=PATIENCE, random=lambda: 1.0, claim_hold=hold, ready=ready)
-    async with open_harness(tmp_path, *functions, store=store, pushing=pushing, lease=10.0**6, **options) as told:
+    async with open_harness(tmp_path, *functions, store=store, push_options=pushing, lease=10.0**6, **options) as told:
         yield Scene(told, receivers, clock)
 
 
@@ -230,8 +230,8 @@ async def test_a_follow_up_brings_its_receiver_along(tmp_path: Path) -> None:
 async def test_a_receiver_of_a_task_that_waits_holds_nothing_and_hears_of_the_answer(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         task = await here.send()
-        await here.until(task.id, PushState.LIVE, delivered=2, session=0, due=0)
-        assert here.courier.following(await here.ref(task.id)) == 0
+        await here.until(task.id, PushState.LIVE, last_delivered=2, session=0, due_at=0)
+        assert here.courier.delivery_count(await here.ref(task.id)) == 0
         await here.world.send("more", task_id=task.id)
         await here.until(task.id, PushState.DONE)
         assert told(here.receivers.posts) == [
@@ -288,7 +288,7 @@ async def test_older_dialects_are_told_the_task_whenever_its_state_changes(tmp_p
 async def test_the_task_that_is_told_is_the_one_that_a_get_shows(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         task = await here.send(dialect="0.3")
-        await here.until(task.id, PushState.LIVE, delivered=2, due=0)
+        await here.until(task.id, PushState.LIVE, last_delivered=2, due_at=0)
         said = here.receivers.posts[-1].body
         assert said["status"]["state"] == "input-required"
         assert said["status"]["message"]["parts"][0]["text"] == "and then?"
@@ -299,7 +299,7 @@ async def test_who_was_away_is_told_the_states_that_it_missed_as_they_were(tmp_p
     async with scene(tmp_path, asker) as here:
         here.receivers.answer(HOOK, OutboundFailed("down"))
         task = await here.send(dialect="0.3")
-        await here.until(task.id, PushState.LIVE, tries=1, session=0)
+        await here.until(task.id, PushState.LIVE, failures=1, session=0)
         await here.world.send("more", task_id=task.id)
         await here.later(SECOND)
         await here.until(task.id, PushState.DONE)
@@ -322,7 +322,7 @@ async def test_a_receiver_that_is_down_gets_everything_once_it_is_well(tmp_path:
         here.receivers.answer(HOOK, OutboundFailed("refused the connection"), answered(500), answered(302))
         task = await here.send()
         for tries, wait in ((1, 1), (2, 2), (3, 4)):
-            push = await here.until(task.id, PushState.LIVE, tries=tries, session=0)
+            push = await here.until(task.id, PushState.LIVE, failures=tries, session=0)
             assert push.due_at == here.clock.now + wait * SECOND
             await here.later(wait * SECOND - 1)
             assert len(here.receivers.posts) == tries
@@ -343,7 +343,7 @@ async def test_a_failure_in_the_middle_keeps_the_order(tmp_path: Path) -> None:
         here.receivers.answer(HOOK, OK, OK, answered(503), OK, answered(503))
         task = await here.send()
         for event in (2, 3):
-            await here.until(task.id, PushState.LIVE, tries=1, session=0, delivered=event)
+            await here.until(task.id, PushState.LIVE, failures=1, session=0, last_delivered=event)
             await here.later(SECOND)
         await here.until(task.id, PushState.DONE)
         assert [post.sequence for post in here.receivers.posts] == [1, 2, 3, 3, 4, 4, 5, 6]
@@ -354,10 +354,10 @@ async def test_a_receiver_gets_the_time_that_it_asks_for_but_no_more_than_the_lo
     async with scene(tmp_path, echo) as here:
         here.receivers.answer(HOOK, answered(429, retry_after="30"), answered(503, retry_after="100000"))
         task = await here.send()
-        push = await here.until(task.id, PushState.LIVE, tries=1, session=0)
+        push = await here.until(task.id, PushState.LIVE, failures=1, session=0)
         assert push.due_at == here.clock.now + 30 * SECOND
         await here.later(30 * SECOND)
-        push = await here.until(task.id, PushState.LIVE, tries=2, session=0)
+        push = await here.until(task.id, PushState.LIVE, failures=2, session=0)
         assert push.due_at == here.clock.now + 60 * SECOND
 
 
@@ -375,7 +375,7 @@ async def test_who_takes_nothing_for_too_long_is_given_up_and_told_all_when_aske
     async with scene(tmp_path, counter) as here:
         here.receivers.answer(HOOK, then=answered(500))
         task = await here.send()
-        await here.until(task.id, PushState.LIVE, tries=1, session=0)
+        await here.until(task.id, PushState.LIVE, failures=1, session=0)
         await here.later(3600 * SECOND)
         push = await here.until(task.id, PushState.DEAD)
         assert push.lag == 6
@@ -400,7 +400,7 @@ async def test_what_cannot_be_written_down_at_once_is_not_forgotten(
                 raise failures.pop()
             return await settle(said)
 
-        monkeypatch.setattr(pushes, "settle", fails)
+        monkeypatch.setattr(pushes, "apply_reports", fails)
         task = await here.send()
         await here.until(task.id, PushState.DONE)
         assert here.receivers.taken(HOOK) == [1, 2, 3]  # nothing twice
@@ -410,7 +410,7 @@ async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, m
     monkeypatch.setattr("dragoman.runtime.push.scheduler.MAX_HELD_PER_HOST", 2)
     async with scene(tmp_path, echo) as here:
         pushes, broken_off, held = here.world.store.pushes, 0, 0
-        claim, carry = pushes.claim, here.courier._carry
+        claim, carry = pushes.claim, here.courier._start_delivery
 
         async def breaks_off(session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
             nonlocal broken_off
@@ -427,8 +427,8 @@ async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, m
             carry(push)
             held = max(held, here.courier.held)
 
-        here.courier._look = 0.01
-        here.courier._carry = carries
+        here.courier._poll_interval = 0.01
+        here.courier._start_delivery = carries
         monkeypatch.setattr(pushes, "claim", breaks_off)
         for task in await asyncio.gather(*(here.send(str(number)) for number in range(9))):
             await here.until(task.id, PushState.DONE)
@@ -490,7 +490,7 @@ async def test_one_host_is_called_so_many_times_at_once_and_others_meanwhile(tmp
 async def test_what_is_deleted_is_told_no_more(tmp_path: Path) -> None:
     async with scene(tmp_path, asker, hold=60.0) as here:  # its carrier waits for the next event all the while
         task = await here.send()
-        await here.until(task.id, PushState.LIVE, delivered=2)
+        await here.until(task.id, PushState.LIVE, last_delivered=2)
         await here.delete(task.id, task.id)
         await here.delete(task.id, task.id)
         await here.world.send("more", task_id=task.id)
@@ -501,7 +501,7 @@ async def test_what_is_deleted_is_told_no_more(tmp_path: Path) -> None:
 async def test_a_new_address_is_told_what_the_old_one_has_not_taken(tmp_path: Path) -> None:
     async with scene(tmp_path, asker, hold=60.0) as here:
         task = await here.send()
-        await here.until(task.id, PushState.LIVE, delivered=2)
+        await here.until(task.id, PushState.LIVE, last_delivered=2)
         await here.create(task.id, url=OTHER)
         await here.world.send("more", task_id=task.id)
         await here.until(task.id, PushState.DONE)
@@ -524,7 +524,7 @@ async def test_two_receivers_of_a_task_are_told_each_at_its_pace(tmp_path: Path)
 async def test_an_erased_task_is_told_no_more(tmp_path: Path) -> None:
     async with scene(tmp_path, asker, hold=60.0) as here:
         task = await here.send()
-        await here.until(task.id, PushState.LIVE, delivered=2)
+        await here.until(task.id, PushState.LIVE, last_delivered=2)
         await here.world.runtime.maintenance.purge(TaskSelection(task=task.id))
         await here.idle()
         assert here.receivers.taken(HOOK) == [1, 2]
@@ -540,7 +540,7 @@ async def test_whose_next_event_is_gone_is_told_the_task_as_it_is(tmp_path: Path
         here.receivers.answer(HOOK, then=answered(500))
         for dialect in ("1.0", "0.3"):
             task = await here.send(dialect=dialect)
-            await here.until(task.id, PushState.LIVE, tries=1, session=0)
+            await here.until(task.id, PushState.LIVE, failures=1, session=0)
             await here.later(3600 * SECOND)
             await here.until(task.id, PushState.DEAD)  # nobody waits for it any more, so its log is cut
             here.clock.now += 10 * SECOND
@@ -565,7 +565,7 @@ async def test_what_was_not_delivered_when_a_process_ended_is_delivered_by_the_n
     receivers.answer(HOOK, OK, OK, answered(500), then=answered(500))
     async with scene(tmp_path, counter, receivers=receivers, clock=clock) as here:
         task = await here.send()
-        await here.until(task.id, PushState.LIVE, tries=1, session=0)
+        await here.until(task.id, PushState.LIVE, failures=1, session=0)
     receivers.answer(HOOK)
     clock.now += SECOND
     async with scene(tmp_path, counter, receivers=receivers, clock=clock) as here:
@@ -622,7 +622,7 @@ async def test_of_two_processes_on_one_store_one_delivers(tmp_path: Path) -> Non
             assert second.push_scheduler is not None
             tasks = [await here.send(f"{number}", url=f"https://{number}.example/") for number in range(10)]
             for _ in range(5):
-                await asyncio.gather(second.push_scheduler.poll(), here.courier.look())
+                await asyncio.gather(second.push_scheduler.poll(), here.courier.poll())
             for task in tasks:
                 await here.until(task.id, PushState.DONE)
     for number in range(10):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, TransportLimits, UpstreamTransport
+from dragoman.agents.upstream.transport import TransportFactory
 from dragoman.calling.errors import CallForbidden, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_agent_id
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, SERVER_EXTENSIONS, AgentSpec
@@ -38,31 +37,12 @@ class DiscoveredAgent:
     streaming: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TransportFactory:
-    """How agents upstream are reached."""
-
-    outlet: OutboundStreams
-    ca: Path | None = None
-    limits: TransportLimits = DEFAULT_TRANSPORT_LIMITS
-
-    def create(self, upstream: UpstreamSpec, interface: Interface) -> UpstreamTransport:
-        """A road to an interface. What makes one is not loaded before: few servers stand in front of others."""
-        from dragoman.agents.upstream.transport_grpc import UpstreamGrpcTransport
-        from dragoman.agents.upstream.transport_http import UpstreamHttpTransport
-
-        if interface.binding != "GRPC":
-            return UpstreamHttpTransport(interface, self.outlet, upstream.headers, self.limits)
-        safe = upstream.url.startswith("https:")
-        return UpstreamGrpcTransport(interface, self.outlet, upstream.headers, self.limits, secure=safe, ca=self.ca)
-
-
 async def discover(upstream: UpstreamSpec, transport_factory: TransportFactory) -> DiscoveredAgent:
     """Fetches and judges a card. Raises CallFailed: Away, Blocked, or Nonsense for one that cannot be used."""
-    document, url = await fetch_card(upstream, transport_factory.outlet)
+    document, url = await fetch_card(upstream, transport_factory.outbound)
     try:
         card = remote_card.parse_card(document, url)
-        return evaluate_card(upstream, card, transport_factory.outlet)
+        return evaluate_card(upstream, card, transport_factory.outbound)
     except ValueError as error:
         raise ProtocolError(f"the card at {_without_query(url)}: {error}") from None
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from dragoman.agents.upstream import discovery
 from dragoman.agents.upstream.agent import CircuitBreaker, UpstreamAgent
-from dragoman.agents.upstream.discovery import DiscoveredAgent, TransportFactory
-from dragoman.agents.upstream.transport import UpstreamTransport
+from dragoman.agents.upstream.discovery import DiscoveredAgent
+from dragoman.agents.upstream.transport import TransportFactory, UpstreamTransport
 from dragoman.agents.values import NewId
 from dragoman.agents.wakeup import Wakeup
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable

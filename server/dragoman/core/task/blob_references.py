@@ -1,9 +1,8 @@
-"""Parts whose bytes are kept elsewhere: a row holds a reference in their place, an answer holds the bytes again.
+"""Replaces the bytes of large parts by references to blobs, and restores them.
 
 A reference is a field of Part that the protocol does not have, in the place of `raw`. Everything around it is framed
-bytes, so putting one in or taking one out means to write the lengths around it anew, and nothing else: what is taken
-out is, to the byte, what was put in. A marker that only the store knows stands in each reference, so that nobody
-can send one, and so that bytes without any are known by one search.
+bytes, so only the enclosing lengths are rewritten, and restored bytes are identical to the original. Each reference
+holds a marker that only the store knows: clients cannot send references, and one search finds rows rewritten any.
 """
 
 from __future__ import annotations
@@ -19,59 +18,59 @@ from dragoman.core.task import frames
 from dragoman.core.task.log import Append, ArtifactChange, Blob, StatusChange
 
 LARGE_PART_BYTES: Final = 256 * 1024
-"""Bytes of a part up to which they stay where they are."""
+"""A part with more bytes is offloaded to a blob."""
 
 MARKER_BYTES: Final = 16
-"""Bytes of a marker."""
+"""The length of a marker."""
 
 RAW_FIELD: Final = 2
 URL_FIELD: Final = 3
 FILENAME_FIELD: Final = 6
 MEDIA_TYPE_FIELD: Final = 7
 REFERENCE_FIELD: Final = 8191
-"""Fields of Part; the last is ours."""
+"""Field numbers of Part; the last is ours."""
 
 FieldTree = Mapping[int, Any]
-"""Where the parts of a message are: fields to follow, by number. An empty one is a Part."""
+"""The fields that lead to the parts of a message, by number. An empty tree is a Part."""
 
 PART_TREE: Final[FieldTree] = {}
 PARTS_TREE: Final[FieldTree] = {4: PART_TREE}
 MESSAGE_TREE: Final[FieldTree] = {5: PART_TREE}
 TASK_TREE: Final[FieldTree] = {3: {2: MESSAGE_TREE}, 4: PARTS_TREE, 5: MESSAGE_TREE}
 EVENT_TREE: Final[FieldTree] = {1: TASK_TREE, 3: {3: {2: MESSAGE_TREE}}, 4: {3: PARTS_TREE}}
-"""Of `parts` alone, Message, Task and StreamResponse."""
+"""The trees of a list of parts, Message, Task and StreamResponse."""
 
 
 def rewrite_parts(
     data: bytes, tree: FieldTree, may_match: Callable[[bytes, int, int], bool], rewrite_part: Callable[[bytes], bytes]
 ) -> bytes:
-    """`data` with `part` applied to each serialized Part that `concerns` does not rule out by its bytes from-to."""
+    """Applies `rewrite_part` to each serialized Part in `data`. `may_match` skips fields by their start and end."""
     if not tree:
         return rewrite_part(data)
     pieces: list[bytes] = []
-    kept = 0
+    copied = 0
     for number, start, begin, end in frames.fields(data):
         branch = tree.get(number)
         if branch is not None and may_match(data, begin, end):
             inner = rewrite_parts(data[begin:end], branch, may_match, rewrite_part)
-            pieces += (data[kept:start], frames.frame(number, inner))
-            kept = end
-    return b"".join((*pieces, data[kept:])) if pieces else data
+            pieces += (data[copied:start], frames.frame(number, inner))
+            copied = end
+    return b"".join((*pieces, data[copied:])) if pieces else data
 
 
-# Putting in ------------------------------------------------------------------------------------------------------
+# Offload ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadedChange:
-    """A change with references in it, and the bytes they stand for."""
+    """A change that holds references, and the referenced contents by digest."""
 
     change: Append
     contents: dict[bytes, bytes]
 
 
 def has_large_part(change: Append) -> bool:
-    """Whether a change may hold a large part: a quick look at its sizes."""
+    """Whether a change may hold a large part, judged by its sizes."""
     if change.message is not None and len(change.message.message) > LARGE_PART_BYTES:
         return True
     return any(
@@ -81,7 +80,7 @@ def has_large_part(change: Append) -> bool:
 
 
 def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
-    """The change with its large parts taken out."""
+    """Replaces the large parts of a change by references."""
     contents: dict[bytes, bytes] = {}
 
     def part(data: bytes) -> bytes:
@@ -93,16 +92,16 @@ def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
                 return data[:start] + frames.frame(REFERENCE_FIELD, reference) + data[end:]
         return data
 
-    def without(data: bytes, tree: FieldTree) -> bytes:
+    def rewritten(data: bytes, tree: FieldTree) -> bytes:
         return rewrite_parts(data, tree, _is_large_field, part) if len(data) > LARGE_PART_BYTES else data
 
     message = change.message
     if message is not None:
-        message = replace(message, message=without(message.message, MESSAGE_TREE))
+        message = replace(message, message=rewritten(message.message, MESSAGE_TREE))
     events: list[StatusChange | ArtifactChange] = [
-        replace(event, message=without(event.message, MESSAGE_TREE))
+        replace(event, message=rewritten(event.message, MESSAGE_TREE))
         if isinstance(event, StatusChange)
-        else replace(event, parts=without(event.parts, PARTS_TREE))
+        else replace(event, parts=rewritten(event.parts, PARTS_TREE))
         for event in change.events
     ]
     if not contents:
@@ -115,12 +114,12 @@ def _is_large_field(_: bytes, begin: int, end: int) -> bool:
     return end - begin > LARGE_PART_BYTES
 
 
-# Taking out ------------------------------------------------------------------------------------------------------
+# Restore ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class BlobReference:
-    """What a part says of bytes that are elsewhere."""
+    """A reference in a part, with the part's file name and media type."""
 
     blob: Blob
     filename: str
@@ -128,50 +127,50 @@ class BlobReference:
 
 
 BlobResolver = Callable[[BlobReference], tuple[int, bytes]]
-"""The field that takes a reference's place: RAW and the bytes, or URL and where they are."""
+"""Returns the field that replaces a reference: RAW_FIELD and the bytes, or URL_FIELD and a link."""
 
 
 def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobResolver) -> bytes:
-    """`data` with something in the place of each reference."""
+    """Replaces each reference in `data` by the field that `resolve` returns."""
     if marker not in data:
         return data
 
-    def concerns(data: bytes, begin: int, end: int) -> bool:
+    def has_marker(data: bytes, begin: int, end: int) -> bool:
         return data.find(marker, begin, end) >= 0
 
     def part(data: bytes) -> bytes:
         found: Sequence[int] = ()
-        about = {FILENAME_FIELD: b"", MEDIA_TYPE_FIELD: b""}
+        labels = {FILENAME_FIELD: b"", MEDIA_TYPE_FIELD: b""}
         for number, start, begin, end in frames.fields(data):
             if number == REFERENCE_FIELD and data.startswith(marker, begin):
                 found = start, begin, end
-            elif number in about:
-                about[number] = data[begin:end]
+            elif number in labels:
+                labels[number] = data[begin:end]
         if not found:
             return data
         start, begin, end = found
         digest = begin + MARKER_BYTES
         size, _ = frames.read_varint(data, digest + 32)
         blob = Blob(data[digest : digest + 32], size)
-        reference = BlobReference(blob, about[FILENAME_FIELD].decode(), about[MEDIA_TYPE_FIELD].decode())
+        reference = BlobReference(blob, labels[FILENAME_FIELD].decode(), labels[MEDIA_TYPE_FIELD].decode())
         return data[:start] + frames.frame(*resolve(reference)) + data[end:]
 
-    return rewrite_parts(data, tree, concerns, part)
+    return rewrite_parts(data, tree, has_marker, part)
 
 
 BLOB_LINK_LIFETIME: Final = 3600
-"""Seconds until a link expires."""
+"""Seconds until a blob link expires."""
 
 
 def blob_link_query(secret: bytes, digest: str, expires: int, filename: str, media_type: str) -> str:
-    """The query of a link to the blob of this hash (hex), good until `expires` (seconds since the epoch)."""
-    said = {"expires": str(expires), "filename": filename, "type": media_type}
-    said = {name: value for name, value in said.items() if value}
-    return urlencode({**said, "signature": _sign(secret, digest, said)})
+    """The query of a link to the blob with this digest (hex), valid until `expires` (seconds since the epoch)."""
+    query = {"expires": str(expires), "filename": filename, "type": media_type}
+    query = {name: value for name, value in query.items() if value}
+    return urlencode({**query, "signature": _sign(secret, digest, query)})
 
 
 def is_valid_blob_link(secret: bytes, digest: str, values: Mapping[str, str], now: float) -> bool:
-    """Whether a link with this query is one of ours, and still good at `now` (seconds since the epoch)."""
+    """Whether a link query is signed by us and valid at `now` (seconds since the epoch)."""
     expires = values.get("expires", "")
     if not hmac.compare_digest(_sign(secret, digest, values).encode(), values.get("signature", "").encode()):
         return False

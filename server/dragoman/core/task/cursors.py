@@ -1,8 +1,8 @@
-"""Cursors: where in a task's events a reader stands, as text that can be given back anywhere.
+"""Cursors, which are resume positions in a task's events, and page tokens.
 
-`EPOCH.TASK.N`: 8 hex digits of the store's epoch, 8 of a hash of the task's key, the decimal sequence of the last event
-seen. The first two catch a cursor that is used on another store or another task, where N would mean something else. A
-bare N is taken too, for people.
+A cursor is `EPOCH.TASK.N`: 8 hex digits of the store's epoch, 8 of a hash of the task's key, and the decimal sequence
+of the last event received. The first two reject a cursor of another store or task, where N would mean something else.
+A bare N is accepted too, for people.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _CURSOR: Final = re.compile(r"(?:([0-9a-f]{8})\.([0-9a-f]{8})\.)?(0|[1-9][0-9]{0
 
 
 def cursor_prefix(epoch: str, key: bytes) -> str:
-    """What stands before the sequence in every cursor of a task, the dot included."""
+    """The prefix of every cursor of a task, up to and including the dot before the sequence."""
     return f"{epoch}.{sha256(key).hexdigest()[:8]}."
 
 
 def parse_cursor(cursor: str, task_prefix: str, last_sequence: int) -> int:
-    """The sequence that a cursor names, on a task whose cursors begin with `own` and whose last event is `last`.
+    """The sequence in a cursor of the task with this prefix and last event.
 
-    Raises InvalidParams for what is no cursor, is of another store or task, or lies beyond the last event: waiting
-    there would be waiting for something else.
+    Raises InvalidParams for an invalid cursor, one of another store or task, and one beyond the last event: waiting
+    there would be waiting for another task's events.
     """
     found = _CURSOR.fullmatch(cursor.strip())
     if found is None:
-        raise InvalidParams.field("after", "must be a cursor EPOCH.TASK.N as an event carried it, or a sequence N")
+        raise InvalidParams.field("after", "must be a cursor EPOCH.TASK.N from an event, or a sequence N")
     if found[1] is not None:
         epoch, task = task_prefix.split(".")[:2]
         if found[1] != epoch:
-            raise InvalidParams.field("after", "is a cursor of another store; leave it out to begin with the task")
+            raise InvalidParams.field("after", "is a cursor of another store; leave it out to start with the task")
         if found[2] != task:
-            raise InvalidParams.field("after", "is a cursor of another task; leave it out to begin with the task")
+            raise InvalidParams.field("after", "is a cursor of another task; leave it out to start with the task")
     number = int(found[3])
     if number > last_sequence:
-        raise InvalidParams.field("after", f"lies beyond the task's last event, {last_sequence}")
+        raise InvalidParams.field("after", f"is beyond the task's last event, {last_sequence}")
     return number
 
 
@@ -56,8 +56,9 @@ _PAGE_TOKEN_LAYOUT: Final = struct.Struct(">Iq16s")
 
 @dataclass(frozen=True, slots=True)
 class TaskQuery:
-    """What ListTasks asks of a store. `since` is in milliseconds and inclusive; `parse_page_token`
-    is the last row shown.
+    """A ListTasks request to a store (A2A 1.0 §3.1.4).
+
+    `updated_since` is in milliseconds and inclusive. `after` is the sort key of the previous page's last row.
     """
 
     owner: Owner
@@ -70,7 +71,7 @@ class TaskQuery:
     history: int | None = None
     artifacts: bool = False
     joined: bool = False
-    """Also the tasks of conversations that the owner has joined."""
+    """Includes tasks of conversations that the owner has joined."""
 
     @property
     def _fingerprint(self) -> int:
@@ -80,7 +81,7 @@ class TaskQuery:
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
-    """Serialized tasks, newest status first; `last` is the sort key to go on from, None on the last page."""
+    """Serialized tasks, newest status first. `last_key` is the sort key to continue after, None on the last page."""
 
     tasks: list[bytes] = field(default_factory=list)
     total: int = 0
@@ -92,18 +93,18 @@ def sort_key(record: TaskRecord) -> tuple[int, bytes]:
 
 
 def page_token(query: TaskQuery, last_key: tuple[int, bytes]) -> str:
-    """The token of the page after `last`."""
+    """The token of the page after `last_key`."""
     packed = _PAGE_TOKEN_LAYOUT.pack(query._fingerprint, *last_key)
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def parse_page_token(query: TaskQuery, token: str) -> tuple[int, bytes]:
-    """The sort key inside a token. Raises InvalidParams unless this query made it."""
+    """The sort key in a page token. Raises InvalidParams for a token of another query."""
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         fingerprint, updated, key = _PAGE_TOKEN_LAYOUT.unpack(raw)
     except (binascii.Error, struct.error, ValueError) as error:
-        raise InvalidParams.field("pageToken", "not a token of this server; use nextPageToken as it came") from error
+        raise InvalidParams.field("pageToken", "is not a token of this server; use nextPageToken unchanged") from error
     if fingerprint != query._fingerprint:
-        raise InvalidParams.field("pageToken", "belongs to other filters; repeat the query it came from")
+        raise InvalidParams.field("pageToken", "belongs to a query with other filters; repeat that query")
     return updated, key

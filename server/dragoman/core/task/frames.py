@@ -1,7 +1,7 @@
-"""Protobuf framing: fields as bytes that can be joined without being parsed.
+"""Protobuf framing: encodes and splits fields without parsing messages.
 
-A serialized message is the concatenation of its framed fields, so a Task can be kept as rows and put together
-by joining them (protobuf encoding: message structure, length-delimited records).
+A serialized message is the concatenation of its framed fields, so a Task can be stored as rows and built by joining
+them (protobuf encoding: message structure, length-delimited records).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 def varint(value: int) -> bytes:
-    """A non-negative integer as base-128 varint."""
+    """Encodes a non-negative integer as a base-128 varint."""
     if value < _CACHED_VARINTS:
         return _VARINTS[value]
     out = bytearray()
@@ -26,45 +26,45 @@ _CACHED_VARINTS: Final = 2048
 _VARINTS: Final = tuple(
     bytes((value,)) if value < 0x80 else bytes((value & 0x7F | 0x80, value >> 7)) for value in range(_CACHED_VARINTS)
 )
-"""The varints of one byte, and of two as far as most lengths go."""
+"""All varints of one byte, and those of two bytes up to the usual lengths."""
 
 
 def frame(number: int, payload: bytes) -> bytes:
     """One length-delimited field (message, string or bytes)."""
     key, size = number << 3 | 2, len(payload)
-    if key < _CACHED_VARINTS and size < _CACHED_VARINTS:  # almost always, and a call costs more than the rest
+    if key < _CACHED_VARINTS and size < _CACHED_VARINTS:  # nearly always; a call would cost more than the rest
         return _VARINTS[key] + _VARINTS[size] + payload
     return varint(key) + varint(size) + payload
 
 
 def text(number: int, value: str) -> bytes:
-    """One string field; nothing at all for the empty string, as proto3 writes it."""
+    """One string field; empty for the empty string, as proto3 encodes it."""
     return frame(number, value.encode()) if value else b""
 
 
 def submessage(number: int, payload: bytes) -> bytes:
-    """One message field; nothing at all when the message is empty and therefore taken as unset."""
+    """One message field; empty when the message is empty, which counts as unset."""
     return frame(number, payload) if payload else b""
 
 
 def integer(number: int, value: int) -> bytes:
-    """One integer, enum or bool field; nothing at all for zero."""
+    """One integer, enum or bool field; empty for zero."""
     return varint(number << 3) + varint(value) if value else b""
 
 
 def timestamp(milliseconds: int) -> bytes:
-    """A `google.protobuf.Timestamp` of so many milliseconds since the epoch."""
+    """A `google.protobuf.Timestamp` from milliseconds since the epoch."""
     seconds, rest = divmod(milliseconds, 1000)
     return integer(1, seconds) + integer(2, rest * 1_000_000)
 
 
 def delimited(payloads: Iterable[bytes]) -> bytes:
-    """Messages one after another, each with its length before it."""
+    """Concatenates messages, each prefixed with its length."""
     return b"".join([part for payload in payloads for part in (varint(len(payload)), payload)])
 
 
 def undelimited(data: bytes) -> Iterator[bytes]:
-    """The messages of `delimited`, in order."""
+    """Splits the bytes of `delimited` into messages, in order."""
     at = 0
     while at < len(data):
         length = shift = 0
@@ -80,7 +80,7 @@ def undelimited(data: bytes) -> Iterator[bytes]:
 
 
 def read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    """The varint at `at`, and where it ends. Raises ValueError past ten bytes, IndexError for half of one."""
+    """The varint at `offset`, and its end. Raises ValueError past ten bytes, IndexError when it is cut off."""
     value = shift = 0
     while shift < 70:
         byte = data[offset]
@@ -93,7 +93,7 @@ def read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """The length-delimited fields of a message: number, where the field starts, and where its payload is from-to."""
+    """The length-delimited fields of a message: number, start of the field, start and end of its payload."""
     at = 0
     while at < len(data):
         start = at
@@ -112,11 +112,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
             case 3:
                 at = skip_group(data, at)
             case kind:
-                raise ValueError(f"wire type {kind} is none that is written")
+                raise ValueError(f"wire type {kind} is not valid")
 
 
 def skip_group(data: bytes, offset: int) -> int:
-    """Where the group ends that begins before `at`. We write none; unknown fields of strangers are kept."""
+    """The end of the group whose content starts at `offset`. We write no groups, but keep clients' unknown fields."""
     open_groups = 1
     while open_groups:
         key, offset = read_varint(data, offset)

@@ -1,7 +1,7 @@
-"""A task is a log, and this is its one door.
+"""The types of a task's event log: records, appends, guards and events.
 
-`Append` says what someone wants to add to a task and what must hold for it (the guard); `Appended` says what was
-written. What an append means is decided in `core.plan`, what is kept of it in the stores.
+`Append` is the only way to write to a task: it holds the change and its precondition, the guard. `Appended` is what was
+written. `core.task.plan` decides what an append writes; the stores execute that decision.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ROLE_AGENT: Final = 2
 
 
 class TaskRef(NamedTuple):
-    """Where a task is kept: its owner and its key of 16 bytes.
+    """The primary key of a task: its owner and its key of 16 bytes.
 
-    A tuple, since it is looked up by at each step of a task: a dataclass's hash costs three times as much.
+    A tuple, because every step of a task looks it up: a dataclass's hash costs three times as much.
     """
 
     owner: Owner
@@ -32,9 +32,9 @@ class TaskRef(NamedTuple):
 
 @dataclass(slots=True)
 class TaskRecord:
-    """What the store knows of a task without reading its log. Message numbers count from 1; 0 is none.
+    """The task's row: what the store knows without reading the log. Message numbers count from 1; 0 is none.
 
-    Never changed once it was handed out: `core.plan` works on a copy of its own.
+    Never changed once it was handed out: `core.task.plan` works on its own copy.
     """
 
     ref: TaskRef
@@ -43,45 +43,45 @@ class TaskRecord:
     context: str
     state: int
     updated: int
-    """Time of the status, in milliseconds since the epoch."""
+    """Timestamp of the status, in milliseconds since the epoch."""
     last_sequence: int
     """Sequence of the last event."""
     message_count: int = 0
     status_message: int = 0
-    """The message that the present status carries: not yet history."""
+    """The message of the current status, which is not part of the history yet."""
     question: int = 0
     """The message with which the agent last asked for input or authentication."""
     last_received: int = 0
     """The user's last message."""
     last_delivered: int = 0
-    """The user's last message that a run has seen."""
+    """The user's last message that the agent has received."""
     session: int = 0
-    """The worker session that runs the task; 0 when nobody does."""
+    """The session that runs the task; 0 for none."""
     token: int = 0
-    """Counts claims: a write under an older token is refused."""
+    """The fencing token. Each claim increments it; a write under an older token is rejected."""
     ready: bool = False
-    """Waits for a worker to claim it."""
+    """Waiting to be claimed."""
     visible: bool = True
-    """False while a `direct` agent may still answer with a Message instead."""
+    """False while a `direct` agent may still reply with a Message instead of a task."""
     attempt: int = 1
-    """How often the present turn was begun; more than once after a crash."""
+    """The number of the current turn's attempt: above 1 after a crash."""
     last_completed: int = 0
-    """The user's last message that a turn which ended has dealt with."""
+    """The user's last message that a completed turn has handled."""
     has_live_push: bool = False
-    """It has a push configuration that is live: something of it is, or will be, to be delivered."""
+    """Whether a push configuration of it is live: it has, or will have, events to deliver."""
     dialect: str = ""
-    """The dialect it was made in, as its maker calls it."""
+    """The dialect of the request that created it."""
     alias: bool = False
-    """Its client chose `id` (A2A 0.1); otherwise it is the key's text."""
+    """Whether the client chose `id` (A2A 0.1); otherwise `id` is the text of the key."""
     principal: str = ""
-    """Who made it: the owner's principal, unless tasks are shared."""
+    """The principal that created it: the owner's, unless tasks are shared."""
 
     @property
     def running(self) -> bool:
         return self.session != 0
 
     def copy(self) -> TaskRecord:
-        """The same once more, to be changed."""
+        """A copy that may be changed."""
         return TaskRecord(*_field_values(self))
 
 
@@ -102,13 +102,13 @@ class NewTask:
     visible: bool = True
     dialect: str = ""
     fresh_context: bool = False
-    """The conversation began with this task, so that it has no state yet."""
+    """Whether the conversation began with this task and so has no state yet."""
     alias: bool = False
-    """`id` is the client's choice: refused as EXISTS when its owner's agent has a task of that alias."""
+    """Whether the client chose `id`. Rejected as EXISTS when the owner's agent already has a task of that alias."""
     joinable: bool = False
-    """Others may join its conversation, because the server named it."""
+    """Whether other principals may join the conversation, because the server generated its id."""
     parent: bytes = b""
-    """The key of the task that it works for, of the same owner: what it uses, that uses too."""
+    """The key of the parent task, of the same owner. Usage of this task also counts for the parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,12 @@ class IncomingMessage:
     message: bytes
     envelope: bytes = b""
     sender: str = ""
-    """The principal that sent it; empty for the owner's."""
+    """The principal that sent it; empty for the owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusChange:
-    """The task is in `state` now. `message` is a serialized Message, `metadata` a serialized Struct."""
+    """The task enters `state`. `message` is a serialized Message, `metadata` a serialized Struct."""
 
     state: int
     message: bytes = b""
@@ -132,11 +132,11 @@ class StatusChange:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactChange:
-    """An artifact is there, is replaced, or grows.
+    """An artifact is created, replaced or extended.
 
-    head: framed fields of Artifact before its parts (id, name, description). parts: framed `parts`. tail: framed
-    metadata and extensions. text: a chunk that Dragoman made itself, instead of parts; neighbours of that kind
-    are shown as one text part. metadata: the event's own, a serialized Struct.
+    head: framed fields of Artifact before its parts (id, name, description). parts: framed parts. tail: framed
+    metadata and extensions. text: a text chunk that Dragoman created, instead of parts; adjacent text chunks are shown
+    as one text part. metadata: the event's own, a serialized Struct.
     """
 
     artifact_id: str
@@ -150,7 +150,7 @@ class ArtifactChange:
 
     @property
     def size(self) -> int:
-        """Bytes this change adds, near enough to limit what waits uncommitted."""
+        """Bytes that this change adds, approximately: used to limit uncommitted data."""
         return len(self.head) + len(self.parts) + len(self.tail) + len(self.text or "") + len(self.metadata)
 
 
@@ -158,7 +158,7 @@ class ArtifactChange:
 
 
 class AppendRejected(Exception):
-    """The guard did not hold; nothing was written. `head` is the task as it is, None when there is none."""
+    """The guard did not hold; nothing was written. `record` is the current task, None when it does not exist."""
 
     def __init__(self, reason: str, record: TaskRecord | None) -> None:
         super().__init__(reason)
@@ -168,14 +168,14 @@ class AppendRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What an idempotency key was used for: the digest of the message, and the task or the Message it led to."""
+    """The earlier use of an idempotency key: the digest of its message, and the resulting task or Message."""
 
     digest: bytes
     task: TaskRef | None
     """None for a task that was erased."""
     reply: bytes = b""
     sequence_before: int = 0
-    """The last sequence before the message: 0 for one that made its task."""
+    """The last sequence before the message: 0 when the message created the task."""
 
 
 class DuplicateKey(AppendRejected):
@@ -187,7 +187,7 @@ class DuplicateKey(AppendRejected):
 
 
 class LogTruncated(Exception):
-    """The log of a finished task no longer has the events asked for. `oldest` is the first sequence that it has."""
+    """The log of a finished task no longer has the requested events. `oldest_sequence` is the first that it has."""
 
     def __init__(self, oldest_sequence: int) -> None:
         super().__init__(f"the log begins at {oldest_sequence}")
@@ -206,16 +206,16 @@ OVER_QUOTA: Final = "over"
 
 
 class Guard(Protocol):
-    """What must hold of a task inside the store's transaction."""
+    """The precondition of an append, checked inside the store's transaction."""
 
     def rejection(self, record: TaskRecord | None) -> str | None:
-        """The reason why an append may not be written, or None."""
+        """Returns the reason to reject the append, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """There is no such task yet."""
+    """The task does not exist yet."""
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         return EXISTS if record else None
@@ -223,7 +223,7 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class ClaimHeld:
-    """The claim (session, token) still holds: the guard of whoever runs the task."""
+    """The claim (session, token) still holds: the guard of the turn."""
 
     session: int
     token: int
@@ -244,7 +244,7 @@ class NotTerminal:
 
 @dataclass(frozen=True, slots=True)
 class NotRunning:
-    """The task has not ended and nobody runs it: the guard of a message to an agent that refuses company."""
+    """The task has not ended and is not running: the guard of a message under `while_working="refuse"`."""
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         if record is None:
@@ -254,7 +254,7 @@ class NotRunning:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The task waits for a worker: the guard of a claim."""
+    """The task is waiting to be claimed: the guard of a claim."""
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         if record is None:
@@ -264,7 +264,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The last event is still number `last`: for read, decide, write."""
+    """The last event is still `last_sequence`: for a read-decide-write cycle."""
 
     last_sequence: int
 
@@ -276,18 +276,18 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """An idempotency key, unique to an owner's agent, and the digest of the message that it stands for."""
+    """An idempotency key, unique per owner and agent, and the digest of its message."""
 
     agent: str
     text: str
     digest: bytes
     owner: Owner | None = None
-    """Whose key it is, where that is not the task's owner."""
+    """The owner of the key, when it is not the task's owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextState:
-    """The agent's JSON for a conversation, and how often it was written."""
+    """The agent's JSON for a conversation, and the number of its last write."""
 
     data: bytes = b""
     version: int = 0
@@ -295,7 +295,7 @@ class ContextState:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes that are kept beside the rows: their SHA-256, and how many they are."""
+    """Content stored beside the rows: its SHA-256 and its size in bytes."""
 
     digest: bytes
     size: int
@@ -303,10 +303,10 @@ class Blob:
 
 @dataclass(slots=True, kw_only=True)
 class Append:
-    """One change of one task, written whole or not at all.
+    """One atomic change of one task.
 
-    Never changed once it is on its way. Not frozen: a making would cost 2.0 us instead of 0.5, and each `replace`,
-    of which a send had three, 4.
+    Not changed after it was submitted. Not frozen, because construction would cost 2.0 us instead of 0.5, and each
+    `replace` (a send had three) 4 us.
     """
 
     task: TaskRef
@@ -315,60 +315,60 @@ class Append:
     message: IncomingMessage | None = None
     events: Sequence[StatusChange | ArtifactChange] = ()
     claim_session: int = 0
-    """The session that takes the run, if this change leaves the task ready for one."""
+    """The session that claims the task, if this change leaves it ready."""
     last_delivered: int = 0
-    """The user's last message that the run has seen."""
+    """The user's last message that the agent has received."""
     task_state: bytes | None = None
-    """The agent's own JSON for this task (`turn.state`); None leaves it."""
+    """The agent's JSON for this task (`turn.state`); None leaves it unchanged."""
     release: bool = False
-    """The turn ends here, unless messages wait (`again`)."""
+    """The turn ends here, unless messages are waiting (`Appended.turn_continues`)."""
     discard: bool = False
-    """Nobody saw the task and nobody will: it goes."""
+    """Deletes the task, which was never visible."""
     reply: bytes = b""
-    """With `discard`: the serialized Message that came instead, kept for the idempotency key if there is one."""
+    """With `discard`: the serialized Message that replaces the task, stored under the idempotency key if any."""
     retry: bool = False
-    """Nobody runs the task any more: its turn is to be begun again."""
+    """The claim is released and the turn is to be attempted again."""
     idempotency_key: IdempotencyKey | None = None
-    """Refuses the append as Repeated when the key was used, and is used by it."""
+    """Stored with the append. Raises DuplicateKey when it was used before."""
     context_state: ContextState | None = None
-    """The agent's JSON for the conversation; refused as CHANGED when its version is not the next one."""
+    """The agent's JSON for the conversation; rejected as CHANGED when its version is not the next one."""
     quota: Quota | None = None
-    """Refuses a message as OVER (core.admission.Overrun) when it would take its sender over these limits."""
+    """Raises core.limits.admission.QuotaExceeded when the message would take its sender over these limits."""
     participant: Owner | None = None
-    """Takes part in the task's conversation from now on."""
+    """An owner who joins the task's conversation."""
     usage_report: UsageReport | None = None
-    """What the agent reports to have used."""
+    """Usage that the agent reports."""
     push_config: PushConfig | None = None
-    """Who else is to be told from this change on; refused as CROWDED when the task has too many such already."""
+    """A push configuration that starts with this change; rejected as TOO_MANY_CONFIGS when the task has too many."""
     blobs: Sequence[Blob] = ()
-    """What this change refers to; filled in by a store that keeps large parts beside its rows."""
+    """The blobs that this change refers to; set by the store when it offloads large parts."""
 
 
 @dataclass(slots=True)
 class Event:
-    """One event as clients may see it: a serialized `lf.a2a.v1.StreamResponse` and its sequence."""
+    """One event of the log: a serialized `lf.a2a.v1.StreamResponse` and its sequence."""
 
     sequence: int
     data: bytes
     state: int = 0
-    """The state it brings; 0 for an artifact."""
+    """The task's new state; 0 for an artifact."""
     ends: bool = False
-    """The turn ends with it: a send's stream and a blocking send stop here."""
+    """Whether the turn ends with it: a send's stream and a blocking send stop here."""
     cursor: str = ""
-    """What a reader gives back to go on after it (core/task/cursors.py); empty for a Message, which has no task."""
+    """The position to resume after this event (core/task/cursors.py); empty for a Message, which has no task."""
     encodings: dict[object, Any] = field(default_factory=dict)
-    """Its encodings, one for each wire form, shared by all who read it."""
+    """Its encodings by wire form, shared by all readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What was written: the new head, the events with their sequences, and what the run must know."""
+    """The result of an append: the new record and the events with their sequences."""
 
     record: TaskRecord
     events: list[Event]
     turn_continues: bool = False
-    """The turn did not end: unread messages wait, and the claim still holds."""
+    """The turn did not end, because unread messages are waiting; the claim still holds."""
     claimed: bool = False
-    """This append took the run for the session it named."""
+    """Whether this append claimed the task for its `claim_session`."""
     usage: Usage | None = None
-    """With a report: all that the task has used by now."""
+    """With a usage report: the task's total usage."""

@@ -1,8 +1,8 @@
-"""How long tasks are kept: by agent and by the state they are in.
+"""Rules for retention, erasure, row compaction and schema versions.
 
-For a state in which a task has ended, the age at which it is erased. For one in which it waits for its caller, the age
-at which it ends as FAILED (EXPIRED), and is then kept like any other that failed. Zero, and what nobody says, is for
-ever.
+Retention is set by agent and task state. For a terminal state it is the age at which the task is erased. For an
+interrupted state it is the age at which the task ends as FAILED (EXPIRED); it is then kept like other failed tasks.
+Zero, the default, means forever.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ RETENTION_STATES: Final[Mapping[str, int]] = {
     "input-required": states.INPUT_REQUIRED,
     "auth-required": states.AUTH_REQUIRED,
 }
-"""The states in which time counts, as people write them."""
+"""The states that retention applies to, by their names in settings."""
 
 AgesByState = Mapping[int, int]
 """Milliseconds by state."""
 
 
 def parse_retention_ages(value: str | int | Mapping[str, str | int]) -> dict[int, int]:
-    """Ages as people write them: `{"completed": "30d", "input-required": "7d"}`, or one for all ended states.
+    """Parses `{"completed": "30d", "input-required": "7d"}`, or one age for all terminal states.
 
     Raises ValueError, naming the rule.
     """
@@ -42,8 +42,8 @@ def parse_retention_ages(value: str | int | Mapping[str, str | int]) -> dict[int
     for name, age in value.items():
         state = RETENTION_STATES.get(str(name).lower().replace("_", "-"))
         if state is None:
-            raise ValueError(f'"{name}" is no state in which time counts; there are {", ".join(RETENTION_STATES)}')
-        if type(age) not in (str, int):  # TOML and authors may say anything, and True is an int
+            raise ValueError(f'"{name}" is no state that retention applies to; use {", ".join(RETENTION_STATES)}')
+        if type(age) not in (str, int):  # values come from TOML or agent code, and True is an int
             raise ValueError(f"{name}: {age!r} is no age, such as 30d")
         found[state] = parse_age(str(age))
     return found
@@ -51,51 +51,51 @@ def parse_retention_ages(value: str | int | Mapping[str, str | int]) -> dict[int
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What holds for all agents, and what is said of some: for each state the most particular word counts."""
+    """Retention ages: for each state the override counts first, then the agent's declaration, then the default."""
 
     default: AgesByState = field(default_factory=dict)
     declared: Mapping[str, AgesByState] = field(default_factory=dict)
-    """What agents say of themselves, by id."""
+    """Declared in agent code, by agent id."""
     overrides: Mapping[str, AgesByState] = field(default_factory=dict)
-    """What the operator says of them."""
+    """Set by the operator, by agent id."""
 
     def age(self, agent: str, state: int) -> int:
-        """Milliseconds after which something happens to a task of this agent in this state; 0 for never."""
-        for said in (self.overrides.get(agent, {}), self.declared.get(agent, {}), self.default):
-            if state in said:
-                return said[state]
+        """Milliseconds after which a task of this agent in this state is erased or expires; 0 for never."""
+        for ages in (self.overrides.get(agent, {}), self.declared.get(agent, {}), self.default):
+            if state in ages:
+                return ages[state]
         return 0
 
 
 PURGE_REASON: Final = "purge"
 RETENTION_REASON: Final = "retention"
-"""Reasons of a receipt: somebody asked for it, or its time was over."""
+"""Reasons on a receipt: requested by an operator, or expired by retention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSelection:
-    """Tasks by what holds for them. What is empty says nothing; one of the first four has to be said."""
+    """Filters for tasks; empty fields match all. One of task, context, principal and older_than is required."""
 
     task: str = ""
-    """An id as clients see it."""
+    """A task id as clients see it."""
     context: str = ""
     principal: str = ""
-    """Who made them, or began the conversation they are kept with."""
+    """Who created the task, or the conversation that it is stored under."""
     older_than: int = 0
-    """Milliseconds that the status is older than, by the store's clock. Alone it means tasks that have ended."""
+    """Minimum age of the status in milliseconds, by the store's clock. Alone it selects terminal tasks only."""
     scope: str = ""
     agent: str = ""
     state: int = 0
     without_pending_push: bool = False
-    """Only tasks of which no push notification is still to be delivered."""
+    """Only tasks without undelivered push notifications."""
 
     def __post_init__(self) -> None:
         if not (self.task or self.context or self.principal or self.older_than):
-            raise ValueError("say which tasks: by task, context, principal or age")
+            raise ValueError("select the tasks by task, context, principal or age")
 
     @property
     def states(self) -> frozenset[int]:
-        """The states that are meant."""
+        """The selected states."""
         if self.state:
             return frozenset({self.state})
         if self.older_than and not (self.task or self.context or self.principal):
@@ -104,16 +104,16 @@ class TaskSelection:
 
     @property
     def covers_context(self) -> bool:
-        """Nothing of the context stays: what belongs to the conversation itself goes, too."""
+        """Whether the whole context is erased, including the state of the conversation itself."""
         return bool(self.context) and not (self.task or self.agent or self.state or self.older_than)
 
     @property
     def covers_principal(self) -> bool:
-        """Nothing of the principal stays, not even the name."""
+        """Whether everything of the principal is erased, including the name."""
         return bool(self.principal) and not (self.task or self.context or self.agent or self.state or self.older_than)
 
     def matches(self, record: TaskRecord, now: int) -> bool:
-        """Whether this task is meant."""
+        """Whether the selection includes this task."""
         owner = record.ref.owner
         return (
             self.task in ("", record.id)
@@ -127,17 +127,17 @@ class TaskSelection:
         )
 
     def __str__(self) -> str:
-        """What was asked for, without what may be personal."""
-        said = [name for name in ("task", "context", "principal", "scope") if getattr(self, name)]
-        said += [f"agent {self.agent}"] if self.agent else []
-        said += [states.name(self.state).removeprefix("TASK_STATE_")] if self.state else []
-        said += [f"older than {format_age(self.older_than)}"] if self.older_than else []
-        return ", ".join(said)
+        """The filters, without values that may be personal data."""
+        filters = [name for name in ("task", "context", "principal", "scope") if getattr(self, name)]
+        filters += [f"agent {self.agent}"] if self.agent else []
+        filters += [states.name(self.state).removeprefix("TASK_STATE_")] if self.state else []
+        filters += [f"older than {format_age(self.older_than)}"] if self.older_than else []
+        return ", ".join(filters)
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureCounts:
-    """How much was, or would be, removed. `events`, `messages` and so on are those of the tasks."""
+    """How much was, or would be, removed. All counts but `tasks` are of the content of those tasks."""
 
     tasks: int = 0
     events: int = 0
@@ -145,18 +145,18 @@ class ErasureCounts:
     artifacts: int = 0
     chunks: int = 0
     bytes: int = 0
-    """Bytes of content in all of them."""
+    """Bytes of content."""
 
     def __add__(self, other: ErasureCounts) -> ErasureCounts:
-        return ErasureCounts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return ErasureCounts(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureReceipt:
-    """One erasure. It holds no id, no name and no content."""
+    """The receipt of one erasure. It holds no id, no name and no content."""
 
     number: int
-    """Counts the receipts of a store; 0 when nothing was removed, and then no receipt is kept."""
+    """The number of the receipt in its store; 0 when nothing was removed, and then no receipt is stored."""
     reason: str
     selection: str
     began: int
@@ -168,20 +168,20 @@ class ErasureReceipt:
 
 
 def task_ids_digest(ids: Iterable[str]) -> str:
-    """SHA-256, in hex, of sorted ids with a newline after each: `sort ids | sha256sum`, in the locale C."""
+    """SHA-256 (hex) of sorted ids with a newline after each, as `sort ids | sha256sum` in the C locale."""
     hashed = hashlib.sha256()
-    for one in ids:
-        hashed.update(one.encode() + b"\n")
+    for id in ids:
+        hashed.update(id.encode() + b"\n")
     return hashed.hexdigest()
 
 
 MAX_MERGED_ROW_BYTES: Final = 64 * 1024
-"""Bytes of a row that grows no more. Rows that are larger from the start stay as they are."""
+"""Bytes at which a merged row grows no further. Rows that are larger stay as they are."""
 
 
 @dataclass(slots=True)
 class RowGroup:
-    """Neighbouring rows of one kind that may be one row: the sequences of the first and the last."""
+    """Adjacent rows of one kind that can be merged. `first` and `last` are sequences."""
 
     first: int
     last: int
@@ -191,20 +191,20 @@ class RowGroup:
 
 
 def group_rows(rows: Sequence[tuple[int, int, int]]) -> list[RowGroup]:
-    """Rows (sequence, kind, bytes) as runs of at most `JOINED` bytes; what is larger is a run of its own."""
-    runs: list[RowGroup] = []
+    """Groups rows (sequence, kind, bytes) up to MAX_MERGED_ROW_BYTES; a larger row is a group of its own."""
+    groups: list[RowGroup] = []
     for sequence, kind, size in rows:
-        if runs and runs[-1].kind == kind and runs[-1].bytes + size <= MAX_MERGED_ROW_BYTES:
-            runs[-1].last = sequence
-            runs[-1].bytes += size
-            runs[-1].rows += 1
+        if groups and groups[-1].kind == kind and groups[-1].bytes + size <= MAX_MERGED_ROW_BYTES:
+            groups[-1].last = sequence
+            groups[-1].bytes += size
+            groups[-1].rows += 1
         else:
-            runs.append(RowGroup(sequence, sequence, kind, size))
-    return runs
+            groups.append(RowGroup(sequence, sequence, kind, size))
+    return groups
 
 
 def rows_within_limit(rows: Sequence[tuple[int, int, int]], limit: int) -> Sequence[tuple[int, int, int]]:
-    """The first of these rows: so many that the small ones, which alone are ever read, stay within the limit."""
+    """The first rows whose small ones, the only ones ever read, have at most `limit` bytes together."""
     for number, (_, _, size) in enumerate(rows):
         limit -= size if size < MAX_MERGED_ROW_BYTES else 0
         if limit < 0:
@@ -214,14 +214,14 @@ def rows_within_limit(rows: Sequence[tuple[int, int, int]], limit: int) -> Seque
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """When rows are joined, when logs are cut (0 is never), and how large answers become."""
+    """When rows are merged, when logs are truncated (0 is never), and how large responses become."""
 
     fold_rows: int = 256
-    """Rows that made the artifacts of a running task grow, from which on they are joined."""
+    """Number of rows added to a running task's artifacts after which they are merged."""
     cut_after: float = 86400.0
-    """Seconds from the end of a task until only the last events of its log are kept."""
+    """Seconds after the end of a task at which all but the last events of its log are dropped."""
     inline_bytes: int = 16 * 1024 * 1024
-    """Bytes of large parts in one answer; what is past it is given as links."""
+    """Bytes of large parts in one response; the rest is returned as links."""
 
 
 DEFAULT_STORAGE_OPTIONS: Final = StorageOptions()
@@ -231,20 +231,20 @@ MIN_SCHEMA_COMMENT: Final = re.compile(r"-- since ([0-9]+)\n", re.ASCII)
 
 
 def min_schema_of_migration(number: int, script: str) -> int:
-    """The oldest schema whose programs run on what migration `number` makes: its own number if it does not say."""
+    """The oldest schema whose programs can use the result of migration `number`: by default `number` itself."""
     found = MIN_SCHEMA_COMMENT.match(script)
     return int(found[1]) if found else number
 
 
 def min_schema(migrations: Iterable[tuple[int, str]]) -> int:
-    """The oldest schema whose programs run on what all these migrations make; 0 for none."""
+    """The oldest schema whose programs can use the result of all these migrations; 0 for none."""
     return max((min_schema_of_migration(number, script) for number, script in migrations), default=0)
 
 
 def schema_problem(version: int, known: int, minimum: str | int | None) -> str:
-    """Why a program that knows schemas up to `known` may not serve a store of schema `version`; empty when it may.
+    """Why a program that knows schemas up to `known` cannot serve a store of schema `version`; empty when it can.
 
-    `kept`: the oldest schema whose programs may, as the store says; None from before it said so.
+    `minimum`: the oldest compatible schema according to the store; None in stores written before it was recorded.
     """
     needed = version if minimum is None else int(minimum)
     if version <= known or needed <= known:

@@ -1,7 +1,7 @@
-"""A Task is the fold of its events.
+"""Folds events into a Task, and compares artifacts with a digest of what was received.
 
-`fold` is the definition that stores are checked against, and what a client does with a stream (A2A 1.0 §7.2:
-`append` adds parts to the artifact of that id, otherwise the artifact is put in place).
+`fold` is the definition that stores are tested against, and what a client does with a stream (A2A 1.0 §7.2: `append`
+adds parts to the artifact of that id, otherwise the artifact is replaced).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def fold(task: pb.Task, event: pb.StreamResponse) -> None:
-    """Applies one event of a stream to `task`, in place. A Message is no part of a task and changes nothing."""
+    """Applies one event of a stream to `task`, in place. A Message changes nothing."""
     match event.WhichOneof("payload"):
         case "task":
             task.CopyFrom(event.task)
@@ -44,54 +44,54 @@ def _fold_artifact(task: pb.Task, update: pb.TaskArtifactUpdateEvent) -> None:
 
 
 def join_artifact_rows(rows: Iterable[tuple[str, bytes, int, bytes]]) -> Iterator[bytes]:
-    """The framed artifacts of a Task from their chunks: artifact id, its head, whether it is text, and the data.
+    """The framed artifacts of a Task from their chunks: artifact id, head, whether the chunk is text, and the data.
 
-    Neighbouring texts are shown as one text part.
+    Adjacent text chunks become one text part.
     """
     for _, chunks in groupby(rows, key=lambda row: row[0]):
         body: list[bytes] = []
         for text, run in groupby(chunks, key=lambda row: row[2]):
-            held = list(run)
-            body = body or [held[0][1]]
-            data = b"".join([chunk[3] for chunk in held])
+            same_kind = list(run)
+            body = body or [same_kind[0][1]]
+            data = b"".join([chunk[3] for chunk in same_kind])
             body.append(frames.frame(4, frames.frame(1, data)) if text else data)
         yield frames.frame(4, b"".join(body))
 
 
 def event_state(payload: bytes) -> int:
-    """The state that a serialized StreamResponse brings; 0 for an artifact."""
-    if payload[:1] == b"\x22":  # artifact_update: no need to parse what may be large
+    """The task state in a serialized StreamResponse; 0 for an artifact."""
+    if payload[:1] == b"\x22":  # artifact_update, which may be large: not parsed
         return 0
     response = pb.StreamResponse.FromString(payload)
     return response.task.status.state if response.HasField("task") else response.status_update.status.state
 
 
 def unframe_message(row: bytes) -> bytes:
-    """The message in a row of the history."""
+    """The serialized message in a history row."""
     return next(frames.undelimited(row[1:]))
 
 
 MAX_CACHED_ENCODINGS: Final = 3
-"""Forms of one answer that are kept: readers of one task rarely speak more dialects than that."""
+"""Encodings cached for one response: the readers of a task rarely use more dialects."""
 
 
 class CachedResponse(bytes):
-    """A serialized answer as a store keeps it for the next who asks. Its forms live and end with it."""
+    """A serialized response in a store's read cache, with its encodings."""
 
     encodings: dict[Hashable, bytes]
     dialect: str = ""
-    """The dialect in which its task was made."""
+    """The dialect of the request that created its task."""
 
 
 def cached_response(data: bytes, dialect: str = "") -> CachedResponse:
-    """These bytes, to be given to several."""
-    made = CachedResponse(data)
-    made.encodings, made.dialect = {}, dialect
-    return made
+    """A response that several readers may share."""
+    response = CachedResponse(data)
+    response.encodings, response.dialect = {}, dialect
+    return response
 
 
 def cached_encoding(response: bytes, key: Hashable, encode: Callable[[], bytes]) -> bytes:
-    """A form of an answer: the one that was made before, if the answer is shared."""
+    """An encoding of a response; taken from the cache, if the response has one."""
     if not isinstance(response, CachedResponse):
         return encode()
     found = response.encodings.get(key)
@@ -104,27 +104,30 @@ def cached_encoding(response: bytes, key: Hashable, encode: Callable[[], bytes])
 
 @dataclass(slots=True)
 class ArtifactDigest:
-    """How much of one artifact was taken: whole units, and how much of a last text that may go on."""
+    """Digest of the part of an artifact that was received: complete units, and a last text that may grow.
+
+    A unit is one part, or a run of adjacent plain texts.
+    """
 
     header_digest: bytes
-    """A digest of what it is besides its parts."""
+    """Digest of all fields but the parts."""
     unit_count: int = 0
     units_digest: Any = field(default_factory=hashlib.blake2b)
-    """Of the units before the open text."""
+    """Digest of the units before the open text."""
     open_text_length: int = -1
-    """Length of the open text; -1 when the last unit is no text."""
+    """Characters of the open text; -1 when the last unit is not text."""
     open_text_digest: Any = field(default_factory=hashlib.blake2b)
-    """Of the open text."""
+    """Digest of the open text."""
     may_grow: bool = False
-    """It is one text, told as one that may go on."""
+    """Whether the artifact is one text that was sent as one that may grow."""
 
     @classmethod
     def of(cls, artifact: pb.Artifact) -> Self:
-        """Nothing yet of this artifact, whose parts do not count."""
+        """The digest of an artifact of which no part was received."""
         return cls(_header_digest(artifact))
 
     def add(self, parts: Sequence[pb.Part]) -> None:
-        """More parts were taken."""
+        """Adds received parts."""
         for part in parts:
             if is_plain_text(part):
                 self.open_text_length = max(self.open_text_length, 0) + len(part.text)
@@ -141,7 +144,7 @@ class ArtifactDigest:
             self.open_text_length, self.open_text_digest = -1, hashlib.blake2b()
 
     def remaining_parts(self, artifact: pb.Artifact) -> list[pb.Part] | None:
-        """The parts that come after what was taken; None when the artifact does not begin with that."""
+        """The parts after those received; None when the artifact does not begin with them."""
         if _header_digest(artifact) != self.header_digest:
             return None
         units = join_texts(artifact.parts)
@@ -161,25 +164,25 @@ class ArtifactDigest:
         if not is_plain_text(after[0]):
             return None
         text = after[0].text
-        begun = text[: self.open_text_length]
+        received = text[: self.open_text_length]
         if (
-            len(begun) < self.open_text_length
-            or hashlib.blake2b(_utf8(begun)).digest() != self.open_text_digest.digest()
+            len(received) < self.open_text_length
+            or hashlib.blake2b(_utf8(received)).digest() != self.open_text_digest.digest()
         ):
             return None
-        left = text[self.open_text_length :]
-        return [*([pb.Part(text=left)] if left else []), *after[1:]]
+        rest = text[self.open_text_length :]
+        return [*([pb.Part(text=rest)] if rest else []), *after[1:]]
 
 
 def is_plain_text(part: pb.Part) -> bool:
-    """Whether a part is a text and nothing else."""
+    """Whether a part is text without media type, file name and metadata."""
     return part.WhichOneof("content") == "text" and not (
         part.media_type or part.filename or (part.HasField("metadata") and part.metadata.fields)
     )
 
 
 def join_texts(parts: Sequence[pb.Part]) -> list[pb.Part]:
-    """The parts, each run of plain texts as one."""
+    """The parts, with each run of plain texts joined."""
     units: list[pb.Part] = []
     run: list[str] = []
     for part in parts:

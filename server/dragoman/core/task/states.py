@@ -1,11 +1,8 @@
-"""The states of a task, and what may follow what.
+"""The states of a task and their transitions. States are the numbers of `lf.a2a.v1.TaskState`.
 
-A2A fixes one rule only: a task that has ended never moves again (1.0 §3.4, every version before it likewise).
-Everything else is allowed, as in the official servers: a task may go from SUBMITTED straight to COMPLETED, and
-WORKING may follow WORKING as often as the agent has something to say. `STRICT_TRANSITIONS` is the narrower table that
-a2a-rust enforces; it is a setting, for those who want an agent's slips to show.
-
-States are the numbers of `lf.a2a.v1.TaskState`.
+A2A has only one rule: terminal states are final (1.0 §3.4, and every version before). As in the official servers,
+everything else is allowed: SUBMITTED to COMPLETED, and WORKING to WORKING any number of times. `STRICT_TRANSITIONS` is
+the narrower table that a2a-rust enforces, available as a setting to reveal mistakes in agents.
 """
 
 from __future__ import annotations
@@ -36,21 +33,21 @@ STRICT_TRANSITIONS: Final[dict[int, frozenset[int]]] = {
 
 
 def is_terminal(state: int) -> bool:
-    """Whether a task in this state has ended for good."""
+    """Whether a task in this state has ended."""
     return state in TERMINAL
 
 
 def can_transition_to(state: int, next_state: int, *, strict: bool = False) -> bool:
-    """Whether `following` may come after `state`; `strict` asks a2a-rust's table instead of the specification."""
+    """Whether `next_state` may follow `state`; `strict` uses a2a-rust's table instead of the specification."""
     if state in TERMINAL or next_state not in STORED_STATES:
         return False
     return not strict or next_state in STRICT_TRANSITIONS[state]
 
 
 def name(state: int) -> str:
-    """The state as the protocol spells it, for messages to people: `TASK_STATE_WORKING`."""
+    """The protocol's name of a state, for messages to users: `TASK_STATE_WORKING`."""
     return _NAMES.get(state) or f"TASK_STATE_{state}"
 
 
 _NAMES: Final[dict[int, str]] = {number: name for name, number in pb.TaskState.items()}
-"""The library looks through all of them, twice, for each one."""
+"""A dict, because the library searches all names twice for each lookup."""

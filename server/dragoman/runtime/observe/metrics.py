@@ -230,7 +230,7 @@ BLOCKED_LOOP_SECONDS: Final = 1.0
 
 WATCHDOG_INTERVAL: Final = 0.25
 
-_PACKAGE_PATH: Final = str(Path(__file__).resolve().parents[1])
+_PACKAGE_PATH: Final = str(Path(__file__).resolve().parents[2])
 
 
 class Watchdog:
