@@ -167,7 +167,7 @@ async def test_a_failing_store_hides_no_other_metrics(tmp_path: Path, monkeypatc
             asked.append(None)
             raise OSError("no such disk")
 
-        monkeypatch.setattr(app.runtime.metrics._deps.store, "census", broken)
+        monkeypatch.setattr(app.runtime.metrics._deps.store, "stats", broken)
         both = await asyncio.gather(*(fetch(f"{app.public_url}/metrics") for _ in range(2)))
         for _, _, text in both:
             values = parsed(text)
