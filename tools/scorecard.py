@@ -122,7 +122,7 @@ def bench(page: str) -> str:
 def limits(page: str) -> str:
     """How many limits there are, and those of one principal."""
     number = sum(len(rows) - 1 for _, rows in tables(page))
-    heading = "What one principal may take up"
+    heading = "Per principal"
     return f"## Limits\n\n{number} are [on one page](limits.md). {heading}:\n\n{markdown(table(page, heading))}\n"
 
 

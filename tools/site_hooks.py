@@ -31,6 +31,7 @@ BOOST: Final = (
     ("how-to/", 3),
     ("explanation/concepts.md", 3),
     ("reference/protocol/shapes.md", 0.5),
+    ("reference/testing.md", 0.5),
 )
 """Rank in search by place, first match: guides before reference, history last. Everything else has 1."""
 
