@@ -78,7 +78,7 @@ class TestReads(StoreReads):
     pass
 
 
-class TestUpkeep(StoreErasure):
+class TestErasure(StoreErasure):
     pass
 
 
@@ -90,7 +90,7 @@ class TestApiKeys(StoreApiKeys):
     pass
 
 
-class TestPapers(StoreKeyValues):
+class TestKeyValues(StoreKeyValues):
     pass
 
 
@@ -102,7 +102,7 @@ class TestAudit(StoreAudit):
     pass
 
 
-class TestRoster(StoreWorkers):
+class TestWorkers(StoreWorkers):
     pass
 
 
@@ -118,7 +118,7 @@ class TestAdmission(StoreAdmission):
     pass
 
 
-class TestCensus(StoreUsage):
+class TestUsage(StoreUsage):
     pass
 
 
@@ -149,7 +149,7 @@ def counted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(batch))
         return await together(batch)
 
-    monkeypatch.setattr(store._writer, "_together", count)
+    monkeypatch.setattr(store._writer, "_commit_together", count)
     return sizes
 
 

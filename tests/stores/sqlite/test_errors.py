@@ -243,8 +243,8 @@ async def test_a_checkpoint_that_fails_does_not_end_the_writer(
                 raise sqlite3.OperationalError("database or disk is full")
             return store._writer._connection.execute(sql)
 
-    committed = checkpoints.after_commit
-    monkeypatch.setattr(checkpoints, "committed", lambda _: committed(Full()))  # type: ignore[arg-type]
+    after_commit = checkpoints.after_commit
+    monkeypatch.setattr(checkpoints, "after_commit", lambda _: after_commit(Full()))  # type: ignore[arg-type]
     for _ in range(3):
         await asyncio.wait_for(store.append(created(new_ref())), 10)
     await store.close()

@@ -71,8 +71,9 @@ VALUES ({", ".join(f"${n}" for n in range(1, 21))})
 ON CONFLICT (owner, task, id) DO UPDATE SET
     {", ".join(f"{name} = excluded.{name}" for name in f"host, {_CONFIG}, created, {_DELIVERY_COLUMNS}".split(", "))}
 """
+_NEW_DELIVERY: Final = ", ".join(f"r.{name.strip()}" for name in _DELIVERY_COLUMNS.split(","))
 _UPDATE_DELIVERY: Final = PostgresBulkStatement(
-    f"UPDATE pushes p SET ({_DELIVERY_COLUMNS}) = ({', '.join(f'r.{name.strip()}' for name in _DELIVERY_COLUMNS.split(','))})"
+    f"UPDATE pushes p SET ({_DELIVERY_COLUMNS}) = ({_NEW_DELIVERY})"
     " FROM {rows} WHERE p.owner = r.owner AND p.task = r.task AND p.id = r.id",
     "iyt" + "iiitiiiiii",
     f"owner, task, id, {_DELIVERY_COLUMNS}",
@@ -108,7 +109,8 @@ _DUE_PUSHES_OF_HOSTS: Final = f"""
 SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number) CROSS JOIN LATERAL (
     SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
     FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
-    WHERE p.due > 0 AND p.host = h.host AND p.due <= $2 AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS.format("$2")})
+    WHERE p.due > 0 AND p.host = h.host AND p.due <= $2 AND t.visible
+        AND p.session NOT IN ({_LIVE_SESSIONS.format("$2")})
     ORDER BY p.due LIMIT $3) found
 ORDER BY h.number, found.due
 """
@@ -245,33 +247,34 @@ async def claim(
     return taken
 
 
-async def settle_all(
-    connection: Connection, outcomes: Sequence[DeliveryReport], fixed_now: int | None
+async def apply_reports(
+    connection: Connection, reports: Sequence[DeliveryReport], fixed_now: int | None
 ) -> list[PushRecord | None]:
-    """See dragoman.ports.push.Pushes.settle."""
-    locked, now = await lock_pushes(connection, [one.task for one in outcomes]), await _now(connection, fixed_now)
+    """See dragoman.ports.push.Pushes."""
+    locked, now = await lock_pushes(connection, [report.task for report in reports]), await _now(connection, fixed_now)
     results: list[PushRecord | None] = []
-    tries: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for one in outcomes:
-        key = one.task, one.id
+    attempts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for report in reports:
+        key = report.task, report.id
         push = locked.pushes.get(key)
-        after = apply_report(push, one, now) if push else None
+        after = apply_report(push, report, now) if push else None
         results.append(after)
         if after is None:
             continue
         locked.pushes[key] = after
-        if (tried := one.attempt) is not None:
-            where = (*locked.row_keys[one.task], one.id, after.attempt_count % MAX_KEPT_ATTEMPTS)
-            tries[where] = after.attempt_count, tried.sequence, now, tried.status, tried.error, tried.duration_ms
+        if (attempt := report.attempt) is not None:
+            where = (*locked.row_keys[report.task], report.id, after.attempt_count % MAX_KEPT_ATTEMPTS)
+            outcome = attempt.status, attempt.error, attempt.duration_ms
+            attempts[where] = after.attempt_count, attempt.sequence, now, *outcome
     changed = {(push.task, push.config.id): push for push in results if push is not None}
     await _update_delivery(connection, locked, list(changed.values()))
-    await _INSERT_ATTEMPT.run(connection, [(*where, *tried) for where, tried in tries.items()])
+    await _INSERT_ATTEMPT.run(connection, [(*where, *values) for where, values in attempts.items()])
     over = {locked.row_keys[push.task] for push in changed.values() if push.state is not PushState.LIVE}
     await _UPDATE_PUSHED.run(connection, sorted(over))
     return results
 
 
-async def revive(
+async def restart(
     connection: Connection, ref: TaskRef, ids: Collection[str], after: int | None, fixed_now: int | None
 ) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
@@ -283,7 +286,7 @@ async def revive(
     return begun
 
 
-async def waiting(connection: Connection, limit: int) -> list[PushRecord]:
+async def unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
     found: list[PushRecord] = []
     for where in ("p.state = 2 ORDER BY p.failing", "p.due > 0"):
@@ -332,8 +335,8 @@ async def _update_delivery(connection: Connection, locked: LockedPushes, pushes:
 
 def _delivery_values(push: PushRecord) -> tuple[Any, ...]:
     return (
-        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures, push.failing_since, push.due_at, push.session,
-        push.token, push.attempt_count,
+        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures,
+        push.failing_since, push.due_at, push.session, push.token, push.attempt_count,
     )  # fmt: skip
 
 
@@ -342,9 +345,10 @@ def _push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
     created, delivered, shown, own, why, tries, failing, due_at, session, claims, tried = place
     config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
     return PushRecord(
-        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown, state=PushState(own), reason=why,
-        failures=tries, failing_since=failing, due_at=due_at, session=session, token=claims, attempt_count=tried,
-        last_sequence=last, task_ended=state in states.TERMINAL, task_id=task_id, agent=agent,
+        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown,
+        state=PushState(own), reason=why, failures=tries, failing_since=failing, due_at=due_at, session=session,
+        token=claims, attempt_count=tried, last_sequence=last, task_ended=state in states.TERMINAL,
+        task_id=task_id, agent=agent,
     )  # fmt: skip
 
 

@@ -130,9 +130,10 @@ RECORD_WIDTH: Final = len(RECORD_TYPES)
 def record_values(record: TaskRecord) -> tuple[Any, ...]:
     """A row of NAMES."""
     return (
-        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence, record.message_count,
-        record.status_message, record.question, record.last_received, record.last_delivered, record.session, record.token, record.ready, record.visible,
-        record.attempt, record.last_completed, record.has_live_push, record.dialect, record.alias, record.principal,
+        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence,
+        record.message_count, record.status_message, record.question, record.last_received, record.last_delivered,
+        record.session, record.token, record.ready, record.visible, record.attempt, record.last_completed,
+        record.has_live_push, record.dialect, record.alias, record.principal,
     )  # fmt: skip
 
 

@@ -318,14 +318,14 @@ class PostgresPushes:
     async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
         return await self._database.write(pushes.claim, session, keys, self._database.fixed_now)
 
-    async def apply_reports(self, said: Sequence[DeliveryReport]) -> list[PushRecord | None]:
-        return await self._database.write(pushes.settle_all, said, self._database.fixed_now)
+    async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
+        return await self._database.write(pushes.apply_reports, reports, self._database.fixed_now)
 
     async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
         return await self._database.read(pushes.attempts, task, id)
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
-        return await self._database.write(pushes.revive, task, ids, after, self._database.fixed_now)
+        return await self._database.write(pushes.restart, task, ids, after, self._database.fixed_now)
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
-        return await self._database.read(pushes.waiting, limit)
+        return await self._database.read(pushes.unfinished, limit)

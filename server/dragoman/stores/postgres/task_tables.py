@@ -139,7 +139,7 @@ async def remove_open_task(connection: Connection, row_key: TaskRowKey) -> None:
     await connection.execute(_DELETE_OPEN_TASK, row_key[1])
 
 
-async def find_host(connection: Connection, owner: Owner, context: str) -> Owner | None:
+async def find_context_owner(connection: Connection, owner: Owner, context: str) -> Owner | None:
     """Under whom the tasks of a conversation of this scope are kept, None when nobody may join one of this id."""
     row = await connection.fetchrow(_SELECT_HOST, context, owner.scope)
     return Owner(*row) if row else None

@@ -70,7 +70,8 @@ _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
 _DUE_PUSHES_OF_HOST: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
 FROM pushes p INDEXED BY pushes_due CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
-WHERE p.due > 0 AND p.host = ? AND p.due <= ? AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS}) ORDER BY p.due LIMIT ?
+WHERE p.due > 0 AND p.host = ? AND p.due <= ? AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS})
+ORDER BY p.due LIMIT ?
 """
 _SELECT_WAITING: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
@@ -181,12 +182,14 @@ def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now
     return taken
 
 
-def settle_all(connection: sqlite3.Connection, outcomes: Sequence[DeliveryReport], now: int) -> list[PushRecord | None]:
-    """See dragoman.ports.push.Pushes.settle."""
-    return [_settle_one(connection, one, now) for one in outcomes]
+def apply_reports(
+    connection: sqlite3.Connection, reports: Sequence[DeliveryReport], now: int
+) -> list[PushRecord | None]:
+    """See dragoman.ports.push.Pushes."""
+    return [_apply_report(connection, report, now) for report in reports]
 
 
-def revive(
+def restart(
     connection: sqlite3.Connection, ref: TaskRef, ids: Collection[str], after: int | None, now: int
 ) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
@@ -199,7 +202,7 @@ def revive(
     return begun
 
 
-def waiting(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
+def unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
     found: list[PushRecord] = []
     for index, where in (("pushes_dead", "p.state = 2 ORDER BY p.failing"), ("pushes_due", "p.due > 0")):
@@ -212,19 +215,20 @@ def waiting(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
 # -------------------------------------------------------------------------------------------------------------------
 
 
-def _settle_one(connection: sqlite3.Connection, outcome: DeliveryReport, now: int) -> PushRecord | None:
-    push = _find_push(connection, outcome.task, outcome.id)
-    after = apply_report(push, outcome, now) if push else None
+def _apply_report(connection: sqlite3.Connection, report: DeliveryReport, now: int) -> PushRecord | None:
+    push = _find_push(connection, report.task, report.id)
+    after = apply_report(push, report, now) if push else None
     if after is None:
         return None
     _update_delivery(connection, after)
-    owner = _owner_number(connection, outcome.task.owner)
-    if (tried := outcome.attempt) is not None:
+    owner = _owner_number(connection, report.task.owner)
+    if (attempt := report.attempt) is not None:
         slot = after.attempt_count % MAX_KEPT_ATTEMPTS
-        where = (owner, outcome.task.key, outcome.id, slot, after.attempt_count)
-        connection.execute(_INSERT_ATTEMPT, (*where, tried.sequence, now, tried.status, tried.error, tried.duration_ms))
+        where = (owner, report.task.key, report.id, slot, after.attempt_count)
+        values = (attempt.sequence, now, attempt.status, attempt.error, attempt.duration_ms)
+        connection.execute(_INSERT_ATTEMPT, (*where, *values))
     if after.state is not PushState.LIVE:
-        connection.execute(_UPDATE_PUSHED, (owner, outcome.task.key))
+        connection.execute(_UPDATE_PUSHED, (owner, report.task.key))
     return after
 
 
@@ -262,8 +266,8 @@ def _update_delivery(connection: sqlite3.Connection, push: PushRecord) -> None:
 
 def _delivery_values(push: PushRecord) -> tuple[Any, ...]:
     return (
-        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures, push.failing_since, push.due_at, push.session,
-        push.token, push.attempt_count,
+        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures,
+        push.failing_since, push.due_at, push.session, push.token, push.attempt_count,
     )  # fmt: skip
 
 
@@ -277,9 +281,10 @@ def _push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
     created, delivered, shown, own, why, tries, failing, due_at, session, claims, tried = place
     config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
     return PushRecord(
-        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown, state=PushState(own), reason=why,
-        failures=tries, failing_since=failing, due_at=due_at, session=session, token=claims, attempt_count=tried,
-        last_sequence=last, task_ended=state in states.TERMINAL, task_id=task_id, agent=agent,
+        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown,
+        state=PushState(own), reason=why, failures=tries, failing_since=failing, due_at=due_at, session=session,
+        token=claims, attempt_count=tried, last_sequence=last, task_ended=state in states.TERMINAL,
+        task_id=task_id, agent=agent,
     )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def _find_by_key(
     return head if head is not None and head.visible and head.agent == agent and head.id == task_id else None
 
 
-def context(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
+def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
     number = owner_number(connection, owner)
     return task_tables.read_context_state(connection, number, agent, name) if number is not None else ContextState()
 
@@ -154,7 +154,7 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
     found: list[Event] = []
     if start is None:
-        if begins := oldest(connection, ref):
+        if begins := oldest_sequence(connection, ref):
             raise LogTruncated(begins)
         return found
     for first, count, ends, data in connection.execute(EVENTS, (number, ref.key, start)):
@@ -168,13 +168,13 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     return found
 
 
-def oldest(connection: sqlite3.Connection, ref: TaskRef) -> int:
+def oldest_sequence(connection: sqlite3.Connection, ref: TaskRef) -> int:
     number = owner_number(connection, ref.owner)
     (first,) = connection.execute(OLDEST, (number, ref.key)).fetchone()
     return first or 0
 
 
-def conversation(connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
+def read_messages(connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
     number = owner_number(connection, ref.owner)
     row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
     if row is None:
@@ -251,7 +251,7 @@ def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: 
     return joined + total
 
 
-def versions(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:
+def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:
     known: dict[Owner, int | None] = {}
     found: dict[bytes, int] = {}
     for ref in tasks:
@@ -263,7 +263,7 @@ def versions(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[b
     return found
 
 
-def orphans(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[TaskRecord]:
+def orphaned_tasks(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[TaskRecord]:
     return _records_with_owners(connection.execute(ORPHANS.format(columns=_COLUMNS), (session, now, limit)))
 
 

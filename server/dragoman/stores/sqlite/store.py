@@ -132,7 +132,7 @@ class SqliteStore:
             return await self._read(reads.find, owner, agent, task_id, joined)
 
     async def context_owner(self, owner: Owner, context: str) -> Owner | None:
-        return await self._read(task_tables.find_host, owner, context)
+        return await self._read(task_tables.find_context_owner, owner, context)
 
     async def locate(self, task_id: str) -> list[TaskRecord]:
         return await self._read(reads.locate, task_id)
@@ -155,10 +155,10 @@ class SqliteStore:
         return await self._read(self.blobs.events, task, after, limit)
 
     async def oldest_sequence(self, task: TaskRef) -> int:
-        return await self._read(reads.oldest, task)
+        return await self._read(reads.oldest_sequence, task)
 
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
-        return await self._read(self.blobs.conversation, task, after)
+        return await self._read(self.blobs.messages, task, after)
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         return await self._read(reads.envelope, task, number)
@@ -167,20 +167,20 @@ class SqliteStore:
         return await self._read(self.blobs.page, query)
 
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
-        return await self._read(reads.versions, tasks)
+        return await self._read(reads.last_sequences, tasks)
 
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
         return await self._read(claims.waiting_tasks, agents, limit, after)
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
-        return await self._read(reads.orphans, session, self._clock() if expired else 0, limit)
+        return await self._read(reads.orphaned_tasks, session, self._clock() if expired else 0, limit)
 
     @property
     def epoch(self) -> str:
         return str(self._epoch)
 
     async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._read(reads.context, owner, agent, context)
+        return await self._read(reads.context_state, owner, agent, context)
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         begin = partial(claims.begin_session, now=self._clock(), lease=lease, exclusive=exclusive)
@@ -240,7 +240,7 @@ class SqliteStore:
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         return await self._eraser.receipts(limit)
 
-    async def resting_states(self) -> list[tuple[str, int]]:
+    async def inactive_states(self) -> list[tuple[str, int]]:
         return await self._eraser.inactive_states()
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:

@@ -328,9 +328,9 @@ class SqlitePushes:
         taken: list[PushRecord] = await self._writer.submit(job)
         return taken
 
-    async def apply_reports(self, said: Sequence[DeliveryReport]) -> list[PushRecord | None]:
+    async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         after: list[PushRecord | None] = await self._writer.submit(
-            partial(pushes.settle_all, outcomes=said, now=self._clock())
+            partial(pushes.apply_reports, reports=reports, now=self._clock())
         )
         return after
 
@@ -339,10 +339,10 @@ class SqlitePushes:
         return found
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
-        job = partial(pushes.revive, ref=task, ids=ids, after=after, now=self._clock())
+        job = partial(pushes.restart, ref=task, ids=ids, after=after, now=self._clock())
         begun: list[PushRecord] = await self._writer.submit(job)
         return begun
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
-        found: list[PushRecord] = await self._read(pushes.waiting, limit)
+        found: list[PushRecord] = await self._read(pushes.unfinished, limit)
         return found

@@ -79,7 +79,7 @@ def remove_open_task(connection: sqlite3.Connection, _: int, task: bytes) -> Non
     connection.execute(_DELETE_OPEN_TASK, (task,))
 
 
-def find_host(connection: sqlite3.Connection, owner: Owner, context: str) -> Owner | None:
+def find_context_owner(connection: sqlite3.Connection, owner: Owner, context: str) -> Owner | None:
     """Under whom the tasks of a conversation of this scope are kept, None when nobody may join one of this id."""
     row = connection.execute(_SELECT_HOST, (context, owner.scope)).fetchone()
     return Owner(*row) if row else None
@@ -148,7 +148,8 @@ def record_reply(connection: sqlite3.Connection, number: int, task: bytes, reply
 _ADD_USAGE: Final = f"""
 INSERT INTO usage (owner, task, key, tokens, cost) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (owner, task, key) DO UPDATE
-    SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE}) WHERE key = ''
+    SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE})
+    WHERE key = ''
 """
 _ADD_DELEGATED_USAGE: Final = f"""
 INSERT INTO delegated (owner, task, tokens, cost) VALUES (?, ?, ?, ?)

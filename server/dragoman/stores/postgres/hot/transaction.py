@@ -294,7 +294,7 @@ _MAIN_STATEMENTS: Final = (
     _INSERT_LOG,
     _INSERT_MESSAGES,
     ADD_TO_TOTALS,
-    quota_counters.ADD_STANDINGS,
+    quota_counters.ADD_TO_COUNTERS,
     _DELETE_CHUNKS,
     _UPSERT_ARTIFACTS,
     _INSERT_ARTIFACTS,

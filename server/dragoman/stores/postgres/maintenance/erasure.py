@@ -215,7 +215,7 @@ async def delete_context_or_principal(connection: Connection, selection: TaskSel
     if selection.covers_principal:
         await tables.delete_revoked_api_keys(connection, selection.principal)
         await tables.anonymize_audit_entries(connection, selection.principal)
-        await quota_counters.delete_empty_standings(connection, selection.principal)
+        await quota_counters.delete_empty_counters(connection, selection.principal)
     for owner in await selected_owners(connection, selection):
         if selection.covers_context:
             await _delete_context(connection, owner, selection.context)

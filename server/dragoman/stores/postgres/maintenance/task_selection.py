@@ -68,7 +68,7 @@ _SELECT_ROW_KEYS: Final = PostgresBulkStatement(
 
 @dataclass(frozen=True, slots=True)
 class PostgresTaskRange:
-    """Rows of `tasks` in an order: by status time, or by key. `where` begins to count its arguments with 1."""
+    """Rows of `tasks` in an order: by status time, or by key. Arguments are numbered from 1."""
 
     where: str
     values: tuple[Any, ...]

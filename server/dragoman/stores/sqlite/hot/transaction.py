@@ -99,17 +99,19 @@ _MUTABLE_COLUMNS: Final = (
     "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
     " answered, pushed"
 )
+_NEW_VALUES: Final = ", ".join(f"changed.{name.strip()}" for name in _MUTABLE_COLUMNS.split(","))
 _UPDATE_TASKS: Final = SqliteBulkStatement(
-    f"WITH made (owner, task, {_MUTABLE_COLUMNS}) AS (",
+    f"WITH changed (owner, task, {_MUTABLE_COLUMNS}) AS (",
     17,
-    f") UPDATE tasks SET ({_MUTABLE_COLUMNS}) = ({', '.join(f'made.{name.strip()}' for name in _MUTABLE_COLUMNS.split(','))})"
-    " FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
+    f") UPDATE tasks SET ({_MUTABLE_COLUMNS}) = ({_NEW_VALUES})"
+    " FROM changed WHERE tasks.owner = changed.owner AND tasks.task = changed.task",
 )
 
 _UPDATE_TASK_STATES: Final = SqliteBulkStatement(
-    "WITH made (owner, task, memory) AS (",
+    "WITH changed (owner, task, memory) AS (",
     3,
-    ") UPDATE tasks SET memory = made.memory FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
+    ") UPDATE tasks SET memory = changed.memory FROM changed"
+    " WHERE tasks.owner = changed.owner AND tasks.task = changed.task",
 )
 _INSERT_LOG: Final = SqliteBulkStatement("INSERT INTO log (owner, task, first, count, ends, data)", 6)
 _INSERT_MESSAGES: Final = SqliteBulkStatement(
@@ -151,9 +153,10 @@ def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
 
 def record_values(record: TaskRecord) -> tuple[Any, ...]:
     return (
-        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence, record.message_count,
-        record.status_message, record.question, record.last_received, record.last_delivered, record.session, record.token, record.ready, record.visible,
-        record.attempt, record.last_completed, record.has_live_push, record.dialect, record.alias, record.principal,
+        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence,
+        record.message_count, record.status_message, record.question, record.last_received, record.last_delivered,
+        record.session, record.token, record.ready, record.visible, record.attempt, record.last_completed,
+        record.has_live_push, record.dialect, record.alias, record.principal,
     )  # fmt: skip
 
 
