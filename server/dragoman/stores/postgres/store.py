@@ -43,7 +43,7 @@ from dragoman.stores.postgres.database import DATABASE_CONNECT_TIMEOUT, STATEMEN
 from dragoman.stores.postgres.errors import InvalidDatabase, explain
 from dragoman.stores.postgres.hot.writer import PostgresWriter
 from dragoman.stores.postgres.maintenance.compaction import PostgresCompactor
-from dragoman.stores.postgres.maintenance.erasure import PostgresEraser
+from dragoman.stores.postgres.maintenance.erasure import PostgresErasureStatements
 from dragoman.stores.postgres.schema import migrate
 from dragoman.stores.postgres.tables import (
     PostgresApiKeys,
@@ -53,6 +53,7 @@ from dragoman.stores.postgres.tables import (
     PostgresUpstreams,
     PostgresWorkerRegistry,
 )
+from dragoman.stores.shared.erasure import Eraser
 
 log = logging.getLogger("dragoman.store")
 
@@ -94,7 +95,7 @@ class PostgresStore:
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
         self._compactor = PostgresCompactor(database, sizes)
-        self._eraser = PostgresEraser(database, self._writer.counter_slot)
+        self._eraser = Eraser(PostgresErasureStatements(database, self._writer.counter_slot))
         self.api_keys = PostgresApiKeys(database)
         self.pushes = PostgresPushes(database)
         self.worker_registry = PostgresWorkerRegistry(database)

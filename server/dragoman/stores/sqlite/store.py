@@ -28,6 +28,7 @@ from dragoman.core.task.maintenance import (
     TaskSelection,
 )
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.sqlite import blobs, claims, reads, task_tables
 from dragoman.stores.sqlite.blob_offload import SqliteBlobOffloader
 from dragoman.stores.sqlite.blob_restore import SqliteBlobRestorer
@@ -39,7 +40,7 @@ from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 from dragoman.stores.sqlite.maintenance import backup
 from dragoman.stores.sqlite.maintenance.compaction import SqliteCompactor
-from dragoman.stores.sqlite.maintenance.erasure import SqliteEraser
+from dragoman.stores.sqlite.maintenance.erasure import SqliteErasureStatements
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.tables import (
     SqliteApiKeys,
@@ -108,7 +109,7 @@ class SqliteStore:
         self._blob_offloader = SqliteBlobOffloader(self._blob_files, self.blobs, marker, self._writer.submit)
         self._startup_sweep_done = False
         self._compactor = SqliteCompactor(self._read, partial(self._writer.submit, low_priority=True), clock, sizes)
-        self._eraser = SqliteEraser(self._read, self._writer, clock)
+        self._eraser = Eraser(SqliteErasureStatements(self._read, self._writer, clock))
         self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low_priority=True))
         self.pushes = SqlitePushes(self._read, self._writer, clock)
         self.worker_registry = SqliteWorkerRegistry(self._read, self._writer.submit)
