@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import states
-from dragoman.stores.sqlite import SqliteSchemaTooNew, SqliteStore, claims, open_store, reads
+from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, claims, open_store, reads
 from dragoman.stores.sqlite.hot import checkpoint, coalescer
 from dragoman.testing.contracts.store_erasure import StoreErasure
 from dragoman.testing.contracts.store_pushes import StorePushes
@@ -180,7 +180,7 @@ async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
         connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
     connection.close()
-    with pytest.raises(SqliteSchemaTooNew, match="99"):
+    with pytest.raises(SchemaTooNew, match="99"):
         open_store(path)
 
 

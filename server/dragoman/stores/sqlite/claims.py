@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.stores.sqlite.hot.transaction import RECORD_COLUMNS, record_from_row
+from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, record_from_row
 
 
 def begin_session(connection: sqlite3.Connection, now: int, lease: float, exclusive: bool) -> int:
@@ -42,15 +42,13 @@ def _expiry(now: int, lease: float) -> int:
     return now + round(lease * 1000)
 
 
-_RECORD_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in RECORD_COLUMNS.split(","))
-
 _SELECT_PAIR: Final = "SELECT principal, agent FROM tasks INDEXED BY tasks_waiting WHERE ready"
 _NEXT_PRINCIPAL: Final = f"{_SELECT_PAIR} AND principal > ? ORDER BY principal, agent LIMIT 1"
 _FIRST_PRINCIPAL: Final = f"{_SELECT_PAIR} ORDER BY principal, agent LIMIT 1"
 _NEXT_AGENT: Final = f"{_SELECT_PAIR} AND principal = ? AND agent > ? ORDER BY principal, agent LIMIT 1"
 """With `(principal, agent) > (?, ?)` in its place SQLite would walk through all of the first pair."""
 _OLDEST_TASKS: Final = f"""
-SELECT t.created, t.task, o.scope, o.principal, {_RECORD_COLUMNS}
+SELECT t.created, t.task, o.scope, o.principal, {TABLE_RECORD_COLUMNS}
 FROM tasks t INDEXED BY tasks_waiting CROSS JOIN owners o USING (owner)
 WHERE t.ready AND t.principal = ? AND t.agent = ? ORDER BY t.created LIMIT ?
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
@@ -23,28 +23,34 @@ from dragoman.core.push.delivery import (
     replace_record,
     restart_record,
 )
-from dragoman.core.task import states
 from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.core.task.plan import Plan
+from dragoman.stores.shared.rows import (
+    PUSH_COLUMNS,
+    PUSH_TASK_COLUMNS,
+    config_values,
+    delivery_values,
+    new_push,
+    push_from_row,
+    push_task_values,
+    qualified,
+)
 
 Key = tuple[TaskRef, str]
 
-_CONFIG: Final = "url, token, scheme, credentials, dialect"
-_DELIVERY_COLUMNS: Final = "created, delivered, shown, state, why, tries, failing, due, session, claims, attempts"
-_COLUMNS: Final = ", ".join(f"p.{name.strip()}" for name in f"id, {_CONFIG}, {_DELIVERY_COLUMNS}".split(","))
-_TASK_COLUMNS: Final = "t.last, t.state, t.id, t.agent"
+_COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
 _SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 _SELECT_PUSH: Final = f"""
-SELECT {_COLUMNS}, {_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
+SELECT {_COLUMNS}, {PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
 WHERE t.owner = ? AND t.task = ? AND p.id = ?
 """
 _SELECT_PUSHES_OF_TASK: Final = f"""
-SELECT {_COLUMNS}, {_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
+SELECT {_COLUMNS}, {PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
 WHERE t.owner = ? AND t.task = ? ORDER BY p.created, p.id
 """
 _SELECT_TASK: Final = "SELECT last, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
 _UPSERT_PUSH: Final = f"""
-INSERT OR REPLACE INTO pushes (owner, task, id, host, {_CONFIG}, {_DELIVERY_COLUMNS}) VALUES ({", ".join("?" * 20)})
+INSERT OR REPLACE INTO pushes (owner, task, host, {PUSH_COLUMNS}) VALUES ({", ".join("?" * 20)})
 """
 _UPDATE_DELIVERY: Final = """
 UPDATE pushes SET delivered = ?, shown = ?, state = ?, why = ?, tries = ?, failing = ?, due = ?, session = ?,
@@ -68,13 +74,13 @@ WHERE owner = ?1 AND task = ?2
 _NEXT_HOST: Final = "SELECT host FROM pushes WHERE due > 0 AND host > ? ORDER BY host LIMIT 1"
 _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
 _DUE_PUSHES_OF_HOST: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY pushes_due CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
 WHERE p.due > 0 AND p.host = ? AND p.due <= ? AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS})
 ORDER BY p.due LIMIT ?
 """
 _SELECT_WAITING: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY {{index}} CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
 WHERE {{where}} LIMIT ?
 """
@@ -101,7 +107,7 @@ def record_append(connection: sqlite3.Connection, owner: int, plan: Plan, now: i
     head, before = plan.record, plan.before
     if (config := plan.change.push_config) is not None:
         after, state = (before.last_sequence, before.state) if before else (0, 0)
-        _upsert_push(connection, owner, _new_push(head.ref, config, now, after, state, _task_columns(head)), now)
+        _upsert_push(connection, owner, new_push(head.ref, config, now, after, state, push_task_values(head)), now)
     if plan.events:
         connection.execute(_MARK_DUE, (now, owner, head.ref.key))
 
@@ -124,7 +130,7 @@ def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: i
     (others,) = connection.execute(_COUNT_OTHERS, (owner, ref.key, config.id)).fetchone()
     if others >= MAX_PUSH_CONFIGS:
         raise AppendRejected(TOO_MANY_CONFIGS, None)
-    kept = _upsert_push(connection, owner, _new_push(ref, config, now, row[0], row[1], row), now)
+    kept = _upsert_push(connection, owner, new_push(ref, config, now, row[0], row[1], row), now)
     connection.execute(_UPDATE_PUSHED, (owner, ref.key))
     return kept
 
@@ -141,7 +147,7 @@ def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
 def pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
     return [
-        _push_from_row(ref, row)
+        push_from_row(ref, row)
         for row in connection.execute(_SELECT_PUSHES_OF_TASK, (_owner_number(connection, ref.owner), ref.key))
     ]
 
@@ -232,64 +238,26 @@ def _apply_report(connection: sqlite3.Connection, report: DeliveryReport, now: i
     return after
 
 
-def _new_push(
-    ref: TaskRef, config: PushConfig, now: int, after: int, shown: int, task_columns: Sequence[Any]
-) -> PushRecord:
-    last, state, task_id, agent = task_columns
-    over = state in states.TERMINAL
-    return PushRecord(
-        task=ref, config=config, created=now, last_delivered=after, last_state_sent=shown,
-        last_sequence=last, task_ended=over, task_id=task_id, agent=agent,
-    )  # fmt: skip
-
-
-def _task_columns(record: TaskRecord) -> tuple[Any, ...]:
-    return record.last_sequence, record.state, record.id, record.agent
-
-
-def _upsert_push(connection: sqlite3.Connection, owner: int, new_push: PushRecord, now: int) -> PushRecord:
-    row = connection.execute(_SELECT_PUSH, (owner, new_push.task.key, new_push.config.id)).fetchone()
-    push = replace_record(new_push, _push_from_row(new_push.task, row) if row else None, now)
-    config = push.config
-    values = (
-        owner, push.task.key, config.id, config.host,
-        config.url, config.token, config.scheme, config.credentials, config.dialect, push.created,
-    )  # fmt: skip
-    connection.execute(_UPSERT_PUSH, (*values, *_delivery_values(push)))
+def _upsert_push(connection: sqlite3.Connection, owner: int, new: PushRecord, now: int) -> PushRecord:
+    row = connection.execute(_SELECT_PUSH, (owner, new.task.key, new.config.id)).fetchone()
+    push = replace_record(new, push_from_row(new.task, row) if row else None, now)
+    values = (owner, push.task.key, push.config.host, push.config.id, *config_values(push.config), push.created)
+    connection.execute(_UPSERT_PUSH, (*values, *delivery_values(push)))
     return push
 
 
 def _update_delivery(connection: sqlite3.Connection, push: PushRecord) -> None:
     where = (_owner_number(connection, push.task.owner), push.task.key, push.config.id)
-    connection.execute(_UPDATE_DELIVERY, (*_delivery_values(push), *where))
-
-
-def _delivery_values(push: PushRecord) -> tuple[Any, ...]:
-    return (
-        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures,
-        push.failing_since, push.due_at, push.session, push.token, push.attempt_count,
-    )  # fmt: skip
+    connection.execute(_UPDATE_DELIVERY, (*delivery_values(push), *where))
 
 
 def _find_push(connection: sqlite3.Connection, ref: TaskRef, id: str) -> PushRecord | None:
     row = connection.execute(_SELECT_PUSH, (_owner_number(connection, ref.owner), ref.key, id)).fetchone()
-    return _push_from_row(ref, row) if row else None
-
-
-def _push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
-    id, url, token, scheme, credentials, dialect, *place, last, state, task_id, agent = row
-    created, delivered, shown, own, why, tries, failing, due_at, session, claims, tried = place
-    config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
-    return PushRecord(
-        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown,
-        state=PushState(own), reason=why, failures=tries, failing_since=failing, due_at=due_at, session=session,
-        token=claims, attempt_count=tried, last_sequence=last, task_ended=state in states.TERMINAL,
-        task_id=task_id, agent=agent,
-    )  # fmt: skip
+    return push_from_row(ref, row) if row else None
 
 
 def _pushes_with_owners(rows: sqlite3.Cursor) -> list[PushRecord]:
-    return [_push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
 
 
 def _owner_number(connection: sqlite3.Connection, owner: Owner) -> int:

@@ -18,8 +18,10 @@ from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord
 from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.rows import RECORD_COLUMNS
 from dragoman.stores.sqlite import task_tables
-from dragoman.stores.sqlite.hot.transaction import RECORD_COLUMNS, SELECT_BY_ALIAS, record_from_row
+from dragoman.stores.sqlite.hot.transaction import SELECT_BY_ALIAS
+from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
@@ -47,13 +49,12 @@ MESSAGES: Final = """
 SELECT number, role, data, envelope, sender FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
 """
 ENVELOPE: Final = "SELECT envelope FROM messages WHERE owner = ? AND task = ? AND number = ?"
-ORPHANS: Final = """
-SELECT o.scope, o.principal, t.task, {columns}
+ORPHANS: Final = f"""
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
 FROM tasks t JOIN owners o USING (owner)
 WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
 _LISTED: Final = f"SELECT t.owner, task, {RECORD_COLUMNS.replace('context', 't.context')}, metadata"
-_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in RECORD_COLUMNS.split(","))
 
 
 def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
@@ -264,11 +265,7 @@ def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> 
 
 
 def orphaned_tasks(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[TaskRecord]:
-    return _records_with_owners(connection.execute(ORPHANS.format(columns=_COLUMNS), (session, now, limit)))
-
-
-def _records_with_owners(rows: Iterable[tuple[Any, ...]]) -> list[TaskRecord]:
-    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+    return records_with_owners(connection.execute(ORPHANS, (session, now, limit)))
 
 
 _COUNT_TASKS: Final = "SELECT agent, state, sum(tasks) FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"

@@ -8,11 +8,11 @@ import secrets
 import sqlite3
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
 
 from dragoman.core.task import maintenance
+from dragoman.stores.shared.schema import SchemaTooNew, migration_scripts
 
 log = logging.getLogger("dragoman.store")
 
@@ -23,12 +23,7 @@ READER_CACHE_KIB: Final = 4096
 """KiB of pages that a connection keeps. The system keeps them too, so more of it buys little, and it is what a
 process grows by while its store does (G9)."""
 
-_MIGRATIONS: Final = files(__package__) / "migrations"
 _INSERT_OLDEST: Final = "INSERT OR IGNORE INTO meta (name, value) VALUES ('oldest', ?)"
-
-
-class SqliteSchemaTooNew(Exception):
-    """The store was written by a newer Dragoman, on whose schema this one cannot run."""
 
 
 def create_private_file(path: Path) -> None:
@@ -68,7 +63,7 @@ def check_version(connection: sqlite3.Connection) -> int:
         ).fetchone():  # or it is no store of ours
             (kept,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'oldest'").fetchone()
         if why := maintenance.schema_problem(version, known, kept):
-            raise SqliteSchemaTooNew(why)
+            raise SchemaTooNew(why)
         log.info("the store has schema %d, of a newer release; this one knows %d and may serve it", version, known)
     return version
 
@@ -94,8 +89,4 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 @cache
 def _steps() -> tuple[tuple[int, str], ...]:
-    return tuple(
-        (int(file.name.split("_", 1)[0]), file.read_text("utf-8"))
-        for file in _MIGRATIONS.iterdir()
-        if file.name.endswith(".sql")
-    )
+    return tuple(migration_scripts(__package__))

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any, Final
 
 from dragoman.core.access.caller_credentials import ApiKey
-from dragoman.core.audit import (
-    GENESIS_HASH,
-    SALT_BYTES,
-    AuditEntry,
-    AuditRecord,
-    audited_principal,
-    canonical_json,
-    chain_entries,
-)
+from dragoman.core.audit import GENESIS_HASH, SALT_BYTES, AuditEntry, AuditRecord, chain_entries
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import DeliveryAttempt, DeliveryReport, PushRecord
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import AddedUpstream, PushConfigKey, RegisteredAgent
+from dragoman.stores.shared.rows import (
+    API_KEY_COLUMNS,
+    API_KEY_FIELDS,
+    AUDIT_COLUMNS,
+    api_key_from_row,
+    api_key_values,
+    audit_record_from_row,
+    audit_values,
+)
 from dragoman.stores.sqlite import pushes
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 
-_API_KEY_FIELDS: Final = tuple(field.name for field in fields(ApiKey))
-_API_KEY_COLUMNS: Final = ", ".join(_API_KEY_FIELDS)
-_INSERT_API_KEY: Final = f"INSERT INTO api_keys ({_API_KEY_COLUMNS}) VALUES ({', '.join('?' * len(_API_KEY_FIELDS))})"
-_SELECT_API_KEY: Final = f"SELECT {_API_KEY_COLUMNS} FROM api_keys WHERE id = ?"
-_SELECT_API_KEYS: Final = f"SELECT {_API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
+_INSERT_API_KEY: Final = f"INSERT INTO api_keys ({API_KEY_COLUMNS}) VALUES ({', '.join('?' * len(API_KEY_FIELDS))})"
+_SELECT_API_KEY: Final = f"SELECT {API_KEY_COLUMNS} FROM api_keys WHERE id = ?"
+_SELECT_API_KEYS: Final = f"SELECT {API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
 _ROTATE_API_KEY: Final = (
     "UPDATE api_keys SET former = digest, former_until = ?, digest = ?, rotated = ?, expires = coalesce(?, expires) "
     "WHERE id = ? AND NOT revoked"
@@ -57,8 +54,7 @@ class SqliteApiKeys:
         self._write_low_priority = write_low_priority
 
     async def add(self, key: ApiKey) -> None:
-        row = [getattr(key, name) for name in _API_KEY_FIELDS]
-        row[_API_KEY_FIELDS.index("grants")] = json.dumps(sorted(key.grants))
+        row = api_key_values(key)
         if not await self._write(lambda connection: _insert_api_key(connection, row)):
             raise ValueError(f'there is a key "{key.id}" already')
 
@@ -106,22 +102,16 @@ def _insert_api_key(connection: sqlite3.Connection, row: list[Any]) -> bool:
 
 def _find_api_key(connection: sqlite3.Connection, id: str) -> ApiKey | None:
     row = connection.execute(_SELECT_API_KEY, (id,)).fetchone()
-    return None if row is None else _api_key_from_row(row)
+    return None if row is None else api_key_from_row(row)
 
 
 def _list_api_keys(connection: sqlite3.Connection) -> list[ApiKey]:
-    return [_api_key_from_row(row) for row in connection.execute(_SELECT_API_KEYS)]
+    return [api_key_from_row(row) for row in connection.execute(_SELECT_API_KEYS)]
 
 
-def _api_key_from_row(row: tuple[Any, ...]) -> ApiKey:
-    kept = dict(zip(_API_KEY_FIELDS, row, strict=True))
-    return ApiKey(**{**kept, "grants": frozenset(json.loads(kept["grants"]))})
-
-
-_AUDIT_COLUMNS: Final = "number, at, action, outcome, about, who, salt, seal, hash"
 _SELECT_LAST_AUDIT_ENTRY: Final = "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1"
-_INSERT_AUDIT_ENTRY: Final = f"INSERT INTO audit ({_AUDIT_COLUMNS}, principal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_SELECT_AUDIT_ENTRIES: Final = f"SELECT {_AUDIT_COLUMNS} FROM audit WHERE number > ? ORDER BY number LIMIT ?"
+_INSERT_AUDIT_ENTRY: Final = f"INSERT INTO audit ({AUDIT_COLUMNS}, principal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SELECT_AUDIT_ENTRIES: Final = f"SELECT {AUDIT_COLUMNS} FROM audit WHERE number > ? ORDER BY number LIMIT ?"
 _FIRST_RECENT_AUDIT_ENTRY: Final = (
     "SELECT min(number) FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?) WHERE at >= ?"
 )
@@ -159,33 +149,12 @@ def _insert_audit_entries(
     connection: sqlite3.Connection, entries: Sequence[AuditEntry], salts: Sequence[bytes]
 ) -> None:
     number, former = connection.execute(_SELECT_LAST_AUDIT_ENTRY).fetchone() or (0, GENESIS_HASH)
-    rows = [_audit_row(kept) for kept in chain_entries(former, number, entries, salts)]
+    rows = [audit_values(record) for record in chain_entries(former, number, entries, salts)]
     connection.executemany(_INSERT_AUDIT_ENTRY, rows)
 
 
-def _audit_row(chained_entry: AuditRecord) -> tuple[Any, ...]:
-    entry = chained_entry.entry
-    return (
-        *(
-            chained_entry.number,
-            entry.at,
-            entry.action,
-            entry.outcome,
-            canonical_json(entry.about),
-            canonical_json(entry.who),
-        ),
-        *(chained_entry.salt, chained_entry.seal, chained_entry.hash, audited_principal(entry)),
-    )
-
-
 def _read_audit_entries(connection: sqlite3.Connection, after: int, limit: int) -> list[AuditRecord]:
-    return [_audit_entry_from_row(found) for found in connection.execute(_SELECT_AUDIT_ENTRIES, (after, limit))]
-
-
-def _audit_entry_from_row(row: Sequence[Any]) -> AuditRecord:
-    number, at, action, outcome, about, who, salt, seal, hash = row
-    entry = AuditEntry(at, action, outcome, json.loads(about), json.loads(who) if who is not None else {})
-    return AuditRecord(number, entry, salt, seal, hash)
+    return [audit_record_from_row(row) for row in connection.execute(_SELECT_AUDIT_ENTRIES, (after, limit))]
 
 
 def _delete_audit_entries(connection: sqlite3.Connection, before: int, limit: int) -> int:

@@ -18,6 +18,7 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
+from dragoman.stores.shared.rows import is_key_expired
 
 _SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
 _UPSERT_CONTEXT_STATE: Final = (
@@ -96,9 +97,6 @@ def find_joined_task(
     return -1, b""
 
 
-IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
-"""Milliseconds after which a key may stand for something else."""
-
 _SELECT_KEY: Final = """
 SELECT digest, task, reply, created, first, o.scope, o.principal
 FROM idempotency i LEFT JOIN owners o ON o.owner = i.host
@@ -115,7 +113,7 @@ _KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND host IS NULL", "host = ? AND
 def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: IdempotencyKey, now: int) -> None:
     """Raises Repeated when the key was used and has not expired."""
     row = connection.execute(_SELECT_KEY, (number, key.agent, key.text)).fetchone()
-    if row is None or row[3] + IDEMPOTENCY_KEY_TTL_MS < now:
+    if row is None or is_key_expired(row[3], now):
         return
     holder = owner if row[6] is None else Owner(row[5], row[6])
     raise DuplicateKey(KeyRecord(row[0], TaskRef(holder, row[1]) if row[1] else None, row[2] or b"", row[4]))

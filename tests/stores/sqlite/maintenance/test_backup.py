@@ -13,7 +13,7 @@ import pytest
 from dragoman.core.errors import InvalidParams
 from dragoman.core.push.delivery import DeliveryOutcome
 from dragoman.ports import BackupProgress
-from dragoman.stores.sqlite import SqliteSchemaTooNew, open_store
+from dragoman.stores.sqlite import SchemaTooNew, open_store
 from dragoman.stores.sqlite.hot import checkpoint
 from dragoman.stores.sqlite.maintenance import backup as copying
 from dragoman.testing.contracts.store_pushes import claim_due, report_of, with_push
@@ -164,6 +164,6 @@ async def test_what_is_no_backup_or_too_new_is_not_restored(tmp_path: Path) -> N
     connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
     connection.commit()
     connection.close()
-    with pytest.raises(SqliteSchemaTooNew):
+    with pytest.raises(SchemaTooNew):
         copying.restore(tmp_path, tmp_path / "new.db")
     assert not list(tmp_path.glob("new*"))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
-from dragoman.core.names import Owner, task_key_of
-from dragoman.core.task.log import TaskRecord, TaskRef
+from dragoman.core.names import task_key_of
+from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman.stores.shared.task_selection import (
     SELECTION_PAGE_TASKS,
@@ -17,10 +17,9 @@ from dragoman.stores.shared.task_selection import (
     inactive_pairs,
     selects_active,
 )
-from dragoman.stores.sqlite.hot.transaction import RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite.reads import owner_number
+from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, records_with_owners
 
-_RECORD_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in RECORD_COLUMNS.split(","))
 _SELECT_PAGE: Final = """
 SELECT t.updated, t.owner, o.scope, o.principal, t.task, {columns}
 FROM tasks t {index} CROSS JOIN owners o ON o.owner = t.owner
@@ -112,11 +111,10 @@ def read_page(
     after = "" if cursor is None else f" AND ({task_range.order}) > ({', '.join('?' * len(cursor))})"
     index = f"INDEXED BY {task_range.index}" if task_range.index else ""
     sql = _SELECT_PAGE.format(
-        columns=_RECORD_COLUMNS, index=index, where=task_range.where, after=after, order=task_range.order
+        columns=TABLE_RECORD_COLUMNS, index=index, where=task_range.where, after=after, order=task_range.order
     )
     rows = connection.execute(sql, (*task_range.values, *(cursor or ()), SELECTION_PAGE_TASKS)).fetchall()
-    records = [record_from_row(TaskRef(Owner(row[2], row[3]), row[4]), row[5:]) for row in rows]
-    return records, task_range.next_cursor(rows)
+    return records_with_owners([row[2:] for row in rows]), task_range.next_cursor(rows)
 
 
 def measure(connection: sqlite3.Connection, records: list[TaskRecord]) -> ErasureCounts:
