@@ -6,16 +6,25 @@ Only here, in `app` and in `offline` adapters have names.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
 import sqlite3
+import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.caller_credentials import CertificatePrincipals
-from dragoman.lock import StoreInUseError, StoreLock, hold
+from dragoman.core.net import targets
+from dragoman.core.net.addresses import AddressPolicy
 from dragoman.ports import Bus, Store
+from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate, open_certificates
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
 from dragoman.stores.sqlite.errors import explain
@@ -29,32 +38,34 @@ class StartError(Exception):
     """The server could not start: the store is held or unreadable, or an address is taken. The text says which."""
 
 
-TROUBLE: Final = (OSError, sqlite3.Error, SchemaTooNew, DatabaseDamaged)
+STORE_ERRORS: Final = (OSError, sqlite3.Error, SchemaTooNew, DatabaseDamaged)
 
 
-def trouble(store: str, error: BaseException) -> StartError:
+def store_start_error(store: str, error: BaseException) -> StartError:
     """What is said of a store that cannot be opened."""
     return StartError(f"the store {store} cannot be opened: {explain(error)}")
 
 
-async def open_store(stack: AsyncExitStack, settings: Settings, *, make: bool = True) -> tuple[StoreLock | None, Store]:
+async def open_store(
+    stack: AsyncExitStack, settings: Settings, *, create: bool = True
+) -> tuple[StoreLock | None, Store]:
     """Opens the store, and holds it if only one may. `make`: also one that is not there yet. Raises StartError."""
     if settings.is_shared:
-        return None, await _open_postgres(settings, make)
+        return None, await _open_postgres(settings, create)
     path = settings.store_path
     try:
-        lock = stack.enter_context(hold(path))
+        lock = stack.enter_context(hold_store(path))
         sizes = StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes)
         return lock, sqlite.open_store(path, synchronous=settings.sqlite_synchronous, sizes=sizes)
     except FileNotFoundError as error:
         raise StartError(f"--store: there is no folder {path.parent}") from error
     except StoreInUseError as error:
         raise StartError(f"{error}\nstop it, or name another store with --store sqlite:///other.db") from error
-    except TROUBLE as error:
-        raise trouble(settings.store_name, error) from error
+    except STORE_ERRORS as error:
+        raise store_start_error(settings.store_name, error) from error
 
 
-async def _open_postgres(settings: Settings, make: bool) -> Store:
+async def _open_postgres(settings: Settings, create: bool) -> Store:
     """Raises StartError."""
     try:
         from dragoman.stores import postgres
@@ -63,13 +74,13 @@ async def _open_postgres(settings: Settings, make: bool) -> Store:
     try:
         return await postgres.open_store(
             settings.store,
-            make=make,
+            make=create,
             sizes=StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes),
             connections=settings.postgres_connections,
             pooled=settings.postgres_pooler,
         )
     except postgres.InvalidDatabase as error:
-        raise trouble(settings.store_name, error) from None  # what caused it may hold a password
+        raise store_start_error(settings.store_name, error) from None  # what caused it may hold a password
 
 
 def check_role(settings: Settings) -> None:
@@ -136,3 +147,98 @@ def open_tls(
     watching = asyncio.create_task(certificates.watch(), name="certificates")
     stack.callback(watching.cancel)
     return certificates, holders
+
+
+_LOCK_OFFSET: Final = 1 << 30
+"""Windows locks bytes, and nobody else can read them: one far past the text leaves that readable."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock_file(file: int) -> None:
+        os.lseek(file, _LOCK_OFFSET, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock_file(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class StoreInUseError(Exception):
+    """Another process holds the store; the text says which, since when, and where it serves."""
+
+
+class StoreLock:
+    """A held lock. `tell` adds where the holder serves, once that is known."""
+
+    def __init__(self, file: int, details: dict[str, str]) -> None:
+        self._file = file
+        self._details = details
+
+    def publish(self, **about: str) -> None:
+        """Writes more of what others are told about the holder."""
+        self._details |= about
+        text = json.dumps(self._details).encode()
+        os.lseek(self._file, 0, os.SEEK_SET)
+        os.write(self._file, text.ljust(512))
+
+
+_held_files: set[int] = set()
+
+
+def _close_in_fork() -> None:
+    # A lock lives as long as any copy of its file: a child of an agent must not keep it when
+    # the server is killed.
+    for file in _held_files:
+        with contextlib.suppress(OSError):
+            os.close(file)
+    _held_files.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_fork)
+
+
+@contextlib.contextmanager
+def hold_store(store: Path) -> Iterator[StoreLock]:
+    """Holds the store while the block runs. Raises StoreInUseError, at once, when somebody else does."""
+    path = store.with_name(f"{store.name}-lock")
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            _lock_file(file)
+        except OSError as error:
+            raise StoreInUseError(_describe_holder(store, path)) from error
+        _held_files.add(file)
+        lock = StoreLock(file, {"pid": str(os.getpid()), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"})
+        lock.publish()
+        yield lock
+    finally:
+        _held_files.discard(file)
+        with contextlib.suppress(OSError):  # already closed in a fork
+            os.close(file)
+
+
+def _describe_holder(store: Path, path: Path) -> str:
+    try:
+        about = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # the holder is writing it just now
+        return f"{store} is in use by another process (it holds {path})"
+    where = " and ".join(f"{kind} {about[kind]}" for kind in ("http", "grpc") if kind in about)
+    since = f"process {about.get('pid', '?')} has held it since {about.get('since', '?')}"
+    return f"{store} is in use: {since}{', serving ' + where if where else ', and is starting'}"
+
+
+def open_outbound(settings: Settings, *, per_host: int = MAX_CONNECTIONS_PER_HOST) -> OutboundClient:
+    """The one way out of this process. Raises SettingsError."""
+    rules = targets.OutboundPolicy(
+        AddressPolicy(settings.outbound_allow, loopback=settings.is_loopback),
+        https_only=settings.outbound_https_only,
+        ports=settings.outbound_ports,
+    )
+    try:
+        return OutboundClient(rules, ca=settings.outbound_ca, per_host=per_host)
+    except OSError as error:
+        raise SettingsError(f"--outbound-ca: {settings.outbound_ca} holds no certificates in PEM: {error}") from error

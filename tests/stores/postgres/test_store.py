@@ -228,8 +228,8 @@ async def test_texts_with_a_nul_are_texts_like_any_other(store: PostgresStore) -
 
 
 async def test_ranges_of_time_may_become_partitions_of_the_log(store: PostgresStore, postgres_url: str) -> None:
-    """As docs/operations.md says, word for word."""
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text("utf-8")
+    """As docs/how-to/postgresql.md says, word for word."""
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "postgresql.md").read_text("utf-8")
     (sql,) = re.findall(r"```sql [^\n]*\n(.+?)```", page, re.DOTALL)
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(sql)

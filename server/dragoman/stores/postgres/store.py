@@ -36,12 +36,11 @@ from dragoman.core.task.maintenance import (
 )
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs, claims, reads, task_tables
-from dragoman.stores.postgres.blob_offload import PostgresBlobOffloader
-from dragoman.stores.postgres.blob_restore import PostgresBlobRestorer
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import DATABASE_CONNECT_TIMEOUT, STATEMENT_TIMEOUT, Database, SideConnection
 from dragoman.stores.postgres.errors import InvalidDatabase, explain
 from dragoman.stores.postgres.hot.writer import PostgresWriter
+from dragoman.stores.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
 from dragoman.stores.postgres.maintenance.compaction import PostgresCompactor
 from dragoman.stores.postgres.maintenance.erasure import PostgresErasureStatements
 from dragoman.stores.postgres.schema import migrate

@@ -1,4 +1,4 @@
-"""Tasks in one SQLite file: write-ahead log, `synchronous=FULL`, one writer thread, readers apart."""
+"""A store in one SQLite file: write-ahead log, `synchronous=FULL`, one writer thread, reader threads."""
 
 from dragoman.core.task.maintenance import StorageOptions
 from dragoman.stores.shared.schema import SchemaTooNew

@@ -1,7 +1,7 @@
-"""Push configurations, their cursors and their tries: the statements. What they mean is decided in `core.push`.
+"""Statements for push configurations, their cursors and delivery attempts. `core.push` decides what they mean.
 
-A task whose head says `pushed` has one that is live. An append to such a task marks those that have nothing to do as
-due, so what is to be delivered is found by an index, whatever else is stored, and after a crash as before it.
+A task with `pushed` has a live configuration. An append to such a task marks its idle configurations as due, so an
+index finds what is to be delivered, whatever else is stored, after a crash as before it.
 """
 
 from __future__ import annotations
@@ -92,33 +92,33 @@ _DELETE_PUSH: Final = tuple(
 )
 
 
-# In an append ------------------------------------------------------------------------------------------------------
+# Inside an append --------------------------------------------------------------------------------------------------
 
 
 def check_push_limit(connection: sqlite3.Connection, owner: int, record: TaskRecord, id: str) -> None:
-    """Raises Refused (CROWDED) when a task cannot take one more configuration of this id."""
+    """Raises AppendRejected (TOO_MANY_CONFIGS) when a task cannot have another configuration with this id."""
     (others,) = connection.execute(_COUNT_OTHERS, (owner, record.ref.key, id)).fetchone()
     if others >= MAX_PUSH_CONFIGS:
         raise AppendRejected(TOO_MANY_CONFIGS, record)
 
 
 def record_append(connection: sqlite3.Connection, owner: int, plan: Plan, now: int) -> None:
-    """What an append to a task with configurations means for them: a new one, and that there is something to tell."""
-    head, before = plan.record, plan.before
+    """Applies an append to the configurations of its task: adds a new one, and marks idle ones as due."""
+    record, before = plan.record, plan.before
     if (config := plan.change.push_config) is not None:
         after, state = (before.last_sequence, before.state) if before else (0, 0)
-        _upsert_push(connection, owner, new_push(head.ref, config, now, after, state, push_task_values(head)), now)
+        _upsert_push(connection, owner, new_push(record.ref, config, now, after, state, push_task_values(record)), now)
     if plan.events:
-        connection.execute(_MARK_DUE, (now, owner, head.ref.key))
+        connection.execute(_MARK_DUE, (now, owner, record.ref.key))
 
 
 def delete_pushes_of_task(connection: sqlite3.Connection, owner: int, task: bytes) -> None:
-    """Everything of a task."""
+    """Deletes all configurations and attempts of a task."""
     for statement in _DELETE_PUSHES_OF_TASK:
         connection.execute(statement, (owner, task))
 
 
-# By itself ---------------------------------------------------------------------------------------------------------
+# Outside appends ---------------------------------------------------------------------------------------------------
 
 
 def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: int) -> PushRecord:
@@ -139,9 +139,9 @@ def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
     """See dragoman.ports.push.Pushes."""
     owner = _owner_number(connection, ref.owner)
     for statement in _DELETE_PUSH:
-        gone = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
+        deleted = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
     connection.execute(_UPDATE_PUSHED, (owner, ref.key))
-    return gone
+    return deleted
 
 
 def pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRecord]:
@@ -175,7 +175,7 @@ def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: 
 def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
     others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now,))} - {session}
-    taken = []
+    claimed = []
     for ref, id in keys:
         push = _find_push(connection, ref, id)
         if push is None or push.state is not PushState.LIVE or not 0 < push.due_at <= now or push.session in others:
@@ -184,8 +184,8 @@ def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now
             continue
         push = replace(push, session=session, token=push.token + 1)
         _update_delivery(connection, push)
-        taken.append(push)
-    return taken
+        claimed.append(push)
+    return claimed
 
 
 def apply_reports(
@@ -199,13 +199,13 @@ def restart(
     connection: sqlite3.Connection, ref: TaskRef, ids: Collection[str], after: int | None, now: int
 ) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    begun = [
+    restarted = [
         restart_record(push, now, after) for push in pushes_of_task(connection, ref) if not ids or push.config.id in ids
     ]
-    for push in begun:
+    for push in restarted:
         _update_delivery(connection, push)
     connection.execute(_UPDATE_PUSHED, (_owner_number(connection, ref.owner), ref.key))
-    return begun
+    return restarted
 
 
 def unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
@@ -213,7 +213,7 @@ def unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
     found: list[PushRecord] = []
     for index, where in (("pushes_dead", "p.state = 2 ORDER BY p.failing"), ("pushes_due", "p.due > 0")):
         found += _pushes_with_owners(connection.execute(_SELECT_WAITING.format(index=index, where=where), (limit,)))
-    # What is held and has nothing to tell is not waiting for anything.
+    # A claimed push with nothing to deliver is not waiting.
     found = [push for push in found if push.lag or push.state is PushState.DEAD]
     return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 

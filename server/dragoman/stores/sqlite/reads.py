@@ -1,4 +1,4 @@
-"""Reading: each function is one consistent look, and touches only the rows it returns.
+"""Reads: each function sees one consistent snapshot, and touches only the rows that it returns.
 
 A Task is the join of framed rows: identity, status, artifacts, history, metadata (fields 1 to 6 of
 `lf.a2a.v1.Task`), in that order, without parsing any of them.
@@ -63,7 +63,7 @@ def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
 
 
 def owner_of(connection: sqlite3.Connection, number: int) -> Owner:
-    """Whose number it is."""
+    """The owner with this number."""
     return Owner(*connection.execute("SELECT scope, principal FROM owners WHERE owner = ?", (number,)).fetchone())
 
 
@@ -87,8 +87,10 @@ def _find_by_key(
     connection: sqlite3.Connection, owner: Owner, number: int, key: bytes, agent: str, task_id: str
 ) -> TaskRecord | None:
     row = connection.execute(TASK, (number, key)).fetchone()
-    head = record_from_row(TaskRef(owner, key), row) if row else None
-    return head if head is not None and head.visible and head.agent == agent and head.id == task_id else None
+    record = record_from_row(TaskRef(owner, key), row) if row else None
+    if record is not None and record.visible and record.agent == agent and record.id == task_id:
+        return record
+    return None
 
 
 def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
@@ -97,7 +99,7 @@ def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, name
 
 
 def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:
-    """The keys that an id may mean: its own, or that of the task whose client chose it."""
+    """The keys that a task id may stand for: its own, or that of the task for which a client chose the id."""
     if key := task_key_of(task_id):
         yield key
     if alias := connection.execute(SELECT_BY_ALIAS, (owner, agent, task_id)).fetchone():
@@ -107,13 +109,13 @@ def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task
 def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:
     found = []
     for number, scope, principal in connection.execute("SELECT owner, scope, principal FROM owners").fetchall():
-        keys = {key} if (key := task_key_of(task_id)) else set()
+        keys = {own_key} if (own_key := task_key_of(task_id)) else set()
         keys |= {row[0] for row in connection.execute(ALIASES, (number, task_id))}
-        for one in sorted(keys):
-            row = connection.execute(TASK, (number, one)).fetchone()
-            head = record_from_row(TaskRef(Owner(scope, principal), one), row) if row else None
-            if head is not None and head.id == task_id:
-                found.append(head)
+        for key in sorted(keys):
+            row = connection.execute(TASK, (number, key)).fetchone()
+            record = record_from_row(TaskRef(Owner(scope, principal), key), row) if row else None
+            if record is not None and record.id == task_id:
+                found.append(record)
     return found
 
 
@@ -122,8 +124,8 @@ def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, arti
     row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
     if number is None or row is None:
         return None
-    head = record_from_row(ref, row)
-    return TaskSnapshot(head, task_bytes(connection, number, head, row[-2], history, artifacts))
+    record = record_from_row(ref, row)
+    return TaskSnapshot(record, task_bytes(connection, number, record, row[-2], history, artifacts))
 
 
 def task_bytes(
@@ -135,12 +137,12 @@ def task_bytes(
     artifacts: bool,
     fetch: Callable[[sqlite3.Cursor], Iterable[Any]] = iter,
 ) -> bytes:
-    """A serialized Task. `take` fetches the rows of artifacts and of messages, and may refuse to."""
+    """A serialized Task. fetch: returns the rows of artifacts and of messages, or raises when they are too large."""
     where = (owner, record.ref.key)
-    said = b""
+    status_message = b""
     if record.status_message:
-        (said,) = connection.execute(MESSAGE, (*where, record.status_message)).fetchone()
-    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, said)]
+        (status_message,) = connection.execute(MESSAGE, (*where, record.status_message)).fetchone()
+    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
     if artifacts:
         parts += join_artifact_rows(fetch(connection.execute(ARTIFACTS, where)))
     if history != 0:
@@ -155,8 +157,8 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
     found: list[Event] = []
     if start is None:
-        if begins := oldest_sequence(connection, ref):
-            raise LogTruncated(begins)
+        if first := oldest_sequence(connection, ref):
+            raise LogTruncated(first)
         return found
     for first, count, ends, data in connection.execute(EVENTS, (number, ref.key, start)):
         if first + count - 1 > after:
@@ -202,20 +204,20 @@ def page(connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
     if query.after is not None:
         where += " AND (updated, task) < (?, ?)"
         values += query.after
-    sql, given = f"{_LISTED} FROM tasks t WHERE t.owner = ? AND {where}", (number, *values)
-    if query.joined:  # merged with one's own, which come sorted from an index and are read as far as shown
+    sql, arguments = f"{_LISTED} FROM tasks t WHERE t.owner = ? AND {where}", (number, *values)
+    if query.joined:  # merged with the owner's own, which come sorted from an index and are read as far as needed
         sql += f" UNION ALL {_LISTED} {task_tables.JOINED_TASKS} WHERE p.owner = ? AND {where}"
-        given += given
+        arguments += arguments
     rows = connection.execute(
-        f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*given, query.page_size + 1)
+        f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*arguments, query.page_size + 1)
     ).fetchall()
-    tasks, head = [], None
+    tasks, record = [], None
     for row in rows[: query.page_size]:
         owner = query.owner if row[0] == number else owner_of(connection, row[0])
-        head = record_from_row(TaskRef(owner, row[1]), row[2:])
-        tasks.append(task_bytes(connection, row[0], head, row[-1], query.history, query.artifacts))
-    more = head is not None and len(rows) > query.page_size
-    return TaskPage(tasks, total, sort_key(head) if head is not None and more else None)
+        record = record_from_row(TaskRef(owner, row[1]), row[2:])
+        tasks.append(task_bytes(connection, row[0], record, row[-1], query.history, query.artifacts))
+    more = record is not None and len(rows) > query.page_size
+    return TaskPage(tasks, total, sort_key(record) if record is not None and more else None)
 
 
 def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
@@ -239,16 +241,16 @@ def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: 
         sql = f"SELECT count(*) {task_tables.JOINED_TASKS} WHERE p.owner = ? AND {where}"
         (joined,) = connection.execute(sql, (owner, *values)).fetchone()
     if query.context or query.updated_since:
-        # Without being told, SQLite counts one conversation by walking through all tasks of its owner.
+        # Without INDEXED BY, SQLite counts one context by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
         sql = f"SELECT count(*) FROM tasks t {index} WHERE owner = ? AND {where}"
         count: int = connection.execute(sql, (owner, *values)).fetchone()[0]
         return joined + count
-    sql, given = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
+    sql, arguments = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
     if query.state:
         sql += " AND state = ?"
-        given.append(query.state)
-    total: int = connection.execute(sql, given).fetchone()[0]
+        arguments.append(query.state)
+    total: int = connection.execute(sql, arguments).fetchone()[0]
     return joined + total
 
 
@@ -282,7 +284,7 @@ _COUNT_DEAD: Final = "SELECT count(*) FROM pushes INDEXED BY pushes_dead WHERE s
 
 
 def read_stats(connection: sqlite3.Connection, now: int) -> StoreStats:
-    """Counts, at `now`."""
+    """What the store holds at `now`, in milliseconds."""
     due, since = connection.execute(_COUNT_DUE, (now,)).fetchone()
     (failing,) = connection.execute(_MIN_FAILING).fetchone()
     (dead,) = connection.execute(_COUNT_DEAD).fetchone()

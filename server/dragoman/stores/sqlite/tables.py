@@ -1,4 +1,4 @@
-"""API keys: a row for each, for as long as the store lives."""
+"""The small tables of a store: API keys, audit log, key-value pairs, workers, upstreams, pushes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _DELETE_REVOKED_API_KEYS: Final = "DELETE FROM api_keys WHERE principal = ? AND 
 _TOUCH_API_KEY: Final = "UPDATE api_keys SET used = max(used, ?) WHERE id = ?"
 
 Read = Callable[..., Awaitable[Any]]
-"""Runs a function of a reader's connection and further arguments."""
+"""Runs a function of a reader's connection and further arguments on a reader thread."""
 
 Write = Callable[[Callable[[sqlite3.Connection], Any]], asyncio.Future[Any]]
-"""Runs a function of the writer's connection in the next commit."""
+"""Runs a function of the writer's connection in a commit."""
 
 
 class SqliteApiKeys:
@@ -56,7 +56,7 @@ class SqliteApiKeys:
     async def add(self, key: ApiKey) -> None:
         row = api_key_values(key)
         if not await self._write(lambda connection: _insert_api_key(connection, row)):
-            raise ValueError(f'there is a key "{key.id}" already')
+            raise ValueError(f'an API key "{key.id}" already exists')
 
     async def find(self, id: str) -> ApiKey | None:
         found: ApiKey | None = await self._read(_find_api_key, id)
@@ -89,7 +89,7 @@ class SqliteApiKeys:
 
 
 def delete_revoked_api_keys(connection: sqlite3.Connection, principal: str) -> None:
-    """Takes away the revoked keys of a principal of which nothing is to stay; the others are still in use."""
+    """Deletes the revoked keys of a principal that is erased; the others are still in use."""
     connection.execute(_DELETE_REVOKED_API_KEYS, (principal,))
 
 
@@ -141,15 +141,15 @@ class SqliteAuditLog:
 
 
 def anonymize_audit_entries(connection: sqlite3.Connection, principal: str) -> None:
-    """Takes away who did what a principal did."""
+    """Removes a principal's name from its audit entries."""
     connection.execute(_ANONYMIZE_AUDIT_ENTRIES, (principal,))
 
 
 def _insert_audit_entries(
     connection: sqlite3.Connection, entries: Sequence[AuditEntry], salts: Sequence[bytes]
 ) -> None:
-    number, former = connection.execute(_SELECT_LAST_AUDIT_ENTRY).fetchone() or (0, GENESIS_HASH)
-    rows = [audit_values(record) for record in chain_entries(former, number, entries, salts)]
+    number, previous_hash = connection.execute(_SELECT_LAST_AUDIT_ENTRY).fetchone() or (0, GENESIS_HASH)
+    rows = [audit_values(record) for record in chain_entries(previous_hash, number, entries, salts)]
     connection.executemany(_INSERT_AUDIT_ENTRY, rows)
 
 
@@ -158,14 +158,14 @@ def _read_audit_entries(connection: sqlite3.Connection, after: int, limit: int) 
 
 
 def _delete_audit_entries(connection: sqlite3.Connection, before: int, limit: int) -> int:
-    (stays,) = connection.execute(_FIRST_RECENT_AUDIT_ENTRY, (limit + 1, before)).fetchone()
-    if stays is None:  # all that was looked at is old; the last of it stays, it may be the last of all
-        (stays,) = connection.execute(_LAST_EXAMINED_AUDIT_ENTRY, (limit + 1,)).fetchone()
-    return connection.execute(_DELETE_AUDIT_ENTRIES, (stays,)).rowcount if stays is not None else 0
+    (first_kept,) = connection.execute(_FIRST_RECENT_AUDIT_ENTRY, (limit + 1, before)).fetchone()
+    if first_kept is None:  # all examined entries are old; the last one stays, as it may be the last of the log
+        (first_kept,) = connection.execute(_LAST_EXAMINED_AUDIT_ENTRY, (limit + 1,)).fetchone()
+    return connection.execute(_DELETE_AUDIT_ENTRIES, (first_kept,)).rowcount if first_kept is not None else 0
 
 
 _KEY_VALUE_NAME: Final = "paper {}"
-"""What a text is called in `meta`, which also has what the store knows of itself."""
+"""Name of a value in `meta`, which also has the store's own settings."""
 _SELECT_VALUE: Final = "SELECT value FROM meta WHERE name = ?"
 _UPSERT_VALUE: Final = (
     "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -173,7 +173,7 @@ _UPSERT_VALUE: Final = (
 
 
 class SqliteKeyValues:
-    """Implements `dragoman.ports.Papers` on the store's file."""
+    """Implements `dragoman.ports.KeyValues` on the store's file."""
 
     def __init__(self, read: Read, write: Write) -> None:
         self._read = read
@@ -210,7 +210,7 @@ _DELETE_WORKER_AGENT: Final = "DELETE FROM roster WHERE agent = ?"
 
 
 class SqliteWorkerRegistry:
-    """Implements `dragoman.ports.Roster` on the store's file."""
+    """Implements `dragoman.ports.WorkerRegistry` on the store's file."""
 
     def __init__(self, read: Read, write: Write) -> None:
         self._read = read
@@ -268,7 +268,7 @@ def _list_upstreams(connection: sqlite3.Connection) -> list[AddedUpstream]:
 
 
 class SqlitePushes:
-    """The configurations of one store."""
+    """Implements `dragoman.ports.Pushes` on the store's file."""
 
     def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
         self._read = read

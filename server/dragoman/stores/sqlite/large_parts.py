@@ -1,26 +1,34 @@
-"""Reads for a store with blobs: the functions of `reads`, with large parts restored.
+"""Large parts of messages and artifacts: written as files before their append, restored in what is read.
 
-They run on the reader threads.
+Reading uses the functions of `reads`, on the reader threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from dragoman.core.names import Owner
-from dragoman.core.task.blob_references import EVENT_TREE, MESSAGE_TREE, TASK_TREE
+from dragoman.core.task import blob_references
+from dragoman.core.task.blob_references import EVENT_TREE, MESSAGE_TREE, TASK_TREE, OffloadedChange
 from dragoman.core.task.cursors import TaskPage, TaskQuery
-from dragoman.core.task.log import Event, TaskRef
+from dragoman.core.task.log import Append, Appended, Event, TaskRef
 from dragoman.ports import TaskMessages, TaskSnapshot
+from dragoman.stores.shared.blob_offload import BlobOffloader
 from dragoman.stores.shared.blob_restore import UNLIMITED_BYTES, BlobBudget, BlobRestorer
 from dragoman.stores.sqlite import reads
 from dragoman.stores.sqlite.blobs import BlobFiles
 
 log = logging.getLogger("dragoman.store")
+
+BLOB_WRITER_THREADS: Final = 2
+"""Threads that write files: more would only wait for the same disk."""
 
 
 class SqliteBlobRestorer(BlobRestorer):
@@ -85,3 +93,40 @@ class SqliteBlobRestorer(BlobRestorer):
     def page(self, connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
         page, budget = reads.page(connection, query), BlobBudget(self._limit)
         return replace(page, tasks=[self._restore(task, TASK_TREE, budget) for task in page.tasks])
+
+
+class SqliteBlobOffloader(BlobOffloader):
+    """Writes large parts to blob files, and holds these files until their append is committed."""
+
+    def __init__(
+        self,
+        blob_files: BlobFiles,
+        blob_restorer: SqliteBlobRestorer,
+        marker: bytes,
+        submit: Callable[[Append], asyncio.Future[Appended]],
+    ) -> None:
+        super().__init__(blob_restorer, submit)
+        self._blob_files = blob_files
+        self._marker = marker
+        self._threads = ThreadPoolExecutor(BLOB_WRITER_THREADS, "dragoman-blobs")
+
+    async def close(self) -> None:
+        await super().close()
+        self._threads.shutdown(wait=False)
+
+    async def _offload(self, change: Append) -> OffloadedChange:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._write, change)
+
+    def _release(self, contents: Mapping[bytes, bytes]) -> None:
+        self._blob_files.release(contents.keys())
+
+    def _write(self, change: Append) -> OffloadedChange:
+        offloaded = blob_references.offload_parts(change, self._marker)
+        self._blob_files.hold(offloaded.contents.keys())
+        try:
+            for digest, content in offloaded.contents.items():
+                self._blob_files.write(digest, content)
+        except BaseException:
+            self._blob_files.release(offloaded.contents.keys())
+            raise
+        return offloaded

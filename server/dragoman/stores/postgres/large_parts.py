@@ -1,7 +1,7 @@
-"""Restores large parts in what was read, with the blobs of a response read at once.
+"""Large parts of messages and artifacts: committed before their append, restored in what is read.
 
-The rows were read before, so a blob may have been removed in between: it becomes a link that leads nowhere, as its
-task was removed too.
+The rows of a response are read before its blobs, so a blob may have been removed in between: it becomes a link that
+leads nowhere, as its task was removed too.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from dragoman.core.task.blob_references import (
     URL_FIELD,
     BlobReference,
     FieldTree,
+    OffloadedChange,
 )
 from dragoman.core.task.cursors import TaskPage
-from dragoman.core.task.log import Event
+from dragoman.core.task.log import Append, Event
 from dragoman.ports import TaskMessages, TaskSnapshot
-from dragoman.stores.postgres.database import SideConnection
+from dragoman.stores.postgres import blobs
+from dragoman.stores.postgres.database import Database, SideConnection
+from dragoman.stores.postgres.hot.writer import PostgresWriter
+from dragoman.stores.shared.blob_offload import BlobOffloader
 from dragoman.stores.shared.blob_restore import UNLIMITED_BYTES, BlobBudget, BlobRestorer
 
 _SELECT_BLOB: Final = "SELECT content FROM blobs WHERE hash = $1"
@@ -126,3 +130,23 @@ class PostgresBlobRestorer(BlobRestorer):
         contents = await self._read_blobs(wanted) if wanted else {}
         budget = budget or BlobBudget(limit)
         return [await asyncio.to_thread(self._restore, data, tree, budget, contents) for data in items]
+
+
+class PostgresBlobOffloader(BlobOffloader):
+    """Writes large parts to `blobs`. They stay for `blobs.UNUSED_BLOB_GRACE_MS` without their append."""
+
+    def __init__(
+        self, database: Database, writer: PostgresWriter, blob_restorer: PostgresBlobRestorer, marker: bytes
+    ) -> None:
+        super().__init__(blob_restorer, writer.submit)
+        self._database = database
+        self._marker = marker
+
+    async def _offload(self, change: Append) -> OffloadedChange:
+        offloaded = await asyncio.to_thread(blob_references.offload_parts, change, self._marker)
+        for digest, content in sorted(offloaded.contents.items()):
+            await self._database.write(blobs.write_blob, digest, content, self._database.fixed_now)
+        return offloaded
+
+    def _release(self, contents: Mapping[bytes, bytes]) -> None:
+        """Nothing is held: unused blobs are removed once they are old enough."""
