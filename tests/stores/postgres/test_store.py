@@ -400,7 +400,7 @@ async def test_a_server_that_stays_away_is_told_of_in_bounded_time(
     store = await open_store(own_postgres.url())
     ref = (await running(store)).record.ref
     await asyncio.to_thread(own_postgres.stop)
-    said, undone = "the store does not answer; what it has acknowledged is safe", ", this request is not done"
+    said, undone = "the store does not respond; what it has acknowledged is safe", ", this request was not done"
     asked: list[tuple[Callable[[], Awaitable[object]], str]] = [
         (lambda: store.append(created(new_ref())), undone),
         (lambda: store.read(ref), ""),
@@ -509,7 +509,7 @@ async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
     with pytest.raises(Unavailable, match="whether this request was done is not known") as broken_off:
         await store.append(change)
     assert broken_off.value.outcome_unknown
-    with pytest.raises(Unavailable, match="this request is not done") as away:
+    with pytest.raises(Unavailable, match="this request was not done") as away:
         await store.append(created(new_ref()))
     assert not away.value.outcome_unknown
     await asyncio.to_thread(own_postgres.start)

@@ -147,14 +147,14 @@ async def test_a_destination_that_cannot_be_used_is_refused(tmp_path: Path, dest
 async def test_a_second_copy_to_the_same_place_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
     (tmp_path / "copy.partial").mkdir()
-    with pytest.raises(InvalidParams, match="another backup writes it, or one was killed"):
+    with pytest.raises(InvalidParams, match="another backup is writing it, or one was killed"):
         [step async for step in store.backup(tmp_path / "copy")]
     await store.close()
 
 
 async def test_what_is_no_backup_or_too_new_is_not_restored(tmp_path: Path) -> None:
     await open_store(tmp_path / "tasks.db").close()
-    with pytest.raises(InvalidParams, match="is no backup"):
+    with pytest.raises(InvalidParams, match="is not a backup"):
         copying.restore(tmp_path / "absent", tmp_path / "new.db")
     (tmp_path / "garbage").write_bytes(b"garbage " * 1000)
     with pytest.raises(sqlite3.DatabaseError):
