@@ -179,6 +179,10 @@ class CallForbidden(ClientError):
         super().__init__("PERMISSION_DENIED", message)
 
 
+class OutcomeUnknown(Exception):
+    """Whether a message was delivered, or what became of its task, cannot be known. Not a failed call."""
+
+
 class InactivityTimeout(ClientError):
     """A task produced no event for longer than the caller wants to wait. The task continues; `task_id` is its id."""
 

@@ -10,7 +10,8 @@ from typing import Any, Final, cast
 import aiohttp
 from google.protobuf.message import Message
 
-from dragoman.calling import tls as trust
+from dragoman.calling import discovery, tls
+from dragoman.calling.discovery import CardResponse
 from dragoman.calling.errors import ClientError, ProtocolError
 from dragoman.calling.transport import Transport
 from dragoman.client import content
@@ -167,48 +168,49 @@ async def discover(url: str, options: CallOptions, *, binding: str = "", dialect
 
 
 async def _fetch_card(url: str, options: CallOptions) -> tuple[bytes, str]:
-    """A card, and where it was."""
-    tls = trust.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
-    limit = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=10)
-    # What shows who we are is for this server alone.
+    """A card and its URL. Raises ClientError."""
+    context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
+    timeout = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=10)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
+        responses = await discovery.fetch_card(url, lambda at, headers: _get_card(session, at, headers, options))
+    last = responses[-1]
+    if last.status == 200:
+        return last.document, last.url
+    if last.is_redirect:
+        location = last.headers.get("Location", "")[:500]
+        raise ProtocolError(f"{last.url} answered with a redirect to {location}; name that place")
+    failures = [ClientError.from_response(one.status, one.headers, None) for one in responses]
+    if last.is_conclusive:
+        failure = failures[-1]
+        remote_error = replace(failure.remote_error, message=f"{last.url}: {failure.message}")
+        raise ClientError.from_remote_error(remote_error, type(failure))
+    text = f"there is no card at {url}: {failures[0].message}"
+    raise ClientError.from_remote_error(replace(_CARD_NOT_FOUND, message=text))
+
+
+async def _get_card(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], options: CallOptions
+) -> CardResponse:
+    # Credentials are for this server alone, so requests with credentials follow no redirects.
     follows = not options.request_headers
-    found: ClientError | None = None
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), timeout=limit) as session:
-        for place in remote_card.card_urls(url):
-            for form in remote_card.CARD_REQUEST_HEADERS:
-                options.trace(">", f"GET {place}")
-                try:
-                    headers = {**options.request_headers, **form}
-                    async with session.get(place, headers=headers, allow_redirects=follows) as answer:
-                        options.trace("<", f"{answer.status} {answer.content_type}")
-                        document = await answer.content.read(CLIENT_CARD_MAX_BYTES + 1)
-                        while len(document) <= CLIENT_CARD_MAX_BYTES and (
-                            more := await answer.content.read(CLIENT_CARD_MAX_BYTES)
-                        ):
-                            document += more
-                except aiohttp.ClientError as error:
-                    raise connection_error(place, error) from error
-                except TimeoutError as error:
-                    raise connection_error(
-                        place, aiohttp.ServerTimeoutError(f"no card within {CLIENT_CARD_TIMEOUT:g} s")
-                    ) from error
+    options.trace(">", f"GET {url}")
+    try:
+        async with session.get(
+            url, headers={**options.request_headers, **headers}, allow_redirects=follows
+        ) as response:
+            options.trace("<", f"{response.status} {response.content_type}")
+            document = bytearray()
+            async for chunk in response.content.iter_any():
+                document += chunk
                 if len(document) > CLIENT_CARD_MAX_BYTES:
-                    raise ProtocolError(f"the card at {place} is longer than {CLIENT_CARD_MAX_BYTES} bytes")
-                if answer.status == 200:
-                    return document, str(answer.url)
-                if 300 <= answer.status < 400:
-                    to = answer.headers.get("Location", "")[:500]
-                    raise ProtocolError(f"{place} answered with a redirect to {to}; name that place")
-                if answer.status != 400:
-                    break
-            failure = ClientError.from_response(answer.status, answer.headers, None)
-            if answer.status in (401, 403, 429, 502, 503, 504):
-                raise ClientError.from_remote_error(
-                    replace(failure.remote_error, message=f"{place}: {failure.message}"), type(failure)
-                )
-            found = found or failure
-    status = found.message if found is not None else "nothing was found"
-    raise ClientError.from_remote_error(replace(_CARD_NOT_FOUND, message=f"there is no card at {url}: {status}"))
+                    raise ProtocolError(f"the card at {url} is longer than {CLIENT_CARD_MAX_BYTES} bytes")
+            final_url = str(response.url) if response.status == 200 else url
+            return CardResponse(final_url, response.status, response.headers, bytes(document))
+    except aiohttp.ClientError as error:
+        raise connection_error(url, error) from error
+    except TimeoutError as error:
+        timeout = aiohttp.ServerTimeoutError(f"no card within {CLIENT_CARD_TIMEOUT:g} s")
+        raise connection_error(url, timeout) from error
 
 
 _CARD_NOT_FOUND: Final = ClientError("NOT_FOUND", "there is no card", reason="AGENT_NOT_FOUND").remote_error

@@ -16,9 +16,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Final, cast
+from typing import Final
 
-from dragoman.calling import retry as pauses
+from dragoman.calling import recovery, retry
 from dragoman.calling.errors import (
     Busy,
     ClientError,
@@ -27,6 +27,7 @@ from dragoman.calling.errors import (
     Invalid,
     NotFound,
     NotSupported,
+    OutcomeUnknown,
     ServerUnavailable,
 )
 from dragoman.calling.retry import RetryBudget
@@ -42,9 +43,6 @@ TASK_POLL_INTERVAL: Final = 15.0
 
 STREAM_CLOSE_TIMEOUT: Final = 1.0
 """Seconds for which a stream may stay open once its task has ended."""
-
-CLIENT_RECOVERY_PAGE_SIZE: Final = 50
-"""Tasks, and messages of each, among which one is looked for that may have arrived."""
 
 
 class TurnStream:
@@ -241,7 +239,7 @@ class TurnStream:
     async def _wait_before_poll(self) -> None:
         """Waits before the next look."""
         self._polls += 1
-        await self._sleep(pauses.RETRY_BACKOFF.delay(self._polls))
+        await self._sleep(retry.RETRY_BACKOFF.delay(self._polls))
 
     async def _on_error(self, error: ClientError, request: pb.SendMessageRequest | None) -> None:
         """Makes ready for the next try. Raises the error when there is no use in one, or no patience."""
@@ -280,36 +278,31 @@ class TurnStream:
             raise error
 
     async def _find_task(self, request: pb.SendMessageRequest, error: ClientError) -> None:
-        """Looks for the task of a message that may have arrived, so that it is not sent twice. Raises the error when
-        nobody can say."""
-        said, dialect = request.message, self.connection.interface.dialect
-        if dialect == "0.1" or (dialect == "0.3" and said.task_id):
+        """Looks for the task of a message that may have been delivered, so that it is not sent twice. Raises `error`
+        when that cannot be known."""
+        message, dialect = request.message, self.connection.interface.dialect
+        if dialect == "0.1" or (dialect == "0.3" and message.task_id):
             try:
-                task = await self.connection.get(said.task_id, parent=self._parent)
+                task = await self.connection.get(message.task_id, parent=self._parent)
             except NotFound:
                 return
             except ClientError:
                 raise error from None
-            self._is_delivered = _has_message(task, said) or task.status.state not in states.INTERRUPTED
+            self._is_delivered = recovery.has_accepted(task, message)
             return
         if dialect != "1.0":
             raise error
-        asked = pb.ListTasksRequest(
-            tenant=request.tenant,
-            context_id=said.context_id,
-            page_size=CLIENT_RECOVERY_PAGE_SIZE,
-            history_length=CLIENT_RECOVERY_PAGE_SIZE,
-        )
         try:
-            page = cast(pb.ListTasksResponse, await self.connection.call("ListTasks", asked, parent=self._parent))
-        except ClientError:
+            found = await recovery.find_in_context(
+                lambda query: self.connection.call("ListTasks", query, parent=self._parent),
+                message,
+                message.context_id,
+                tenant=request.tenant,
+            )
+        except (ClientError, OutcomeUnknown):
             raise error from None
-        for task in page.tasks:
-            if _has_message(task, said):
-                self.reducer.task.id, self._is_delivered = task.id, True
-                return
-        if page.next_page_token or any(not task.history for task in page.tasks):
-            raise error
+        if found is not None:
+            self.reducer.task.id, self._is_delivered = found.id, True
 
 
 async def _drain_stream(stream: StreamResponses) -> None:
@@ -328,7 +321,3 @@ def _lacks_question(event: pb.StreamResponse) -> bool:
 async def _next_or_none(stream: StreamResponses) -> pb.StreamResponse | None:
     """The next event; None at the end."""
     return await anext(stream, None)
-
-
-def _has_message(task: pb.Task, message: pb.Message) -> bool:
-    return any(one.message_id == message.message_id for one in task.history)

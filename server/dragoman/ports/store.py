@@ -279,7 +279,7 @@ class Store(Protocol):
         """How much there is now. Costs what there is of owners, waiting tasks and due pushes, and not of tasks."""
         ...
 
-    async def resting_states(self) -> list[tuple[str, int]]:
+    async def inactive_states(self) -> list[tuple[str, int]]:
         """The pairs of agent and state of tasks that have ended or wait for their caller."""
         ...
 

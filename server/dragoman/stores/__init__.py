@@ -1,1 +1,1 @@
-"""Floor 3: where tasks are kept. Each store is one folder, and none knows another."""
+"""Floor 3: stores of tasks, one folder each. They use `shared`, and never each other."""

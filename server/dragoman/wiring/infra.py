@@ -26,7 +26,7 @@ from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate, open_certificates
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores import sqlite
-from dragoman.stores.sqlite import SqliteSchemaTooNew, StorageOptions
+from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
 from dragoman.stores.sqlite.errors import explain
 from dragoman.stores.sqlite.maintenance.backup import DatabaseDamaged
 
@@ -38,7 +38,7 @@ class StartError(Exception):
     """The server could not start: the store is held or unreadable, or an address is taken. The text says which."""
 
 
-STORE_ERRORS: Final = (OSError, sqlite3.Error, SqliteSchemaTooNew, DatabaseDamaged)
+STORE_ERRORS: Final = (OSError, sqlite3.Error, SchemaTooNew, DatabaseDamaged)
 
 
 def store_start_error(store: str, error: BaseException) -> StartError:

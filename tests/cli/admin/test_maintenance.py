@@ -122,8 +122,8 @@ def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run
         (["export", "x", "--store", "sqlite:///absent.db"], 1, "there is no store"),
         (["backup", "there", "--store", "sqlite:///absent.db"], 1, "there is no store"),
         (["export", NOT_THERE], 3, "TASK_NOT_FOUND"),
-        (["restore", "absent"], 3, "is no backup"),
-        (["backup", "/no/such/folder/x"], 3, "there is no folder /no/such/folder"),
+        (["restore", "absent"], 3, "is not a backup"),
+        (["backup", "/no/such/folder/x"], 3, "the folder /no/such/folder does not exist"),
     ],
 )
 def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, said: str) -> None:
@@ -204,11 +204,11 @@ def test_a_store_is_copied_with_or_without_its_server(stopped: Callable[..., Pat
 def test_nothing_that_is_there_is_written_over(dragoman: Run, playground: Server) -> None:
     Path("copy").mkdir()
     said = dragoman("backup", "copy")
-    assert (said.code, f"{Path.cwd()}/copy is there already" in said.err) == (3, True)
+    assert (said.code, f"{Path.cwd()}/copy already exists" in said.err) == (3, True)
     assert dragoman("backup", "good").code == 0
     Path("dragoman.db").write_bytes(b"precious")
     said = dragoman("restore", "good")
-    assert (said.code, "dragoman.db is there already" in said.err) == (3, True)
+    assert (said.code, "dragoman.db already exists" in said.err) == (3, True)
     assert Path("dragoman.db").read_bytes() == b"precious"
 
 

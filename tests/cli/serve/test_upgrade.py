@@ -108,7 +108,7 @@ async def test_replicas_are_upgraded_one_by_one_and_taken_back(tmp_path: Path) -
         rows = await execute(url, ENDED)
         assert [tuple(row) for row in rows] == [(pb.TASK_STATE_COMPLETED, 1, load.seen["sent"] + load.seen["streamed"])]
         assert load.seen["taken up"] > 0
-        assert "of a newer release; this one knows" in cluster.servers[2].log.read_text()
+        assert "of a newer release; this release has schema" in cluster.servers[2].log.read_text()
         no_errors(cluster.servers)
 
 

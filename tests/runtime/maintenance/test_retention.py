@@ -189,7 +189,7 @@ async def test_a_round_that_fails_is_told_and_counted_and_the_next_one_comes(
         keeper = here.runtime.retention
         while not keeper.counts.rounds:  # noqa: ASYNC110  # counters only
             await asyncio.sleep(0.001)
-        resting, failed = here.store.resting_states, asyncio.Event()
+        resting, failed = here.store.inactive_states, asyncio.Event()
 
         async def broken() -> list[tuple[str, int]]:
             failed.set()

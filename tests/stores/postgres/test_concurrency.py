@@ -359,7 +359,7 @@ from dragoman.testing.fixtures import created, new_ref
 async def main():
     store = await open_store(sys.argv[1])
     claimed = await store.append(created(new_ref(), claim=await store.open_session(3600)))
-    print(claimed.head.id, flush=True)
+    print(claimed.record.id, flush=True)
     input()
 
 asyncio.run(main())

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     not claims.current_pid_namespace(), reason="this system does not tell about processes in /proc"
 )
 
-SAY = "from dragoman.stores.postgres import processes; print(processes.myself(), flush=True); input()"
+SAY = "from dragoman.stores.postgres import claims; print(claims.current_process(), flush=True); input()"
 
 
 def test_a_process_is_gone_when_it_has_ended() -> None:

@@ -78,7 +78,7 @@ class TestReads(StoreReads):
     pass
 
 
-class TestUpkeep(StoreErasure):
+class TestErasure(StoreErasure):
     pass
 
 
@@ -90,7 +90,7 @@ class TestApiKeys(StoreApiKeys):
     pass
 
 
-class TestPapers(StoreKeyValues):
+class TestKeyValues(StoreKeyValues):
     pass
 
 
@@ -102,7 +102,7 @@ class TestAudit(StoreAudit):
     pass
 
 
-class TestRoster(StoreWorkers):
+class TestWorkers(StoreWorkers):
     pass
 
 
@@ -118,7 +118,7 @@ class TestAdmission(StoreAdmission):
     pass
 
 
-class TestCensus(StoreUsage):
+class TestUsage(StoreUsage):
     pass
 
 
@@ -149,7 +149,7 @@ def counted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(batch))
         return await together(batch)
 
-    monkeypatch.setattr(store._writer, "_together", count)
+    monkeypatch.setattr(store._writer, "_commit_together", count)
     return sizes
 
 
@@ -229,7 +229,7 @@ async def test_texts_with_a_nul_are_texts_like_any_other(store: PostgresStore) -
 
 async def test_ranges_of_time_may_become_partitions_of_the_log(store: PostgresStore, postgres_url: str) -> None:
     """As docs/how-to/postgresql.md says, word for word."""
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "postgresql.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "postgresql.md").read_text("utf-8")
     (sql,) = re.findall(r"```sql [^\n]*\n(.+?)```", page, re.DOTALL)
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(sql)
@@ -400,7 +400,7 @@ async def test_a_server_that_stays_away_is_told_of_in_bounded_time(
     store = await open_store(own_postgres.url())
     ref = (await running(store)).record.ref
     await asyncio.to_thread(own_postgres.stop)
-    said, undone = "the store does not answer; what it has acknowledged is safe", ", this request is not done"
+    said, undone = "the store does not respond; what it has acknowledged is safe", ", this request was not done"
     asked: list[tuple[Callable[[], Awaitable[object]], str]] = [
         (lambda: store.append(created(new_ref())), undone),
         (lambda: store.read(ref), ""),
@@ -509,7 +509,7 @@ async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
     with pytest.raises(Unavailable, match="whether this request was done is not known") as broken_off:
         await store.append(change)
     assert broken_off.value.outcome_unknown
-    with pytest.raises(Unavailable, match="this request is not done") as away:
+    with pytest.raises(Unavailable, match="this request was not done") as away:
         await store.append(created(new_ref()))
     assert not away.value.outcome_unknown
     await asyncio.to_thread(own_postgres.start)

@@ -61,11 +61,11 @@ def half(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (half, "it is damaged; keep the file, and restore a backup"),
-        (lambda content: content[:4096], "it is damaged"),
-        (lambda content: content[:50], "it is damaged"),
-        (lambda content: b"garbage " * 1000, "it is no SQLite database"),
-        (lambda content: b"\0" * 4096 + content[4096:], "it is no SQLite database"),
+        (half, "the file is damaged; keep it, and restore a backup"),
+        (lambda content: content[:4096], "the file is damaged"),
+        (lambda content: content[:50], "the file is damaged"),
+        (lambda content: b"garbage " * 1000, "the file is not a SQLite database"),
+        (lambda content: b"\0" * 4096 + content[4096:], "the file is not a SQLite database"),
     ],
 )
 async def test_a_damaged_file_is_named_and_left_as_it_is(
@@ -147,20 +147,20 @@ def as_owner(action: Callable[[], object]) -> None:
 async def test_a_file_that_may_not_be_written_is_named(powerless: Path) -> None:
     as_owner(lambda: powerless.chmod(0o444))
     told = await refusal(powerless)
-    assert "it cannot be written; see who owns the file and its folder" in told
+    assert "the file cannot be written; check the owner and the mount of the file and its folder" in told
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
 async def test_a_file_that_may_not_be_read_is_named(powerless: Path) -> None:
     as_owner(lambda: powerless.chmod(0o000))
-    assert "the file cannot be opened; see whether it and its folder are there" in await refusal(powerless)
+    assert "the file cannot be opened; check that it and its folder exist" in await refusal(powerless)
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
 async def test_a_folder_that_may_not_be_written_is_named(powerless: Path) -> None:
     as_owner((powerless.parent / "t.db-lock").unlink)
     as_owner(lambda: powerless.parent.chmod(0o555))
-    assert "this user may not open it; see who owns the file and its folder" in await refusal(powerless)
+    assert "this user may not open the file; check the owner and permissions of the file and its folder" in await refusal(powerless)
 
 
 # While it is served ------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ async def test_a_full_store_refuses_and_loses_nothing(tmp_path: Path) -> None:
         *(store.append(created(new_ref(), text="x" * 30_000)) for _ in range(5)), return_exceptions=True
     )
     assert {str(one) for one in late} == {
-        "the store is full; what it has acknowledged is safe, this request is not done"
+        "the store is full; what it has acknowledged is safe, this request was not done"
     }
     assert all([await store.read(one.record.ref) for one in kept])  # it still answers
     await set_pages(store, 1_000_000)
@@ -243,8 +243,8 @@ async def test_a_checkpoint_that_fails_does_not_end_the_writer(
                 raise sqlite3.OperationalError("database or disk is full")
             return store._writer._connection.execute(sql)
 
-    committed = checkpoints.after_commit
-    monkeypatch.setattr(checkpoints, "committed", lambda _: committed(Full()))  # type: ignore[arg-type]
+    after_commit = checkpoints.after_commit
+    monkeypatch.setattr(checkpoints, "after_commit", lambda _: after_commit(Full()))  # type: ignore[arg-type]
     for _ in range(3):
         await asyncio.wait_for(store.append(created(new_ref())), 10)
     await store.close()

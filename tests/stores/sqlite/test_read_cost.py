@@ -117,7 +117,7 @@ async def test_events_are_read_up_to_the_limit_and_no_further(store: SqliteStore
 
 async def test_where_a_log_begins_is_one_look(store: SqliteStore) -> None:
     few, many = await streamed(store, 10), await streamed(store, MANY)
-    small, large = (cost(store, partial(reads.oldest, ref=t.record.ref)) for t in (few, many))
+    small, large = (cost(store, partial(reads.oldest_sequence, ref=t.record.ref)) for t in (few, many))
     assert large == small
 
 

@@ -10,9 +10,9 @@ import pytest
 from tests.stores import next_schema
 
 from dragoman.core.task import maintenance
-from dragoman.stores.sqlite import SqliteSchemaTooNew, open_store, schema, store
+from dragoman.stores.sqlite import SchemaTooNew, open_store, schema, store
 
-ROOT = Path(__file__).parents[2] / "server" / "dragoman" / "stores"
+ROOT = Path(__file__).parents[3] / "server" / "dragoman" / "stores"
 
 KNOWN = max(number for number, _ in schema._steps())
 
@@ -54,7 +54,7 @@ async def test_one_that_needs_more_is_refused_with_what_it_needs(
     path = tmp_path / "tasks.db"
     migrate_to_next(path, monkeypatch, since=KNOWN + 1)
     with pytest.raises(
-        SqliteSchemaTooNew, match=f"has schema {KNOWN + 1}; .* up to {KNOWN}: start one that knows {KNOWN + 1}"
+        SchemaTooNew, match=f"has schema {KNOWN + 1}; .* up to {KNOWN}: start one that knows {KNOWN + 1}"
     ):
         open_store(path)
 

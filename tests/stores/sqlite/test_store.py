@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import states
-from dragoman.stores.sqlite import SqliteSchemaTooNew, SqliteStore, claims, open_store, reads
+from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, claims, open_store, reads
 from dragoman.stores.sqlite.hot import checkpoint, coalescer
 from dragoman.testing.contracts.store_erasure import StoreErasure
 from dragoman.testing.contracts.store_pushes import StorePushes
@@ -63,7 +63,7 @@ class TestReads(StoreReads):
     pass
 
 
-class TestUpkeep(StoreErasure):
+class TestErasure(StoreErasure):
     pass
 
 
@@ -75,7 +75,7 @@ class TestApiKeys(StoreApiKeys):
     pass
 
 
-class TestPapers(StoreKeyValues):
+class TestKeyValues(StoreKeyValues):
     pass
 
 
@@ -87,7 +87,7 @@ class TestAudit(StoreAudit):
     pass
 
 
-class TestRoster(StoreWorkers):
+class TestWorkers(StoreWorkers):
     pass
 
 
@@ -103,7 +103,7 @@ class TestAdmission(StoreAdmission):
     pass
 
 
-class TestCensus(StoreUsage):
+class TestUsage(StoreUsage):
     pass
 
 
@@ -180,7 +180,7 @@ async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
         connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
     connection.close()
-    with pytest.raises(SqliteSchemaTooNew, match="99"):
+    with pytest.raises(SchemaTooNew, match="99"):
         open_store(path)
 
 
@@ -323,19 +323,20 @@ import asyncio, sys
 from pathlib import Path
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import by_runner, new_ref, created, status
-from dragoman.core import names, states
+from dragoman.core import names
+from dragoman.core.task import states
 
 async def write(store):
     while True:
         claimed = await store.append(created(names_ref(), claim=1))
-        print(claimed.head.ref.key.hex(), 1, flush=True)
+        print(claimed.record.ref.key.hex(), 1, flush=True)
         done = await store.append(by_runner(claimed, status(states.COMPLETED, "done"), end=True))
-        print(done.head.ref.key.hex(), 2, flush=True)
+        print(done.record.ref.key.hex(), 2, flush=True)
 
 def names_ref():
     import os
     from dragoman.core.task.log import TaskRef
-    return TaskRef(names.Owner("default", "anonymous"), names.new_key(1, os.urandom(8)))
+    return TaskRef(names.Owner("default", "anonymous"), names.make_task_key(1, os.urandom(8)))
 
 async def main():
     store = open_store(Path(sys.argv[1]))

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dragoman.agents.upstream.transport import TransportFactory
-from dragoman.calling.errors import CallForbidden, ProtocolError, ServerUnavailable
+from dragoman.agents.upstream.transport import TransportFactory, outbound_errors
+from dragoman.calling import discovery as card_discovery
+from dragoman.calling.discovery import CardResponse
+from dragoman.calling.errors import ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_agent_id
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, SERVER_EXTENSIONS, AgentSpec
-from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
+from dragoman.ports import OutboundForbidden, OutboundStreams
 from dragoman.wire.cards import remote_card
 from dragoman.wire.cards.remote_card import Interface, RemoteCard
 
@@ -47,28 +49,27 @@ async def discover(upstream: UpstreamSpec, transport_factory: TransportFactory) 
         raise ProtocolError(f"the card at {_without_query(url)}: {error}") from None
 
 
-async def fetch_card(upstream: UpstreamSpec, outlet: OutboundStreams) -> tuple[bytes, str]:
-    """An agent's card, and where it was. Raises CallFailed."""
-    statuses = []
-    for url in remote_card.card_urls(upstream.url):
-        for headers in remote_card.CARD_REQUEST_HEADERS:
-            status, document = await _get_document(url, {**upstream.headers, **headers}, outlet)
-            if status != 400:
-                break
-        if status == 200:
-            return document, url
-        if 300 <= status < 400:
-            raise ProtocolError(
-                f"{_without_query(url)} answered with a redirect ({status}), which is not followed; name where it leads"
-            )
-        if status in (401, 403):
-            raise ProtocolError(f"{_without_query(url)} refused our credentials, or wants some ({status})")
-        if status in (429, 502, 503, 504):
-            raise ServerUnavailable.for_reason(
-                f"{_without_query(url)} answered with status {status}", may_have_arrived=False
-            )
-        statuses.append(f"{_without_query(url)} answered with status {status}")
-    raise ProtocolError(f"there is no card: {', '.join(statuses)}")
+async def fetch_card(upstream: UpstreamSpec, outbound: OutboundStreams) -> tuple[bytes, str]:
+    """An agent's card and its URL. Raises ClientError."""
+
+    async def get(url: str, headers: Mapping[str, str]) -> CardResponse:
+        return await _get_document(url, {**upstream.headers, **headers}, outbound)
+
+    responses = await card_discovery.fetch_card(upstream.url, get)
+    last = responses[-1]
+    place = _without_query(last.url)
+    if last.status == 200:
+        return last.document, last.url
+    if last.is_redirect:
+        raise ProtocolError(
+            f"{place} answered with a redirect ({last.status}), which is not followed; name where it leads"
+        )
+    if last.status in (401, 403):
+        raise ProtocolError(f"{place} refused our credentials, or wants some ({last.status})")
+    if last.is_conclusive:
+        raise ServerUnavailable.for_reason(f"{place} answered with status {last.status}", may_have_arrived=False)
+    statuses = ", ".join(f"{_without_query(one.url)} answered with status {one.status}" for one in responses)
+    raise ProtocolError(f"there is no card: {statuses}")
 
 
 def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outlet: OutboundStreams) -> DiscoveredAgent:
@@ -131,22 +132,19 @@ def _forbidden_reason(url: str, outlet: OutboundStreams) -> str:
     return ""
 
 
-async def _get_document(url: str, headers: Mapping[str, str], outlet: OutboundStreams) -> tuple[int, bytes]:
-    try:
-        async with outlet.open("GET", url, headers, idle_timeout=CARD_IDLE_TIMEOUT) as answer:
+async def _get_document(url: str, headers: Mapping[str, str], outbound: OutboundStreams) -> CardResponse:
+    """The response to a GET, with its body if it is a card's. Raises ClientError."""
+    with outbound_errors():
+        async with outbound.open("GET", url, headers, idle_timeout=CARD_IDLE_TIMEOUT) as response:
             data = bytearray()
-            if answer.status == 200:
-                async for chunk in answer.chunks():
+            if response.status == 200:
+                async for chunk in response.chunks():
                     data += chunk
                     if len(data) > MAX_UPSTREAM_CARD_BYTES:
                         raise ProtocolError(
                             f"{_without_query(url)}: the card is longer than {MAX_UPSTREAM_CARD_BYTES} bytes"
                         )
-            return answer.status, bytes(data)
-    except OutboundForbidden as error:
-        raise CallForbidden(str(error)) from None
-    except OutboundFailed as error:
-        raise ServerUnavailable.for_reason(str(error), may_have_arrived=not isinstance(error, ConnectFailed)) from None
+            return CardResponse(url, response.status, response.headers, bytes(data))
 
 
 def _without_query(url: str) -> str:

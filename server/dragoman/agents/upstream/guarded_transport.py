@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from dragoman.agents.upstream.transport import UpstreamTransport
+from dragoman.agents.upstream.transport import UpstreamTransport, outbound_errors
 from dragoman.calling.errors import (
-    CallForbidden,
     CallRefused,
     ClientError,
     ProtocolError,
@@ -26,7 +25,7 @@ from dragoman.calling.transport_grpc import GrpcTransport
 from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
 from dragoman.core.net import targets
 from dragoman.core.trace import CURRENT_TRACE
-from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
+from dragoman.ports import OutboundStreams
 from dragoman.wire import remote_errors
 from dragoman.wire.cards.remote_card import Interface, grpc_url
 
@@ -170,18 +169,6 @@ class GuardedChannels:
         credentials = grpc.ssl_channel_credentials(_trusted_roots(self._ca))
         tls_options = (*options, ("grpc.ssl_target_name_override", target.host))
         return grpc.aio.secure_channel(f"{family}:{hosts}", credentials, options=tls_options)
-
-
-@contextmanager
-def outbound_errors() -> Iterator[None]:
-    """Turns errors of the outbound client into ClientErrors."""
-    try:
-        yield
-    except OutboundForbidden as error:
-        raise CallForbidden(str(error)) from None
-    except OutboundFailed as error:
-        arrived = not isinstance(error, ConnectFailed)
-        raise ServerUnavailable.for_reason(str(error), may_have_arrived=arrived) from None
 
 
 def _trusted_roots(ca: Path | None) -> bytes | None:

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Never
 
+from google.protobuf.message import Message
+
 from dragoman.agents.upstream import turn_writer
 from dragoman.agents.upstream.transport import UpstreamTransport
-from dragoman.calling.errors import CallRefused, ClientError, ServerUnavailable
-from dragoman.core.task import states
+from dragoman.calling import recovery
+from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, ServerUnavailable
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -22,36 +24,45 @@ if TYPE_CHECKING:
     from dragoman.agents.upstream.turn import UpstreamTurn
 
 
-RECOVERY_PAGE_SIZE: Final = 50
-RECOVERY_HISTORY_LENGTH: Final = 50
-"""Tasks of a conversation, and messages of each, among which one is looked for."""
+OUTCOME_UNKNOWN_TEXT: Final = (
+    "UPSTREAM_UNKNOWN: the message may have been sent to the agent, and nothing was heard of it; it is not sent twice"
+)
+"""The text of a failed task whose message may have been delivered."""
 
-
-class OutcomeUnknown(Exception):
-    """The turn cannot be gone on with. The text begins with the reason, and says what is known of the task there."""
+log = logging.getLogger("dragoman.upstream")
 
 
 async def find_task(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
-    """The task upstream that has a message; None when the message is to be sent, again or for the first time.
+    """The upstream task that has a message; None when the message is to be sent, again or for the first time.
 
-    Raises Lost when nobody can say, ProcessLost when the agent is away.
+    Raises OutcomeUnknown when that cannot be known, WorkerLost when the agent is unavailable.
     """
-    road, known = turn.connection.transport, turn.writer.state.task
-    if not known and road.interface.dialect == "0.1":
-        known = turn_writer.upstream_task_id(turn.turn_context.task_id, message.message_id)
-    if known:
-        return await _find_by_id(turn, known, message)
+    state, dialect = turn.writer.state, turn.connection.transport.interface.dialect
+    task_id = state.task
+    if not task_id and dialect == "0.1":
+        task_id = turn_writer.upstream_task_id(turn.turn_context.task_id, message.message_id)
+    if task_id:
+        return await _find_by_id(turn, task_id, message)
     if turn.connection.idempotent:
         return None
-    if road.interface.dialect == "1.0":
-        return await _find_in_context(turn, message)
-    raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
+    if dialect != "1.0":
+        raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
+    # Nobody else has tasks in this context.
+    context_id = state.context or turn_writer.upstream_context_id(turn.turn_context.owner, turn.turn_context.context_id)
+
+    async def list_tasks(request: pb.ListTasksRequest) -> Message:
+        return await turn.call_with_retry(lambda transport: transport.call("ListTasks", request))
+
+    try:
+        return await recovery.find_in_context(list_tasks, message, context_id)
+    except (CallRefused, OutcomeUnknown):
+        raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT) from None
 
 
 async def _find_by_id(turn: UpstreamTurn, task_id: str, message: pb.Message) -> pb.Task | None:
-    asked = pb.GetTaskRequest(id=task_id)
+    request = pb.GetTaskRequest(id=task_id)
     try:
-        task = await turn.call_with_retry(lambda road: road.call("GetTask", asked))
+        task = await turn.call_with_retry(lambda transport: transport.call("GetTask", request))
     except CallRefused as refused:
         if not refused.remote_error.is_task_not_found:
             raise
@@ -59,61 +70,25 @@ async def _find_by_id(turn: UpstreamTurn, task_id: str, message: pb.Message) -> 
             raise OutcomeUnknown(turn.task_lost_text) from None
         return None
     assert isinstance(task, pb.Task)
-    if turn.writer.state.heard == message.message_id or _contains_message(task, message):
-        return task
-    # It waits as it did, so the message did not come. In another state it came, or something else happened since.
-    return None if task.status.state in states.INTERRUPTED else task
+    is_delivered = turn.writer.state.heard == message.message_id or recovery.has_accepted(task, message)
+    return task if is_delivered else None
 
 
 async def has_received(turn: UpstreamTurn, message: pb.Message) -> bool:
-    """Whether the task upstream has a message that was sent to it while it worked. Raises what `find` does."""
+    """Whether the upstream task has a message that was sent to it while it worked. Raises as `find_task` does."""
     task_id = turn.writer.state.task
     try:
-        task = await turn.call_with_retry(lambda road: road.call("GetTask", pb.GetTaskRequest(id=task_id)))
+        task = await turn.call_with_retry(lambda transport: transport.call("GetTask", pb.GetTaskRequest(id=task_id)))
     except CallRefused as refused:
-        raise OutcomeUnknown(
-            turn.task_lost_text if refused.remote_error.is_task_not_found else OUTCOME_UNKNOWN_TEXT
-        ) from None
+        is_lost = refused.remote_error.is_task_not_found
+        raise OutcomeUnknown(turn.task_lost_text if is_lost else OUTCOME_UNKNOWN_TEXT) from None
     assert isinstance(task, pb.Task)
-    if _contains_message(task, message):
+    if recovery.contains_message(task, message):
         return True
     if any(one.message_id == turn.writer.state.heard for one in task.history):
-        return False  # it shows what it was sent
+        return False  # its history is complete enough to show the message
     raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
 
-
-async def _find_in_context(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
-    """Looks among the tasks of the conversation, which nobody else has any in."""
-    context = turn.writer.state.context or turn_writer.upstream_context_id(
-        turn.turn_context.owner, turn.turn_context.context_id
-    )
-    asked = pb.ListTasksRequest(
-        context_id=context, page_size=RECOVERY_PAGE_SIZE, history_length=RECOVERY_HISTORY_LENGTH
-    )
-    try:
-        page = await turn.call_with_retry(lambda road: road.call("ListTasks", asked))
-    except CallRefused:
-        raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT) from None
-    assert isinstance(page, pb.ListTasksResponse)
-    for task in page.tasks:
-        if _contains_message(task, message):
-            return task
-    if page.next_page_token or any(not task.history for task in page.tasks):
-        raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
-    return None
-
-
-def _contains_message(task: pb.Task, message: pb.Message) -> bool:
-    return any(one.message_id == message.message_id for one in task.history) and bool(message.message_id)
-
-
-OUTCOME_UNKNOWN_TEXT: Final = (
-    "UPSTREAM_UNKNOWN: the message may have been sent to the agent, and nothing was heard of it; it is not sent twice"
-)
-"""What is said of a message of which nobody knows whether it was sent."""
-
-
-log = logging.getLogger("dragoman.upstream")
 
 FollowUp = tuple[pb.Message, pb.SendMessageRequest]
 """A message and the request that it came in."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from dragoman.calling.errors import CallForbidden, ServerUnavailable
 from dragoman.calling.transport import Transport, TransportLimits
 from dragoman.core.agent_sources import UpstreamSpec
-from dragoman.ports import OutboundStreams
+from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
 from dragoman.wire.cards.remote_card import Interface
 
 DEFAULT_IDLE_TIMEOUT: Final = 120.0
@@ -48,3 +51,15 @@ class TransportFactory:
         return guarded_transport.open_transport(
             interface, self.outbound, upstream.headers, self.limits, is_encrypted=is_encrypted, ca=self.ca
         )
+
+
+@contextmanager
+def outbound_errors() -> Iterator[None]:
+    """Turns errors of the outbound client into ClientErrors."""
+    try:
+        yield
+    except OutboundForbidden as error:
+        raise CallForbidden(str(error)) from None
+    except OutboundFailed as error:
+        arrived = not isinstance(error, ConnectFailed)
+        raise ServerUnavailable.for_reason(str(error), may_have_arrived=arrived) from None

@@ -15,11 +15,18 @@ from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 from dragoman.agents.upstream import recovery, turn_writer
-from dragoman.agents.upstream.recovery import FollowUpSender, OutcomeUnknown
+from dragoman.agents.upstream.recovery import FollowUpSender
 from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
-from dragoman.calling.errors import CallForbidden, CallRefused, ClientError, ProtocolError, ServerUnavailable
+from dragoman.calling.errors import (
+    CallForbidden,
+    CallRefused,
+    ClientError,
+    OutcomeUnknown,
+    ProtocolError,
+    ServerUnavailable,
+)
 from dragoman.core.backoff import Backoff
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse

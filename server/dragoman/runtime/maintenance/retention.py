@@ -81,7 +81,7 @@ class Retention:
     async def run_once(self) -> None:
         """Ends what has waited too long, and erases what has ended too long ago."""
         await self._store.resume_erasures()
-        for agent, state in await self._store.resting_states():
+        for agent, state in await self._store.inactive_states():
             age = self._rules.age(agent, state)
             if not age:
                 continue

@@ -39,8 +39,8 @@ _RELEASE_BLOB_USES: Final = PostgresBulkStatement(
     "DELETE FROM blob_uses u USING {rows} WHERE u.owner = r.owner AND u.task = r.task", "iy", "owner, task"
 )
 _SELECT_UNUSED_BLOBS: Final = f"""
-SELECT hash FROM blobs WHERE loose AND touched < {SQL_NOW.format("$1")} - {UNUSED_BLOB_GRACE_MS} ORDER BY touched LIMIT {BLOBS_PER_SWEEP_STEP}
-FOR UPDATE SKIP LOCKED
+SELECT hash FROM blobs WHERE loose AND touched < {SQL_NOW.format("$1")} - {UNUSED_BLOB_GRACE_MS}
+ORDER BY touched LIMIT {BLOBS_PER_SWEEP_STEP} FOR UPDATE SKIP LOCKED
 """
 _ANY_UNUSED_BLOBS: Final = (
     f"SELECT EXISTS (SELECT 1 FROM blobs WHERE loose AND touched < {SQL_NOW.format('$1')} - {UNUSED_BLOB_GRACE_MS})"

@@ -8,13 +8,14 @@ from typing import Final
 import asyncpg
 
 from dragoman.core.errors import Unavailable
+from dragoman.stores.shared.schema import SchemaTooNew
 
 
 class InvalidDatabase(Exception):
     """A database that cannot hold a store. The text is one line."""
 
 
-class PostgresSchemaTooNew(InvalidDatabase):
+class PostgresSchemaTooNew(InvalidDatabase, SchemaTooNew):
     """The store was written by a newer Dragoman, on whose schema this one cannot run."""
 
 

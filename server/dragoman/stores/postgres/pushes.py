@@ -25,7 +25,6 @@ from dragoman.core.push.delivery import (
     replace_record,
     restart_record,
 )
-from dragoman.core.task import states
 from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.core.task.plan import Plan
 from dragoman.ports import PushConfigKey
@@ -33,11 +32,19 @@ from dragoman.stores.postgres.database import SQL_NOW
 from dragoman.stores.postgres.hot.quota_counters import TaskRowKey
 from dragoman.stores.postgres.rows import PostgresBulkStatement, insert_statement, text_array
 from dragoman.stores.postgres.task_tables import NO_OWNER
+from dragoman.stores.shared.rows import (
+    DELIVERY_COLUMNS,
+    PUSH_COLUMNS,
+    PUSH_TASK_COLUMNS,
+    config_values,
+    delivery_values,
+    new_push,
+    push_from_row,
+    push_task_values,
+    qualified,
+)
 
-_CONFIG: Final = "url, token, scheme, credentials, dialect"
-_DELIVERY_COLUMNS: Final = "delivered, shown, state, why, tries, failing, due, session, claims, attempts"
-_COLUMNS: Final = ", ".join(f"p.{name.strip()}" for name in f"id, {_CONFIG}, created, {_DELIVERY_COLUMNS}".split(","))
-_TASK_COLUMNS: Final = "t.last, t.state, t.id, t.agent"
+_COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
 
 MARK_DUE: Final = PostgresBulkStatement(
     "UPDATE pushes p SET due = $3 FROM {rows}"
@@ -61,21 +68,22 @@ _SELECT_PUSHES_OF_TASKS: Final = PostgresBulkStatement(
     "owner, task",
 )
 _SELECT_PUSHES_OF_TASK: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM owners o JOIN tasks t ON t.owner = o.owner JOIN pushes p ON p.owner = t.owner AND p.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 ORDER BY p.created, p.id
 """
+_UPSERTED_COLUMNS: Final = PUSH_COLUMNS.removeprefix("id, ")
 _UPSERT_PUSH: Final = f"""
-INSERT INTO pushes (owner, task, host, id, {_CONFIG}, created, {_DELIVERY_COLUMNS})
+INSERT INTO pushes (owner, task, host, {PUSH_COLUMNS})
 VALUES ({", ".join(f"${n}" for n in range(1, 21))})
 ON CONFLICT (owner, task, id) DO UPDATE SET
-    {", ".join(f"{name} = excluded.{name}" for name in f"host, {_CONFIG}, created, {_DELIVERY_COLUMNS}".split(", "))}
+    {", ".join(f"{name} = excluded.{name}" for name in f"host, {_UPSERTED_COLUMNS}".split(", "))}
 """
 _UPDATE_DELIVERY: Final = PostgresBulkStatement(
-    f"UPDATE pushes p SET ({_DELIVERY_COLUMNS}) = ({', '.join(f'r.{name.strip()}' for name in _DELIVERY_COLUMNS.split(','))})"
+    f"UPDATE pushes p SET ({DELIVERY_COLUMNS}) = ({qualified(DELIVERY_COLUMNS, 'r')})"
     " FROM {rows} WHERE p.owner = r.owner AND p.task = r.task AND p.id = r.id",
     "iyt" + "iiitiiiiii",
-    f"owner, task, id, {_DELIVERY_COLUMNS}",
+    f"owner, task, id, {DELIVERY_COLUMNS}",
 )
 _INSERT_ATTEMPT: Final = insert_statement(
     "deliveries",
@@ -106,14 +114,15 @@ SELECT host FROM hosts ORDER BY host
 """
 _DUE_PUSHES_OF_HOSTS: Final = f"""
 SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number) CROSS JOIN LATERAL (
-    SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
+    SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
     FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
-    WHERE p.due > 0 AND p.host = h.host AND p.due <= $2 AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS.format("$2")})
+    WHERE p.due > 0 AND p.host = h.host AND p.due <= $2 AND t.visible
+        AND p.session NOT IN ({_LIVE_SESSIONS.format("$2")})
     ORDER BY p.due LIMIT $3) found
 ORDER BY h.number, found.due
 """
 _SELECT_WAITING: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
 WHERE {{}} LIMIT $1
 """
@@ -138,8 +147,8 @@ async def record_new_push(
     """Keeps a configuration that an append brings: it begins with the first event of that."""
     head, before = plan.record, plan.before
     after, shown = (before.last_sequence, before.state) if before else (0, 0)
-    fresh = _new_push(head.ref, config, now, after, shown, (head.last_sequence, head.state, head.id, head.agent))
-    await _upsert_push(connection, row_key, fresh, now)
+    new = new_push(head.ref, config, now, after, shown, push_task_values(head))
+    await _upsert_push(connection, row_key, new, now)
 
 
 async def delete_pushes_of_task(connection: Connection, row_key: TaskRowKey) -> None:
@@ -173,7 +182,7 @@ async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> Locke
     refs = {place: ref for ref, place in found.row_keys.items()}
     for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, sorted(refs)):
         ref = refs[row[0], row[1]]
-        push = _push_from_row(ref, (*row[2:], *found.task_columns[ref]))
+        push = push_from_row(ref, (*row[2:], *found.task_columns[ref]))
         found.pushes[ref, push.config.id] = push
     return found
 
@@ -185,7 +194,7 @@ async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_no
         raise AppendRejected(ABSENT, None)
     place, about = locked.row_keys[ref], locked.task_columns[ref]
     await check_push_limit(connection, place, None, config.id)
-    kept = await _upsert_push(connection, place, _new_push(ref, config, now, about[0], about[1], about), now)
+    kept = await _upsert_push(connection, place, new_push(ref, config, now, about[0], about[1], about), now)
     await _UPDATE_PUSHED.run(connection, [place])
     return kept
 
@@ -245,33 +254,34 @@ async def claim(
     return taken
 
 
-async def settle_all(
-    connection: Connection, outcomes: Sequence[DeliveryReport], fixed_now: int | None
+async def apply_reports(
+    connection: Connection, reports: Sequence[DeliveryReport], fixed_now: int | None
 ) -> list[PushRecord | None]:
-    """See dragoman.ports.push.Pushes.settle."""
-    locked, now = await lock_pushes(connection, [one.task for one in outcomes]), await _now(connection, fixed_now)
+    """See dragoman.ports.push.Pushes."""
+    locked, now = await lock_pushes(connection, [report.task for report in reports]), await _now(connection, fixed_now)
     results: list[PushRecord | None] = []
-    tries: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for one in outcomes:
-        key = one.task, one.id
+    attempts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for report in reports:
+        key = report.task, report.id
         push = locked.pushes.get(key)
-        after = apply_report(push, one, now) if push else None
+        after = apply_report(push, report, now) if push else None
         results.append(after)
         if after is None:
             continue
         locked.pushes[key] = after
-        if (tried := one.attempt) is not None:
-            where = (*locked.row_keys[one.task], one.id, after.attempt_count % MAX_KEPT_ATTEMPTS)
-            tries[where] = after.attempt_count, tried.sequence, now, tried.status, tried.error, tried.duration_ms
+        if (attempt := report.attempt) is not None:
+            where = (*locked.row_keys[report.task], report.id, after.attempt_count % MAX_KEPT_ATTEMPTS)
+            outcome = attempt.status, attempt.error, attempt.duration_ms
+            attempts[where] = after.attempt_count, attempt.sequence, now, *outcome
     changed = {(push.task, push.config.id): push for push in results if push is not None}
     await _update_delivery(connection, locked, list(changed.values()))
-    await _INSERT_ATTEMPT.run(connection, [(*where, *tried) for where, tried in tries.items()])
+    await _INSERT_ATTEMPT.run(connection, [(*where, *values) for where, values in attempts.items()])
     over = {locked.row_keys[push.task] for push in changed.values() if push.state is not PushState.LIVE}
     await _UPDATE_PUSHED.run(connection, sorted(over))
     return results
 
 
-async def revive(
+async def restart(
     connection: Connection, ref: TaskRef, ids: Collection[str], after: int | None, fixed_now: int | None
 ) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
@@ -283,7 +293,7 @@ async def revive(
     return begun
 
 
-async def waiting(connection: Connection, limit: int) -> list[PushRecord]:
+async def unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
     found: list[PushRecord] = []
     for where in ("p.state = 2 ORDER BY p.failing", "p.due > 0"):
@@ -301,52 +311,21 @@ async def _now(connection: Connection, fixed_now: int | None) -> int:
     return found
 
 
-def _new_push(
-    ref: TaskRef, config: PushConfig, now: int, after: int, shown: int, task_columns: Sequence[Any]
-) -> PushRecord:
-    last, state, task_id, agent = task_columns
-    over = state in states.TERMINAL
-    return PushRecord(
-        task=ref, config=config, created=now, last_delivered=after, last_state_sent=shown,
-        last_sequence=last, task_ended=over, task_id=task_id, agent=agent,
-    )  # fmt: skip
-
-
-async def _upsert_push(connection: Connection, row_key: TaskRowKey, new_push: PushRecord, now: int) -> PushRecord:
-    config, former = new_push.config, None
+async def _upsert_push(connection: Connection, row_key: TaskRowKey, new: PushRecord, now: int) -> PushRecord:
+    config, previous = new.config, None
     for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, [row_key] if row_key[0] != NO_OWNER else []):
         if row[2] == config.id:
-            former = _push_from_row(
-                new_push.task, (*row[2:], new_push.last_sequence, 0, new_push.task_id, new_push.agent)
-            )
-    push = replace_record(new_push, former, now)
-    said = config.host, config.id, config.url, config.token, config.scheme, config.credentials, config.dialect
-    await connection.execute(_UPSERT_PUSH, *row_key, *said, push.created, *_delivery_values(push))
+            previous = push_from_row(new.task, (*row[2:], new.last_sequence, 0, new.task_id, new.agent))
+    push = replace_record(new, previous, now)
+    values = (*row_key, config.host, config.id, *config_values(config), push.created, *delivery_values(push))
+    await connection.execute(_UPSERT_PUSH, *values)
     return push
 
 
 async def _update_delivery(connection: Connection, locked: LockedPushes, pushes: Sequence[PushRecord]) -> None:
-    rows = [(*locked.row_keys[push.task], push.config.id, *_delivery_values(push)) for push in pushes]
+    rows = [(*locked.row_keys[push.task], push.config.id, *delivery_values(push)) for push in pushes]
     await _UPDATE_DELIVERY.run(connection, sorted(rows))
 
 
-def _delivery_values(push: PushRecord) -> tuple[Any, ...]:
-    return (
-        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures, push.failing_since, push.due_at, push.session,
-        push.token, push.attempt_count,
-    )  # fmt: skip
-
-
-def _push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
-    id, url, token, scheme, credentials, dialect, *place, last, state, task_id, agent = row
-    created, delivered, shown, own, why, tries, failing, due_at, session, claims, tried = place
-    config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
-    return PushRecord(
-        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown, state=PushState(own), reason=why,
-        failures=tries, failing_since=failing, due_at=due_at, session=session, token=claims, attempt_count=tried,
-        last_sequence=last, task_ended=state in states.TERMINAL, task_id=task_id, agent=agent,
-    )  # fmt: skip
-
-
 def _pushes_with_owners(rows: Iterable[Sequence[Any]]) -> list[PushRecord]:
-    return [_push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

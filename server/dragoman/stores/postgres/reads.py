@@ -48,12 +48,16 @@ LEFT JOIN LATERAL (
     JOIN chunks c ON c.owner = t.owner AND c.task = t.task AND c.artifact = a.artifact
 ) x ON {}
 """
-TASK: Final = f"{TABLE_RECORD_COLUMNS}, t.metadata, {STATUS_MESSAGE} AS said, {HISTORY} AS history, x.numbers, x.heads, x.texts, x.datas"
+TASK: Final = (
+    f"{TABLE_RECORD_COLUMNS}, t.metadata, {STATUS_MESSAGE} AS status_message_data, {HISTORY} AS history,"
+    " x.numbers, x.heads, x.texts, x.datas"
+)
 """A Task of `tasks t`, with CHUNKS joined; `{{}}` is for how many messages."""
 
 _TASKS_WITH_OWNERS: Final = "FROM owners o JOIN tasks t ON t.owner = o.owner"
 _READ: Final = f"""
-SELECT {TASK.format("$4")} {_TASKS_WITH_OWNERS} {CHUNKS.format("$5")} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
+SELECT {TASK.format("$4")} {_TASKS_WITH_OWNERS} {CHUNKS.format("$5")}
+WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
 """
 _FIND: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
@@ -66,8 +70,8 @@ WHERE o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.vis
     AND (t.task = $5 OR t.alias) ORDER BY t.alias LIMIT 1
 """
 _SELECT_RECORD: Final = f"""
-SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS} WHERE t.owner = $1 AND t.task = $2 AND t.visible
-    AND t.agent = $3 AND t.id = $4
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
+WHERE t.owner = $1 AND t.task = $2 AND t.visible AND t.agent = $3 AND t.id = $4
 """
 _LOCATE: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
@@ -92,7 +96,8 @@ _CONVERSATION: Final = f"""
 SELECT {TABLE_RECORD_COLUMNS}, t.memory {_TASKS_WITH_OWNERS} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
 """
 _MESSAGES: Final = f"""
-SELECT m.number, m.role, m.data, m.envelope, m.sender {_TASKS_WITH_OWNERS} JOIN messages m ON m.owner = t.owner AND m.task = t.task
+SELECT m.number, m.role, m.data, m.envelope, m.sender {_TASKS_WITH_OWNERS}
+JOIN messages m ON m.owner = t.owner AND m.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number > $4 ORDER BY m.number
 """
 _ENVELOPE: Final = f"""
@@ -108,7 +113,8 @@ _VERSIONS: Final = PostgresBulkStatement(
 _ORPHANS: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} FROM tasks t JOIN owners o ON o.owner = t.owner
 WHERE t.session > 0 AND t.session <> $1
-    AND t.session NOT IN (SELECT session FROM sessions WHERE expires > CASE WHEN $4 THEN {SQL_NOW.format("$2")} ELSE 0 END)
+    AND t.session NOT IN (
+        SELECT session FROM sessions WHERE expires > CASE WHEN $4 THEN {SQL_NOW.format("$2")} ELSE 0 END)
 LIMIT $3
 """
 
@@ -153,8 +159,8 @@ async def read(connection: Connection, ref: TaskRef, history: int | None, artifa
 
 def task_bytes(record: TaskRecord, row: Sequence[Any]) -> bytes:
     """The serialized Task in a row of TASK."""
-    metadata, said, history, numbers, heads, texts, datas = row[RECORD_WIDTH : RECORD_WIDTH + 7]
-    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, said or b"")]
+    metadata, status_message, history, numbers, heads, texts, datas = row[RECORD_WIDTH : RECORD_WIDTH + 7]
+    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message or b"")]
     if numbers:
         parts += join_artifact_rows(zip(numbers, heads, texts, datas, strict=True))
     parts += reversed(history)
@@ -168,7 +174,7 @@ async def events(connection: Connection, ref: TaskRef, after: int, limit: int) -
         return []
     rows = await connection.fetch(_EVENTS, owner, ref.key, after + 1, limit)
     if not rows:
-        if begins := await oldest(connection, ref):
+        if begins := await oldest_sequence(connection, ref):
             raise LogTruncated(begins)
         return []
     found: list[Event] = []
@@ -183,11 +189,11 @@ async def events(connection: Connection, ref: TaskRef, after: int, limit: int) -
     return found
 
 
-async def oldest(connection: Connection, ref: TaskRef) -> int:
+async def oldest_sequence(connection: Connection, ref: TaskRef) -> int:
     return await connection.fetchval(_OLDEST, *_task_key(ref)) or 0
 
 
-async def conversation(connection: Connection, ref: TaskRef, after: int) -> TaskMessages | None:
+async def read_messages(connection: Connection, ref: TaskRef, after: int) -> TaskMessages | None:
     row = await connection.fetchrow(_CONVERSATION, *_task_key(ref))
     if row is None:
         return None
@@ -203,16 +209,16 @@ async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:
     return bytes(found or b"")
 
 
-async def context(connection: Connection, owner: Owner, agent: str, name: str) -> ContextState:
+async def context_state(connection: Connection, owner: Owner, agent: str, name: str) -> ContextState:
     return await task_tables.read_context_state(connection, await owner_number(connection, owner), agent, name)
 
 
-async def versions(connection: Connection, tasks: Collection[TaskRef]) -> dict[bytes, int]:
+async def last_sequences(connection: Connection, tasks: Collection[TaskRef]) -> dict[bytes, int]:
     rows = await _VERSIONS.fetch(connection, [_task_key(ref) for ref in tasks])
     return {row[0]: row[1] for row in rows}
 
 
-async def orphans(
+async def orphaned_tasks(
     connection: Connection, session: int, fixed_now: int | None, limit: int, expired: bool
 ) -> list[TaskRecord]:
     return records_with_owners(await connection.fetch(_ORPHANS, session, fixed_now, limit, expired))
@@ -258,7 +264,10 @@ async def page(connection: Connection, query: TaskQuery) -> TaskPage:
     limit = f"${len(sql.values) + 1}"
     own = f"SELECT t.owner, t.task, t.updated FROM tasks t WHERE t.owner = $1{sql.where} {_PAGE_ORDER} LIMIT {limit}"
     if query.joined:  # each comes sorted from an index, and is read as far as shown
-        joined = f"SELECT t.owner, t.task, t.updated {JOINED_TASKS} WHERE p.owner = $1{sql.where} {_PAGE_ORDER} LIMIT {limit}"
+        joined = (
+            f"SELECT t.owner, t.task, t.updated {JOINED_TASKS} WHERE p.owner = $1{sql.where}"
+            f" {_PAGE_ORDER} LIMIT {limit}"
+        )
         own = f"SELECT * FROM (({own}) UNION ALL ({joined})) both_kinds {_PAGE_ORDER} LIMIT {limit}"
     shown, more = _SELECT_PAGE.replace("{found}", own), len(sql.values)
     history, artifacts = f"${more + 2}::bigint", f"${more + 3}::boolean"

@@ -16,6 +16,7 @@ from asyncpg import Connection
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
+from dragoman.stores.shared.rows import RECORD_COLUMNS, qualified
 
 COLUMN_TYPES: Final[Mapping[str, str]] = {"i": "bigint", "y": "bytea", "t": "text", "b": "boolean"}
 """The letters by which a statement says the types of its columns."""
@@ -108,44 +109,22 @@ def combine_statements(statements: Sequence[PostgresBulkStatement]) -> str:
     return f"WITH {', '.join(parts)} SELECT"
 
 
-RECORD_COLUMNS: Final = (
-    "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal"
-)
 RECORD_TYPES: Final = "ttt" + "i" * 8 + "iibb" + "iibtbt"
 
-MUTABLE_COLUMNS: Final = (
-    "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
-    " answered, pushed"
-)
 MUTABLE_TYPES: Final = "i" * 8 + "iibb" + "iib"
-"""Those that an append may change: all but the first three and the last three."""
+"""The types of RECORD_COLUMNS and MUTABLE_COLUMNS."""
 
-TABLE_RECORD_COLUMNS: Final = ", ".join(f"t.{name.strip()}" for name in RECORD_COLUMNS.split(","))
-"""Of `tasks t`."""
+TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
+"""RECORD_COLUMNS of `tasks t`."""
 
 RECORD_WIDTH: Final = len(RECORD_TYPES)
 
 
-def record_values(record: TaskRecord) -> tuple[Any, ...]:
-    """A row of NAMES."""
-    return (
-        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence, record.message_count,
-        record.status_message, record.question, record.last_received, record.last_delivered, record.session, record.token, record.ready, record.visible,
-        record.attempt, record.last_completed, record.has_live_push, record.dialect, record.alias, record.principal,
-    )  # fmt: skip
-
-
-def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
-    """A row of CHANGING."""
-    return record_values(record)[3:-3]
-
-
 def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
-    """The head in a row that begins with NAMES."""
+    """The record in a row that begins with RECORD_COLUMNS."""
     return TaskRecord(ref, *row[:RECORD_WIDTH])
 
 
 def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
-    """Heads in rows of scope, principal, key and NAMES."""
+    """The records in rows of scope, principal, key and RECORD_COLUMNS."""
     return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

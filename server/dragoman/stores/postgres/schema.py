@@ -6,13 +6,13 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Final
 
 from asyncpg import Connection, DeadlockDetectedError, LockNotAvailableError
 
 from dragoman.core.task import maintenance
 from dragoman.stores.postgres.errors import InvalidDatabase, PostgresSchemaTooNew
+from dragoman.stores.shared.schema import migration_scripts
 
 log = logging.getLogger("dragoman.store")
 
@@ -26,7 +26,6 @@ MIGRATION_ATTEMPTS: Final = 10
 MIGRATION_RETRY_INTERVAL: Final = 1.0
 """Seconds between two tries, in which others have their turn."""
 
-_MIGRATIONS: Final = files(__package__) / "migrations"
 _CREATE_META: Final = 'CREATE TABLE IF NOT EXISTS meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)'
 _SELECT_VERSION: Final = "SELECT value::int FROM meta WHERE name = 'schema'"
 _SELECT_OLDEST: Final = "SELECT value FROM meta WHERE name = 'oldest'"
@@ -84,6 +83,4 @@ async def _migrate(connection: Connection, *, make: bool) -> None:
 
 
 def _steps() -> Iterator[tuple[int, str]]:
-    for file in _MIGRATIONS.iterdir():
-        if file.name.endswith(".sql"):
-            yield int(file.name.split("_", 1)[0]), file.read_text("utf-8")
+    return migration_scripts(__package__)

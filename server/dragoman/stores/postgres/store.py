@@ -36,14 +36,13 @@ from dragoman.core.task.maintenance import (
 )
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs, claims, reads, task_tables
-from dragoman.stores.postgres.blob_offload import PostgresBlobOffloader
-from dragoman.stores.postgres.blob_restore import PostgresBlobRestorer
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import DATABASE_CONNECT_TIMEOUT, STATEMENT_TIMEOUT, Database, SideConnection
 from dragoman.stores.postgres.errors import InvalidDatabase, explain
 from dragoman.stores.postgres.hot.writer import PostgresWriter
+from dragoman.stores.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
 from dragoman.stores.postgres.maintenance.compaction import PostgresCompactor
-from dragoman.stores.postgres.maintenance.erasure import PostgresEraser
+from dragoman.stores.postgres.maintenance.erasure import PostgresErasureStatements
 from dragoman.stores.postgres.schema import migrate
 from dragoman.stores.postgres.tables import (
     PostgresApiKeys,
@@ -53,6 +52,7 @@ from dragoman.stores.postgres.tables import (
     PostgresUpstreams,
     PostgresWorkerRegistry,
 )
+from dragoman.stores.shared.erasure import Eraser
 
 log = logging.getLogger("dragoman.store")
 
@@ -94,7 +94,7 @@ class PostgresStore:
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
         self._compactor = PostgresCompactor(database, sizes)
-        self._eraser = PostgresEraser(database, self._writer.counter_slot)
+        self._eraser = Eraser(PostgresErasureStatements(database, self._writer.counter_slot))
         self.api_keys = PostgresApiKeys(database)
         self.pushes = PostgresPushes(database)
         self.worker_registry = PostgresWorkerRegistry(database)
@@ -115,7 +115,7 @@ class PostgresStore:
         return await self._database.read(reads.find, owner, agent, task_id, joined)
 
     async def context_owner(self, owner: Owner, context: str) -> Owner | None:
-        return await self._database.read(task_tables.find_host, owner, context)
+        return await self._database.read(task_tables.find_context_owner, owner, context)
 
     async def locate(self, task_id: str) -> list[TaskRecord]:
         return await self._database.read(reads.locate, task_id)
@@ -134,10 +134,10 @@ class PostgresStore:
         return await self.blobs.events(await self._database.read(reads.events, task, after, limit))
 
     async def oldest_sequence(self, task: TaskRef) -> int:
-        return await self._database.read(reads.oldest, task)
+        return await self._database.read(reads.oldest_sequence, task)
 
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
-        return await self.blobs.conversation(await self._database.read_snapshot(reads.conversation, task, after))
+        return await self.blobs.messages(await self._database.read_snapshot(reads.read_messages, task, after))
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         return await self._database.read(reads.envelope, task, number)
@@ -146,14 +146,14 @@ class PostgresStore:
         return await self.blobs.page(await self._database.read_snapshot(reads.page, query))
 
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
-        return await self._database.read(reads.versions, tasks)
+        return await self._database.read(reads.last_sequences, tasks)
 
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
         return await self._database.read(claims.waiting_tasks, agents, limit, after)
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         await self._end_dead_sessions()
-        return await self._database.read(reads.orphans, session, self._database.fixed_now, limit, expired)
+        return await self._database.read(reads.orphaned_tasks, session, self._database.fixed_now, limit, expired)
 
     async def _end_dead_sessions(self) -> None:
         """Ends the sessions of processes that this machine had, and has no more: nobody has to wait for their end."""
@@ -169,7 +169,7 @@ class PostgresStore:
         return self._epoch
 
     async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._database.read(reads.context, owner, agent, context)
+        return await self._database.read(reads.context_state, owner, agent, context)
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         return await self._database.write(
@@ -229,7 +229,7 @@ class PostgresStore:
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         return await self._eraser.receipts(limit)
 
-    async def resting_states(self) -> list[tuple[str, int]]:
+    async def inactive_states(self) -> list[tuple[str, int]]:
         return await self._eraser.inactive_states()
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:

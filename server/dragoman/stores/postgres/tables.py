@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 from asyncpg import Connection
 
 from dragoman.core.access.caller_credentials import ApiKey
-from dragoman.core.audit import (
-    GENESIS_HASH,
-    SALT_BYTES,
-    AuditEntry,
-    AuditRecord,
-    audited_principal,
-    canonical_json,
-    chain_entries,
-)
+from dragoman.core.audit import GENESIS_HASH, SALT_BYTES, AuditEntry, AuditRecord, chain_entries
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import DeliveryAttempt, DeliveryReport, PushRecord
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import AddedUpstream, PushConfigKey, RegisteredAgent
 from dragoman.stores.postgres import pushes
 from dragoman.stores.postgres.database import WRITE_LOCK, Database
-
-_API_KEY_FIELDS: Final = tuple(field.name for field in fields(ApiKey))
-_API_KEY_COLUMNS: Final = ", ".join(_API_KEY_FIELDS)
-_API_KEY_MARKS: Final = ", ".join(f"${number}" for number in range(1, len(_API_KEY_FIELDS) + 1))
-_INSERT_API_KEY: Final = (
-    f"INSERT INTO api_keys ({_API_KEY_COLUMNS}) VALUES ({_API_KEY_MARKS}) ON CONFLICT (id) DO NOTHING"
+from dragoman.stores.shared.rows import (
+    API_KEY_COLUMNS,
+    API_KEY_FIELDS,
+    AUDIT_COLUMNS,
+    api_key_from_row,
+    api_key_values,
+    audit_record_from_row,
+    audit_values,
 )
-_SELECT_API_KEY: Final = f"SELECT {_API_KEY_COLUMNS} FROM api_keys WHERE id = $1"
-_SELECT_API_KEYS: Final = f"SELECT {_API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
+
+_API_KEY_MARKS: Final = ", ".join(f"${number}" for number in range(1, len(API_KEY_FIELDS) + 1))
+_INSERT_API_KEY: Final = (
+    f"INSERT INTO api_keys ({API_KEY_COLUMNS}) VALUES ({_API_KEY_MARKS}) ON CONFLICT (id) DO NOTHING"
+)
+_SELECT_API_KEY: Final = f"SELECT {API_KEY_COLUMNS} FROM api_keys WHERE id = $1"
+_SELECT_API_KEYS: Final = f"SELECT {API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
 _ROTATE_API_KEY: Final = f"""
 UPDATE api_keys SET former = digest, former_until = $2, digest = $3, rotated = $4, expires = coalesce($5, expires)
-WHERE id = $1 AND revoked = 0 RETURNING {_API_KEY_COLUMNS}
+WHERE id = $1 AND revoked = 0 RETURNING {API_KEY_COLUMNS}
 """
 _REVOKE_API_KEY: Final = "UPDATE api_keys SET revoked = $2 WHERE id = $1 AND revoked = 0"
 _DELETE_REVOKED_API_KEYS: Final = "DELETE FROM api_keys WHERE principal = $1 AND revoked <> 0"
@@ -51,9 +48,7 @@ class PostgresApiKeys:
         self._database = database
 
     async def add(self, key: ApiKey) -> None:
-        row = [getattr(key, name) for name in _API_KEY_FIELDS]
-        row[_API_KEY_FIELDS.index("grants")] = json.dumps(sorted(key.grants))
-        if await self._database.write(_execute_statement, _INSERT_API_KEY, *row) == "INSERT 0 0":
+        if await self._database.write(_execute_statement, _INSERT_API_KEY, *api_key_values(key)) == "INSERT 0 0":
             raise ValueError(f'there is a key "{key.id}" already')
 
     async def find(self, id: str) -> ApiKey | None:
@@ -85,16 +80,16 @@ async def _execute_statement(connection: Connection, sql: str, *values: Any) -> 
 
 async def _find_api_key(connection: Connection, id: str) -> ApiKey | None:
     row = await connection.fetchrow(_SELECT_API_KEY, id)
-    return None if row is None else _api_key_from_row(row)
+    return None if row is None else api_key_from_row(row)
 
 
 async def _list_api_keys(connection: Connection) -> list[ApiKey]:
-    return [_api_key_from_row(row) for row in await connection.fetch(_SELECT_API_KEYS)]
+    return [api_key_from_row(row) for row in await connection.fetch(_SELECT_API_KEYS)]
 
 
 async def _rotate_api_key(connection: Connection, *values: Any) -> ApiKey | None:
     row = await connection.fetchrow(_ROTATE_API_KEY, *values)
-    return None if row is None else _api_key_from_row(row)
+    return None if row is None else api_key_from_row(row)
 
 
 async def _revoke_api_key(connection: Connection, id: str, now: int) -> ApiKey | None:
@@ -102,20 +97,14 @@ async def _revoke_api_key(connection: Connection, id: str, now: int) -> ApiKey |
     return await _find_api_key(connection, id)
 
 
-def _api_key_from_row(row: Sequence[Any]) -> ApiKey:
-    kept = dict(zip(_API_KEY_FIELDS, row, strict=True))
-    return ApiKey(**{**kept, "grants": frozenset(json.loads(kept["grants"]))})
-
-
 AUDIT_LOCK: Final = WRITE_LOCK + 100
 """Held by who adds entries."""
 
-_AUDIT_COLUMNS: Final = "number, at, action, outcome, about, who, salt, seal, hash"
 _SELECT_LAST_AUDIT_ENTRY: Final = "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1"
 _INSERT_AUDIT_ENTRY: Final = (
-    f"INSERT INTO audit ({_AUDIT_COLUMNS}, principal) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+    f"INSERT INTO audit ({AUDIT_COLUMNS}, principal) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 )
-_SELECT_AUDIT_ENTRIES: Final = f"SELECT {_AUDIT_COLUMNS} FROM audit WHERE number > $1 ORDER BY number LIMIT $2"
+_SELECT_AUDIT_ENTRIES: Final = f"SELECT {AUDIT_COLUMNS} FROM audit WHERE number > $1 ORDER BY number LIMIT $2"
 _FIRST_RECENT_AUDIT_ENTRY: Final = (
     "SELECT min(number) FROM (SELECT number, at FROM audit ORDER BY number LIMIT $1) AS oldest WHERE at >= $2"
 )
@@ -152,33 +141,12 @@ async def _insert_audit_entries(connection: Connection, entries: Sequence[AuditE
     await connection.execute(f"SELECT pg_advisory_xact_lock({AUDIT_LOCK})")
     number, former = await connection.fetchrow(_SELECT_LAST_AUDIT_ENTRY) or (0, GENESIS_HASH)
     await connection.executemany(
-        _INSERT_AUDIT_ENTRY, [_audit_row(kept) for kept in chain_entries(former, number, entries, salts)]
-    )
-
-
-def _audit_row(chained_entry: AuditRecord) -> tuple[Any, ...]:
-    entry = chained_entry.entry
-    return (
-        *(
-            chained_entry.number,
-            entry.at,
-            entry.action,
-            entry.outcome,
-            canonical_json(entry.about),
-            canonical_json(entry.who),
-        ),
-        *(chained_entry.salt, chained_entry.seal, chained_entry.hash, audited_principal(entry)),
+        _INSERT_AUDIT_ENTRY, [audit_values(record) for record in chain_entries(former, number, entries, salts)]
     )
 
 
 async def _read_audit_entries(connection: Connection, after: int, limit: int) -> list[AuditRecord]:
-    return [_audit_entry_from_row(found) for found in await connection.fetch(_SELECT_AUDIT_ENTRIES, after, limit)]
-
-
-def _audit_entry_from_row(row: Sequence[Any]) -> AuditRecord:
-    number, at, action, outcome, about, who, salt, seal, hash = row
-    entry = AuditEntry(at, action, outcome, json.loads(about), json.loads(who) if who is not None else {})
-    return AuditRecord(number, entry, salt, seal, hash)
+    return [audit_record_from_row(row) for row in await connection.fetch(_SELECT_AUDIT_ENTRIES, after, limit)]
 
 
 async def _delete_audit_entries(connection: Connection, before: int, limit: int) -> int:
@@ -318,14 +286,14 @@ class PostgresPushes:
     async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
         return await self._database.write(pushes.claim, session, keys, self._database.fixed_now)
 
-    async def apply_reports(self, said: Sequence[DeliveryReport]) -> list[PushRecord | None]:
-        return await self._database.write(pushes.settle_all, said, self._database.fixed_now)
+    async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
+        return await self._database.write(pushes.apply_reports, reports, self._database.fixed_now)
 
     async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
         return await self._database.read(pushes.attempts, task, id)
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
-        return await self._database.write(pushes.revive, task, ids, after, self._database.fixed_now)
+        return await self._database.write(pushes.restart, task, ids, after, self._database.fixed_now)
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
-        return await self._database.read(pushes.waiting, limit)
+        return await self._database.read(pushes.unfinished, limit)

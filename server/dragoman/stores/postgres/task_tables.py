@@ -23,6 +23,7 @@ from dragoman.stores.postgres.rows import (
     insert_statement,
     record_from_row,
 )
+from dragoman.stores.shared.rows import IDEMPOTENCY_KEY_TTL_MS, is_key_expired
 
 NO_OWNER: Final = -1
 """The number that no owner has."""
@@ -139,7 +140,7 @@ async def remove_open_task(connection: Connection, row_key: TaskRowKey) -> None:
     await connection.execute(_DELETE_OPEN_TASK, row_key[1])
 
 
-async def find_host(connection: Connection, owner: Owner, context: str) -> Owner | None:
+async def find_context_owner(connection: Connection, owner: Owner, context: str) -> Owner | None:
     """Under whom the tasks of a conversation of this scope are kept, None when nobody may join one of this id."""
     row = await connection.fetchrow(_SELECT_HOST, context, owner.scope)
     return Owner(*row) if row else None
@@ -155,9 +156,6 @@ async def find_joined_task(
         return row[0], row[1]
     return NO_OWNER, b""
 
-
-IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
-"""Milliseconds after which a key may stand for something else."""
 
 KeyName = tuple[int, str, str]
 """The number of a key's owner, its agent, and its text."""
@@ -208,7 +206,7 @@ async def find_keys(connection: Connection, names: Sequence[KeyName]) -> UsedKey
 def check_key(used_keys: Mapping[KeyName, UsedKey], name: KeyName, owner: Owner, now: int) -> None:
     """Raises Repeated when a key of `owner` was used and has not expired."""
     used = used_keys.get(name)
-    if used is None or used.created + IDEMPOTENCY_KEY_TTL_MS < now:
+    if used is None or is_key_expired(used.created, now):
         return
     task = TaskRef(used.host or owner, used.task) if used.task else None
     raise DuplicateKey(KeyRecord(used.digest, task, used.reply or b"", used.first))

@@ -1,9 +1,9 @@
-"""Blobs: large parts as files beside the database, named by their SHA-256, and who still refers to them.
+"""Blobs: large parts as files beside the database, named by their SHA-256, and their reference counts.
 
-A file is on disk, fsync and all, before the append that refers to it is committed, and goes only after nothing
-refers to it any more. Between the two a blob is held: a file that is held is never removed. Removing happens on the
-writer's thread and inside the transaction that forgets the blob, so no append can come between; should that
-transaction be undone, the blob has no file and no uses, and whoever writes the bytes again makes the file again.
+A file is durable on disk before the append that refers to it is committed, and is removed only when nothing refers to
+it. Between the two a blob is held, and held files are never removed. Removal happens on the writer's thread inside the
+transaction that deletes the blob's row, so no append can come between. If that transaction is rolled back, the blob
+has no file and no uses, and the next write of the same bytes creates the file again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dragoman.core.task.log import Blob
 log = logging.getLogger("dragoman.store")
 
 BLOBS_PER_SWEEP_STEP: Final = 64
-"""Files removed in one step."""
+"""Files removed in one commit."""
 
 _INSERT_BLOB_USE: Final = "INSERT OR IGNORE INTO blob_uses (owner, task, hash) VALUES (?, ?, ?)"
 _COUNT_BLOB_USE: Final = (
@@ -42,61 +42,55 @@ _DELETE_BLOB: Final = "DELETE FROM blobs WHERE hash = ?"
 
 
 def store_secret(connection: sqlite3.Connection) -> bytes:
-    """What this store signs with. Made once, and kept in it."""
+    """The secret of this store, for signing. Created once."""
     connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?)", (secrets.token_hex(32),))
     return bytes.fromhex(connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()[0])
 
 
 def reference_marker(secret: bytes) -> bytes:
-    """What stands in every reference of this store, and in nothing that anyone could send."""
+    """Bytes that every reference of this store has, and that no caller can guess."""
     return hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
 
 
-# Who refers to what ----------------------------------------------------------------------------------------------
-
-
 def use_blobs(connection: sqlite3.Connection, owner: int, task: bytes, blobs: Iterable[Blob]) -> None:
-    """Notes that a task refers to these blobs, inside the transaction that makes it do so."""
+    """Counts a task's references to these blobs, in the transaction that adds them."""
     for blob in blobs:
         if connection.execute(_INSERT_BLOB_USE, (owner, task, blob.digest)).rowcount:
             connection.execute(_COUNT_BLOB_USE, (blob.digest, blob.size))
 
 
 def release_blobs(connection: sqlite3.Connection, owner: int, task: bytes) -> None:
-    """Notes that a task refers to no blob any more, inside the transaction that erases it; may be repeated.
+    """Removes a task's references, in the transaction that erases it. Idempotent.
 
-    The files go later, on the slot for what may wait (`SqliteStore.tidy`), those that nobody else refers to.
+    Files without references are removed later (`SqliteStore.compact`).
     """
     for statement in _RELEASE_BLOB_USES:
         connection.execute(statement, (owner, task))
 
 
 def has_unused_blobs(connection: sqlite3.Connection) -> bool:
-    """Whether there are files that nothing refers to."""
+    """Whether there are files without references."""
     return connection.execute(f"{_SELECT_UNUSED_BLOBS} LIMIT 1").fetchone() is not None
 
 
 def remove_unused_blobs(connection: sqlite3.Connection, files: BlobFiles) -> int:
-    """One step: removes files that nothing refers to. Gives how many."""
-    gone = 0
+    """One step: removes files without references. Returns how many."""
+    removed = 0
     for (digest,) in connection.execute(_SELECT_UNUSED_BLOBS).fetchmany(BLOBS_PER_SWEEP_STEP):
         if files.remove(digest):
             connection.execute(_DELETE_BLOB, (digest,))
-            gone += 1
-    return gone
+            removed += 1
+    return removed
 
 
 def remove_unknown_files(connection: sqlite3.Connection, files: BlobFiles, digests: Collection[bytes]) -> int:
-    """Removes those files of which the database knows nothing. Gives how many."""
+    """Removes those of these files that have no row. Returns how many."""
     unknown = [digest for digest in digests if not connection.execute(_IS_BLOB_KNOWN, (digest,)).fetchone()]
     return sum(map(files.remove, unknown))
 
 
-# The files -------------------------------------------------------------------------------------------------------
-
-
 class BlobFiles:
-    """A folder of blobs. Every method blocks; safe from any thread."""
+    """A folder of blob files. Every method blocks; thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,12 +99,12 @@ class BlobFiles:
         self._held: Counter[bytes] = Counter()
 
     def path(self, digest: bytes) -> Path:
-        """Where a blob is, if it is there."""
+        """The path of a blob, whether it exists or not."""
         name = digest.hex()
         return self._folder / name[:2] / name[2:]
 
     def hold(self, digests: Collection[bytes]) -> None:
-        """Lets none of these files be removed until `let_go` was called as often."""
+        """Protects these files from removal until `release` was called as often."""
         with self._lock:
             self._held.update(digests)
 
@@ -120,7 +114,7 @@ class BlobFiles:
             self._held = +self._held
 
     def write(self, digest: bytes, content: bytes) -> None:
-        """Puts a blob on disk unless it is there. Hold it before. Raises OSError."""
+        """Writes a blob unless it exists. Hold it first. Raises OSError."""
         path = self.path(digest)
         if path.exists():
             return
@@ -142,7 +136,7 @@ class BlobFiles:
             _fsync(folder.parent)
 
     def remove(self, digest: bytes) -> bool:
-        """Removes a blob, unless it is held. True when it is gone."""
+        """Removes a blob unless it is held. True when it no longer exists."""
         with self._lock:
             if digest in self._held:
                 return False
@@ -150,20 +144,20 @@ class BlobFiles:
             return True
 
     def files_before_start(self) -> list[bytes]:
-        """The blobs that are older than this process's use of the folder. Drafts that old are removed."""
-        found = []
+        """The blobs older than this process's use of the folder. Removes drafts of that age."""
+        digests = []
         for path in self._folder.glob("??/*"):
             if path.stat().st_mtime >= self._opened:
                 continue
             try:
-                found.append(bytes.fromhex(path.parent.name + path.name))
-            except ValueError:  # a draft: its writer did not live to rename it
+                digests.append(bytes.fromhex(path.parent.name + path.name))
+            except ValueError:  # a draft: its writer died before it could rename it
                 path.unlink(missing_ok=True)
-        return found
+        return digests
 
 
 def _fsync(folder: Path) -> None:
-    """Makes new names in a folder durable, where the system lets one."""
+    """Makes new names in a folder durable, where the system allows it."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Session rows: begun once, renewed, and over when they expire by the store's clock."""
+"""Sessions, the queue of waiting tasks, and cancel requests: who runs what."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.stores.sqlite.hot.transaction import RECORD_COLUMNS, record_from_row
+from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, record_from_row
 
 
 def begin_session(connection: sqlite3.Connection, now: int, lease: float, exclusive: bool) -> int:
-    """A new session. `alone` ends all others."""
+    """Opens a session. `exclusive` ends all others. Sessions expire by the store's clock."""
     if exclusive:
         connection.execute("UPDATE sessions SET expires = 0 WHERE expires > 0")
     cursor = connection.execute("INSERT INTO sessions (started, expires) VALUES (?, ?)", (now, _expiry(now, lease)))
@@ -24,9 +24,9 @@ def begin_session(connection: sqlite3.Connection, now: int, lease: float, exclus
 
 
 def renew_session(connection: sqlite3.Connection, session: int, now: int, lease: float) -> int:
-    """Puts the end of a session off. One that has expired lives again; the claims that were taken from it do not.
+    """Extends a session. An expired one becomes valid again, but not the claims that others took from it.
 
-    Gives how many milliseconds it had left.
+    Returns how many milliseconds it had left.
     """
     row = connection.execute("SELECT expires FROM sessions WHERE session = ?", (session,)).fetchone()
     connection.execute("UPDATE sessions SET expires = ? WHERE session = ?", (_expiry(now, lease), session))
@@ -34,7 +34,7 @@ def renew_session(connection: sqlite3.Connection, session: int, now: int, lease:
 
 
 def live_sessions(connection: sqlite3.Connection, now: int) -> dict[int, int]:
-    """The sessions that have not expired, with the time when they will."""
+    """The sessions that have not expired, with their expiry in milliseconds."""
     return dict(connection.execute("SELECT session, expires FROM sessions WHERE expires > ?", (now,)).fetchall())
 
 
@@ -42,44 +42,42 @@ def _expiry(now: int, lease: float) -> int:
     return now + round(lease * 1000)
 
 
-_RECORD_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in RECORD_COLUMNS.split(","))
-
 _SELECT_PAIR: Final = "SELECT principal, agent FROM tasks INDEXED BY tasks_waiting WHERE ready"
 _NEXT_PRINCIPAL: Final = f"{_SELECT_PAIR} AND principal > ? ORDER BY principal, agent LIMIT 1"
 _FIRST_PRINCIPAL: Final = f"{_SELECT_PAIR} ORDER BY principal, agent LIMIT 1"
 _NEXT_AGENT: Final = f"{_SELECT_PAIR} AND principal = ? AND agent > ? ORDER BY principal, agent LIMIT 1"
-"""With `(principal, agent) > (?, ?)` in its place SQLite would walk through all of the first pair."""
+"""With `(principal, agent) > (?, ?)` instead, SQLite would walk through all rows of the first pair."""
 _OLDEST_TASKS: Final = f"""
-SELECT t.created, t.task, o.scope, o.principal, {_RECORD_COLUMNS}
+SELECT t.created, t.task, o.scope, o.principal, {TABLE_RECORD_COLUMNS}
 FROM tasks t INDEXED BY tasks_waiting CROSS JOIN owners o USING (owner)
 WHERE t.ready AND t.principal = ? AND t.agent = ? ORDER BY t.created LIMIT ?
 """
 
 
 def waiting_tasks(connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
-    """Up to `limit` tasks of these agents, in the order in which they are to be taken."""
+    """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
     found: list[TaskRecord] = []
-    lines: list[Iterator[TaskRecord]] = []
-    for line in _tasks_by_principal(connection, frozenset(agents), limit, after):
+    queues: list[Iterator[TaskRecord]] = []
+    for queue in _tasks_by_principal(connection, frozenset(agents), limit, after):
         if len(found) >= limit:
             break
-        if head := next(line, None):
-            found.append(head)
-            lines.append(line)
-    while lines and len(found) < limit:
-        still = []
-        for line in lines[: limit - len(found)]:
-            if head := next(line, None):
-                found.append(head)
-                still.append(line)
-        lines = still
+        if record := next(queue, None):
+            found.append(record)
+            queues.append(queue)
+    while queues and len(found) < limit:
+        remaining = []
+        for queue in queues[: limit - len(found)]:
+            if record := next(queue, None):
+                found.append(record)
+                remaining.append(queue)
+        queues = remaining
     return found
 
 
 def _tasks_by_principal(
     connection: sqlite3.Connection, agents: frozenset[str], limit: int, after: str
 ) -> Iterator[Iterator[TaskRecord]]:
-    """The tasks of each principal that has any, beginning behind `after`, which comes last."""
+    """The tasks of each principal that has any, starting after `after`, which comes last."""
     for principal, pairs in groupby(_principal_agent_pairs(connection, after), key=lambda pair: pair[0]):
         served = [agent for _, agent in pairs if agent in agents]
         ages = [connection.execute(_OLDEST_TASKS, (principal, agent, limit)) for agent in served]
@@ -135,7 +133,6 @@ class SqliteCancels:
     """Implements `dragoman.ports.Cancels` on the store's file."""
 
     def __init__(self, read: Read, write: Write, write_low_priority: Write) -> None:
-        """`low` is the way of what may wait."""
         self._read = read
         self._write = write
         self._write_low_priority = write_low_priority
@@ -154,7 +151,7 @@ class SqliteCancels:
         return set(tasks).intersection(await self._read(_pending_cancels, ""))
 
     async def delete_obsolete(self) -> None:
-        """Forgets those that are over."""
+        """Deletes the requests of tasks that are no longer running or waiting."""
         if await self._read(_has_cancels):
             await self._write_low_priority(lambda connection: connection.execute(_DELETE_OBSOLETE_CANCELS).rowcount)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a database, in words that say what to do."""
+"""Errors of SQLite: what callers see, and what operators can do about them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Final
 from dragoman.core.errors import Unavailable
 
 _ADVICE: Final[Mapping[int, str]] = {
-    sqlite3.SQLITE_NOTADB: "it is no SQLite database, or its beginning is damaged; move it away, and restore a backup",
-    sqlite3.SQLITE_CORRUPT: "it is damaged; keep the file, and restore a backup (dragoman restore)",
-    sqlite3.SQLITE_READONLY: "it cannot be written; see who owns the file and its folder, and how they are mounted",
-    sqlite3.SQLITE_PERM: "this user may not open it; see who owns the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; see whether it and its folder are there and may be written",
-    sqlite3.SQLITE_FULL: "there is no room left; free some on its disk, nothing that was acknowledged is lost",
-    sqlite3.SQLITE_IOERR: "its disk fails to read or write; see the system's log",
-    sqlite3.SQLITE_BUSY: "another program has locked the file; see what else opens it",
-    sqlite3.SQLITE_LOCKED: "another program has locked the file; see what else opens it",
+    sqlite3.SQLITE_NOTADB: (
+        "the file is not a SQLite database, or its header is damaged; move it away, and restore a backup"
+    ),
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; keep it, and restore a backup (dragoman restore)",
+    sqlite3.SQLITE_READONLY: "the file cannot be written; check the owner and the mount of the file and its folder",
+    sqlite3.SQLITE_PERM: "this user may not open the file; check the owner and permissions of the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check that it and its folder exist and can be written",
+    sqlite3.SQLITE_FULL: "the disk is full; free some space, nothing that was acknowledged is lost",
+    sqlite3.SQLITE_IOERR: "the disk fails to read or write; see the system log",
+    sqlite3.SQLITE_BUSY: "another program has locked the file; find out which program opens it",
+    sqlite3.SQLITE_LOCKED: "another program has locked the file; find out which program opens it",
 }
-"""By primary result code."""
+"""By primary result code: why, and what to do."""
 
 
 _OUTAGES: Final[Mapping[int, str]] = {
@@ -29,36 +31,36 @@ _OUTAGES: Final[Mapping[int, str]] = {
     sqlite3.SQLITE_PERM: "cannot be opened",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened",
     sqlite3.SQLITE_FULL: "is full",
-    sqlite3.SQLITE_IOERR: "does not answer",
+    sqlite3.SQLITE_IOERR: "does not respond",
     sqlite3.SQLITE_BUSY: "is locked",
     sqlite3.SQLITE_LOCKED: "is locked",
 }
-"""What callers are told: that it is not their fault, and nothing of our files."""
+"""By primary result code: what callers see. It names no file."""
 
 
 def map_error(error: Exception, *, is_write: bool = True) -> Exception:
-    """What to raise for an error of SQLite: Unavailable when it is about the file, otherwise the error itself.
+    """The exception to raise for an error of SQLite: Unavailable when it concerns the file, otherwise the error itself.
 
-    wrote: a write met it, and is not done. What only was to be read may belong to a request that is done already.
+    is_write: a write failed, and was not done. A failed read may belong to a request that is already done.
     """
-    said = _OUTAGES.get(result_code(error))
-    if said is None:
+    outage = _OUTAGES.get(result_code(error))
+    if outage is None:
         return error
-    undone = ", this request is not done" if is_write else ""
-    unavailable = Unavailable(f"the store {said}; what it has acknowledged is safe{undone}")
+    undone = ", this request was not done" if is_write else ""
+    unavailable = Unavailable(f"the store {outage}; what it has acknowledged is safe{undone}")
     unavailable.__cause__ = error
     return unavailable
 
 
 def explain(error: BaseException) -> str:
-    """What the trouble is and what helps, with SQLite's own words."""
+    """SQLite's message, the reason, and what to do. One line."""
     if isinstance(error, PermissionError):
         return f"{error}: {_ADVICE[sqlite3.SQLITE_PERM]}"
-    said = _ADVICE.get(result_code(error))
-    return f"{error}: {said}" if said else str(error)
+    advice = _ADVICE.get(result_code(error))
+    return f"{error}: {advice}" if advice else str(error)
 
 
 def result_code(error: BaseException) -> int:
-    """The primary result code of an error of SQLite; -1 for anything else."""
+    """The primary result code of a SQLite error; -1 for any other exception."""
     code = getattr(error, "sqlite_errorcode", None)
     return code & 0xFF if isinstance(code, int) else -1

@@ -1,7 +1,7 @@
-"""Push configurations, their cursors and their tries: the statements. What they mean is decided in `core.push`.
+"""Statements for push configurations, their cursors and delivery attempts. `core.push` decides what they mean.
 
-A task whose head says `pushed` has one that is live. An append to such a task marks those that have nothing to do as
-due, so what is to be delivered is found by an index, whatever else is stored, and after a crash as before it.
+A task with `pushed` has a live configuration. An append to such a task marks its idle configurations as due, so an
+index finds what is to be delivered, whatever else is stored, after a crash as before it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
@@ -23,28 +23,34 @@ from dragoman.core.push.delivery import (
     replace_record,
     restart_record,
 )
-from dragoman.core.task import states
 from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.core.task.plan import Plan
+from dragoman.stores.shared.rows import (
+    PUSH_COLUMNS,
+    PUSH_TASK_COLUMNS,
+    config_values,
+    delivery_values,
+    new_push,
+    push_from_row,
+    push_task_values,
+    qualified,
+)
 
 Key = tuple[TaskRef, str]
 
-_CONFIG: Final = "url, token, scheme, credentials, dialect"
-_DELIVERY_COLUMNS: Final = "created, delivered, shown, state, why, tries, failing, due, session, claims, attempts"
-_COLUMNS: Final = ", ".join(f"p.{name.strip()}" for name in f"id, {_CONFIG}, {_DELIVERY_COLUMNS}".split(","))
-_TASK_COLUMNS: Final = "t.last, t.state, t.id, t.agent"
+_COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
 _SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 _SELECT_PUSH: Final = f"""
-SELECT {_COLUMNS}, {_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
+SELECT {_COLUMNS}, {PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
 WHERE t.owner = ? AND t.task = ? AND p.id = ?
 """
 _SELECT_PUSHES_OF_TASK: Final = f"""
-SELECT {_COLUMNS}, {_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
+SELECT {_COLUMNS}, {PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
 WHERE t.owner = ? AND t.task = ? ORDER BY p.created, p.id
 """
 _SELECT_TASK: Final = "SELECT last, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
 _UPSERT_PUSH: Final = f"""
-INSERT OR REPLACE INTO pushes (owner, task, id, host, {_CONFIG}, {_DELIVERY_COLUMNS}) VALUES ({", ".join("?" * 20)})
+INSERT OR REPLACE INTO pushes (owner, task, host, {PUSH_COLUMNS}) VALUES ({", ".join("?" * 20)})
 """
 _UPDATE_DELIVERY: Final = """
 UPDATE pushes SET delivered = ?, shown = ?, state = ?, why = ?, tries = ?, failing = ?, due = ?, session = ?,
@@ -68,12 +74,13 @@ WHERE owner = ?1 AND task = ?2
 _NEXT_HOST: Final = "SELECT host FROM pushes WHERE due > 0 AND host > ? ORDER BY host LIMIT 1"
 _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
 _DUE_PUSHES_OF_HOST: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY pushes_due CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
-WHERE p.due > 0 AND p.host = ? AND p.due <= ? AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS}) ORDER BY p.due LIMIT ?
+WHERE p.due > 0 AND p.host = ? AND p.due <= ? AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS})
+ORDER BY p.due LIMIT ?
 """
 _SELECT_WAITING: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {_TASK_COLUMNS}
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY {{index}} CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
 WHERE {{where}} LIMIT ?
 """
@@ -85,33 +92,33 @@ _DELETE_PUSH: Final = tuple(
 )
 
 
-# In an append ------------------------------------------------------------------------------------------------------
+# Inside an append --------------------------------------------------------------------------------------------------
 
 
 def check_push_limit(connection: sqlite3.Connection, owner: int, record: TaskRecord, id: str) -> None:
-    """Raises Refused (CROWDED) when a task cannot take one more configuration of this id."""
+    """Raises AppendRejected (TOO_MANY_CONFIGS) when a task cannot have another configuration with this id."""
     (others,) = connection.execute(_COUNT_OTHERS, (owner, record.ref.key, id)).fetchone()
     if others >= MAX_PUSH_CONFIGS:
         raise AppendRejected(TOO_MANY_CONFIGS, record)
 
 
 def record_append(connection: sqlite3.Connection, owner: int, plan: Plan, now: int) -> None:
-    """What an append to a task with configurations means for them: a new one, and that there is something to tell."""
-    head, before = plan.record, plan.before
+    """Applies an append to the configurations of its task: adds a new one, and marks idle ones as due."""
+    record, before = plan.record, plan.before
     if (config := plan.change.push_config) is not None:
         after, state = (before.last_sequence, before.state) if before else (0, 0)
-        _upsert_push(connection, owner, _new_push(head.ref, config, now, after, state, _task_columns(head)), now)
+        _upsert_push(connection, owner, new_push(record.ref, config, now, after, state, push_task_values(record)), now)
     if plan.events:
-        connection.execute(_MARK_DUE, (now, owner, head.ref.key))
+        connection.execute(_MARK_DUE, (now, owner, record.ref.key))
 
 
 def delete_pushes_of_task(connection: sqlite3.Connection, owner: int, task: bytes) -> None:
-    """Everything of a task."""
+    """Deletes all configurations and attempts of a task."""
     for statement in _DELETE_PUSHES_OF_TASK:
         connection.execute(statement, (owner, task))
 
 
-# By itself ---------------------------------------------------------------------------------------------------------
+# Outside appends ---------------------------------------------------------------------------------------------------
 
 
 def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: int) -> PushRecord:
@@ -123,7 +130,7 @@ def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: i
     (others,) = connection.execute(_COUNT_OTHERS, (owner, ref.key, config.id)).fetchone()
     if others >= MAX_PUSH_CONFIGS:
         raise AppendRejected(TOO_MANY_CONFIGS, None)
-    kept = _upsert_push(connection, owner, _new_push(ref, config, now, row[0], row[1], row), now)
+    kept = _upsert_push(connection, owner, new_push(ref, config, now, row[0], row[1], row), now)
     connection.execute(_UPDATE_PUSHED, (owner, ref.key))
     return kept
 
@@ -132,15 +139,15 @@ def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
     """See dragoman.ports.push.Pushes."""
     owner = _owner_number(connection, ref.owner)
     for statement in _DELETE_PUSH:
-        gone = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
+        deleted = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
     connection.execute(_UPDATE_PUSHED, (owner, ref.key))
-    return gone
+    return deleted
 
 
 def pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
     return [
-        _push_from_row(ref, row)
+        push_from_row(ref, row)
         for row in connection.execute(_SELECT_PUSHES_OF_TASK, (_owner_number(connection, ref.owner), ref.key))
     ]
 
@@ -168,7 +175,7 @@ def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: 
 def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
     others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now,))} - {session}
-    taken = []
+    claimed = []
     for ref, id in keys:
         push = _find_push(connection, ref, id)
         if push is None or push.state is not PushState.LIVE or not 0 < push.due_at <= now or push.session in others:
@@ -177,34 +184,36 @@ def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now
             continue
         push = replace(push, session=session, token=push.token + 1)
         _update_delivery(connection, push)
-        taken.append(push)
-    return taken
+        claimed.append(push)
+    return claimed
 
 
-def settle_all(connection: sqlite3.Connection, outcomes: Sequence[DeliveryReport], now: int) -> list[PushRecord | None]:
-    """See dragoman.ports.push.Pushes.settle."""
-    return [_settle_one(connection, one, now) for one in outcomes]
+def apply_reports(
+    connection: sqlite3.Connection, reports: Sequence[DeliveryReport], now: int
+) -> list[PushRecord | None]:
+    """See dragoman.ports.push.Pushes."""
+    return [_apply_report(connection, report, now) for report in reports]
 
 
-def revive(
+def restart(
     connection: sqlite3.Connection, ref: TaskRef, ids: Collection[str], after: int | None, now: int
 ) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
-    begun = [
+    restarted = [
         restart_record(push, now, after) for push in pushes_of_task(connection, ref) if not ids or push.config.id in ids
     ]
-    for push in begun:
+    for push in restarted:
         _update_delivery(connection, push)
     connection.execute(_UPDATE_PUSHED, (_owner_number(connection, ref.owner), ref.key))
-    return begun
+    return restarted
 
 
-def waiting(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
+def unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
     """See dragoman.ports.push.Pushes."""
     found: list[PushRecord] = []
     for index, where in (("pushes_dead", "p.state = 2 ORDER BY p.failing"), ("pushes_due", "p.due > 0")):
         found += _pushes_with_owners(connection.execute(_SELECT_WAITING.format(index=index, where=where), (limit,)))
-    # What is held and has nothing to tell is not waiting for anything.
+    # A claimed push with nothing to deliver is not waiting.
     found = [push for push in found if push.lag or push.state is PushState.DEAD]
     return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
@@ -212,79 +221,43 @@ def waiting(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
 # -------------------------------------------------------------------------------------------------------------------
 
 
-def _settle_one(connection: sqlite3.Connection, outcome: DeliveryReport, now: int) -> PushRecord | None:
-    push = _find_push(connection, outcome.task, outcome.id)
-    after = apply_report(push, outcome, now) if push else None
+def _apply_report(connection: sqlite3.Connection, report: DeliveryReport, now: int) -> PushRecord | None:
+    push = _find_push(connection, report.task, report.id)
+    after = apply_report(push, report, now) if push else None
     if after is None:
         return None
     _update_delivery(connection, after)
-    owner = _owner_number(connection, outcome.task.owner)
-    if (tried := outcome.attempt) is not None:
+    owner = _owner_number(connection, report.task.owner)
+    if (attempt := report.attempt) is not None:
         slot = after.attempt_count % MAX_KEPT_ATTEMPTS
-        where = (owner, outcome.task.key, outcome.id, slot, after.attempt_count)
-        connection.execute(_INSERT_ATTEMPT, (*where, tried.sequence, now, tried.status, tried.error, tried.duration_ms))
+        where = (owner, report.task.key, report.id, slot, after.attempt_count)
+        values = (attempt.sequence, now, attempt.status, attempt.error, attempt.duration_ms)
+        connection.execute(_INSERT_ATTEMPT, (*where, *values))
     if after.state is not PushState.LIVE:
-        connection.execute(_UPDATE_PUSHED, (owner, outcome.task.key))
+        connection.execute(_UPDATE_PUSHED, (owner, report.task.key))
     return after
 
 
-def _new_push(
-    ref: TaskRef, config: PushConfig, now: int, after: int, shown: int, task_columns: Sequence[Any]
-) -> PushRecord:
-    last, state, task_id, agent = task_columns
-    over = state in states.TERMINAL
-    return PushRecord(
-        task=ref, config=config, created=now, last_delivered=after, last_state_sent=shown,
-        last_sequence=last, task_ended=over, task_id=task_id, agent=agent,
-    )  # fmt: skip
-
-
-def _task_columns(record: TaskRecord) -> tuple[Any, ...]:
-    return record.last_sequence, record.state, record.id, record.agent
-
-
-def _upsert_push(connection: sqlite3.Connection, owner: int, new_push: PushRecord, now: int) -> PushRecord:
-    row = connection.execute(_SELECT_PUSH, (owner, new_push.task.key, new_push.config.id)).fetchone()
-    push = replace_record(new_push, _push_from_row(new_push.task, row) if row else None, now)
-    config = push.config
-    values = (
-        owner, push.task.key, config.id, config.host,
-        config.url, config.token, config.scheme, config.credentials, config.dialect, push.created,
-    )  # fmt: skip
-    connection.execute(_UPSERT_PUSH, (*values, *_delivery_values(push)))
+def _upsert_push(connection: sqlite3.Connection, owner: int, new: PushRecord, now: int) -> PushRecord:
+    row = connection.execute(_SELECT_PUSH, (owner, new.task.key, new.config.id)).fetchone()
+    push = replace_record(new, push_from_row(new.task, row) if row else None, now)
+    values = (owner, push.task.key, push.config.host, push.config.id, *config_values(push.config), push.created)
+    connection.execute(_UPSERT_PUSH, (*values, *delivery_values(push)))
     return push
 
 
 def _update_delivery(connection: sqlite3.Connection, push: PushRecord) -> None:
     where = (_owner_number(connection, push.task.owner), push.task.key, push.config.id)
-    connection.execute(_UPDATE_DELIVERY, (*_delivery_values(push), *where))
-
-
-def _delivery_values(push: PushRecord) -> tuple[Any, ...]:
-    return (
-        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures, push.failing_since, push.due_at, push.session,
-        push.token, push.attempt_count,
-    )  # fmt: skip
+    connection.execute(_UPDATE_DELIVERY, (*delivery_values(push), *where))
 
 
 def _find_push(connection: sqlite3.Connection, ref: TaskRef, id: str) -> PushRecord | None:
     row = connection.execute(_SELECT_PUSH, (_owner_number(connection, ref.owner), ref.key, id)).fetchone()
-    return _push_from_row(ref, row) if row else None
-
-
-def _push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
-    id, url, token, scheme, credentials, dialect, *place, last, state, task_id, agent = row
-    created, delivered, shown, own, why, tries, failing, due_at, session, claims, tried = place
-    config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
-    return PushRecord(
-        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown, state=PushState(own), reason=why,
-        failures=tries, failing_since=failing, due_at=due_at, session=session, token=claims, attempt_count=tried,
-        last_sequence=last, task_ended=state in states.TERMINAL, task_id=task_id, agent=agent,
-    )  # fmt: skip
+    return push_from_row(ref, row) if row else None
 
 
 def _pushes_with_owners(rows: sqlite3.Cursor) -> list[PushRecord]:
-    return [_push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
 
 
 def _owner_number(connection: sqlite3.Connection, owner: Owner) -> int:

@@ -1,4 +1,4 @@
-"""Reading: each function is one consistent look, and touches only the rows it returns.
+"""Reads: each function sees one consistent snapshot, and touches only the rows that it returns.
 
 A Task is the join of framed rows: identity, status, artifacts, history, metadata (fields 1 to 6 of
 `lf.a2a.v1.Task`), in that order, without parsing any of them.
@@ -18,8 +18,10 @@ from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord
 from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.rows import RECORD_COLUMNS
 from dragoman.stores.sqlite import task_tables
-from dragoman.stores.sqlite.hot.transaction import RECORD_COLUMNS, SELECT_BY_ALIAS, record_from_row
+from dragoman.stores.sqlite.hot.transaction import SELECT_BY_ALIAS
+from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
@@ -47,13 +49,12 @@ MESSAGES: Final = """
 SELECT number, role, data, envelope, sender FROM messages WHERE owner = ? AND task = ? AND number > ? ORDER BY number
 """
 ENVELOPE: Final = "SELECT envelope FROM messages WHERE owner = ? AND task = ? AND number = ?"
-ORPHANS: Final = """
-SELECT o.scope, o.principal, t.task, {columns}
+ORPHANS: Final = f"""
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
 FROM tasks t JOIN owners o USING (owner)
 WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
 _LISTED: Final = f"SELECT t.owner, task, {RECORD_COLUMNS.replace('context', 't.context')}, metadata"
-_COLUMNS: Final = ", ".join(f"t.{column.strip()}" for column in RECORD_COLUMNS.split(","))
 
 
 def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
@@ -62,7 +63,7 @@ def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
 
 
 def owner_of(connection: sqlite3.Connection, number: int) -> Owner:
-    """Whose number it is."""
+    """The owner with this number."""
     return Owner(*connection.execute("SELECT scope, principal FROM owners WHERE owner = ?", (number,)).fetchone())
 
 
@@ -86,17 +87,19 @@ def _find_by_key(
     connection: sqlite3.Connection, owner: Owner, number: int, key: bytes, agent: str, task_id: str
 ) -> TaskRecord | None:
     row = connection.execute(TASK, (number, key)).fetchone()
-    head = record_from_row(TaskRef(owner, key), row) if row else None
-    return head if head is not None and head.visible and head.agent == agent and head.id == task_id else None
+    record = record_from_row(TaskRef(owner, key), row) if row else None
+    if record is not None and record.visible and record.agent == agent and record.id == task_id:
+        return record
+    return None
 
 
-def context(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
+def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
     number = owner_number(connection, owner)
     return task_tables.read_context_state(connection, number, agent, name) if number is not None else ContextState()
 
 
 def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:
-    """The keys that an id may mean: its own, or that of the task whose client chose it."""
+    """The keys that a task id may stand for: its own, or that of the task for which a client chose the id."""
     if key := task_key_of(task_id):
         yield key
     if alias := connection.execute(SELECT_BY_ALIAS, (owner, agent, task_id)).fetchone():
@@ -106,13 +109,13 @@ def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task
 def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:
     found = []
     for number, scope, principal in connection.execute("SELECT owner, scope, principal FROM owners").fetchall():
-        keys = {key} if (key := task_key_of(task_id)) else set()
+        keys = {own_key} if (own_key := task_key_of(task_id)) else set()
         keys |= {row[0] for row in connection.execute(ALIASES, (number, task_id))}
-        for one in sorted(keys):
-            row = connection.execute(TASK, (number, one)).fetchone()
-            head = record_from_row(TaskRef(Owner(scope, principal), one), row) if row else None
-            if head is not None and head.id == task_id:
-                found.append(head)
+        for key in sorted(keys):
+            row = connection.execute(TASK, (number, key)).fetchone()
+            record = record_from_row(TaskRef(Owner(scope, principal), key), row) if row else None
+            if record is not None and record.id == task_id:
+                found.append(record)
     return found
 
 
@@ -121,8 +124,8 @@ def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, arti
     row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
     if number is None or row is None:
         return None
-    head = record_from_row(ref, row)
-    return TaskSnapshot(head, task_bytes(connection, number, head, row[-2], history, artifacts))
+    record = record_from_row(ref, row)
+    return TaskSnapshot(record, task_bytes(connection, number, record, row[-2], history, artifacts))
 
 
 def task_bytes(
@@ -134,12 +137,12 @@ def task_bytes(
     artifacts: bool,
     fetch: Callable[[sqlite3.Cursor], Iterable[Any]] = iter,
 ) -> bytes:
-    """A serialized Task. `take` fetches the rows of artifacts and of messages, and may refuse to."""
+    """A serialized Task. fetch: returns the rows of artifacts and of messages, or raises when they are too large."""
     where = (owner, record.ref.key)
-    said = b""
+    status_message = b""
     if record.status_message:
-        (said,) = connection.execute(MESSAGE, (*where, record.status_message)).fetchone()
-    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, said)]
+        (status_message,) = connection.execute(MESSAGE, (*where, record.status_message)).fetchone()
+    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
     if artifacts:
         parts += join_artifact_rows(fetch(connection.execute(ARTIFACTS, where)))
     if history != 0:
@@ -154,8 +157,8 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
     found: list[Event] = []
     if start is None:
-        if begins := oldest(connection, ref):
-            raise LogTruncated(begins)
+        if first := oldest_sequence(connection, ref):
+            raise LogTruncated(first)
         return found
     for first, count, ends, data in connection.execute(EVENTS, (number, ref.key, start)):
         if first + count - 1 > after:
@@ -168,13 +171,13 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     return found
 
 
-def oldest(connection: sqlite3.Connection, ref: TaskRef) -> int:
+def oldest_sequence(connection: sqlite3.Connection, ref: TaskRef) -> int:
     number = owner_number(connection, ref.owner)
     (first,) = connection.execute(OLDEST, (number, ref.key)).fetchone()
     return first or 0
 
 
-def conversation(connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
+def read_messages(connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
     number = owner_number(connection, ref.owner)
     row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
     if row is None:
@@ -201,20 +204,20 @@ def page(connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
     if query.after is not None:
         where += " AND (updated, task) < (?, ?)"
         values += query.after
-    sql, given = f"{_LISTED} FROM tasks t WHERE t.owner = ? AND {where}", (number, *values)
-    if query.joined:  # merged with one's own, which come sorted from an index and are read as far as shown
+    sql, arguments = f"{_LISTED} FROM tasks t WHERE t.owner = ? AND {where}", (number, *values)
+    if query.joined:  # merged with the owner's own, which come sorted from an index and are read as far as needed
         sql += f" UNION ALL {_LISTED} {task_tables.JOINED_TASKS} WHERE p.owner = ? AND {where}"
-        given += given
+        arguments += arguments
     rows = connection.execute(
-        f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*given, query.page_size + 1)
+        f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*arguments, query.page_size + 1)
     ).fetchall()
-    tasks, head = [], None
+    tasks, record = [], None
     for row in rows[: query.page_size]:
         owner = query.owner if row[0] == number else owner_of(connection, row[0])
-        head = record_from_row(TaskRef(owner, row[1]), row[2:])
-        tasks.append(task_bytes(connection, row[0], head, row[-1], query.history, query.artifacts))
-    more = head is not None and len(rows) > query.page_size
-    return TaskPage(tasks, total, sort_key(head) if head is not None and more else None)
+        record = record_from_row(TaskRef(owner, row[1]), row[2:])
+        tasks.append(task_bytes(connection, row[0], record, row[-1], query.history, query.artifacts))
+    more = record is not None and len(rows) > query.page_size
+    return TaskPage(tasks, total, sort_key(record) if record is not None and more else None)
 
 
 def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
@@ -238,20 +241,20 @@ def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: 
         sql = f"SELECT count(*) {task_tables.JOINED_TASKS} WHERE p.owner = ? AND {where}"
         (joined,) = connection.execute(sql, (owner, *values)).fetchone()
     if query.context or query.updated_since:
-        # Without being told, SQLite counts one conversation by walking through all tasks of its owner.
+        # Without INDEXED BY, SQLite counts one context by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
         sql = f"SELECT count(*) FROM tasks t {index} WHERE owner = ? AND {where}"
         count: int = connection.execute(sql, (owner, *values)).fetchone()[0]
         return joined + count
-    sql, given = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
+    sql, arguments = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
     if query.state:
         sql += " AND state = ?"
-        given.append(query.state)
-    total: int = connection.execute(sql, given).fetchone()[0]
+        arguments.append(query.state)
+    total: int = connection.execute(sql, arguments).fetchone()[0]
     return joined + total
 
 
-def versions(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:
+def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:
     known: dict[Owner, int | None] = {}
     found: dict[bytes, int] = {}
     for ref in tasks:
@@ -263,12 +266,8 @@ def versions(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[b
     return found
 
 
-def orphans(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[TaskRecord]:
-    return _records_with_owners(connection.execute(ORPHANS.format(columns=_COLUMNS), (session, now, limit)))
-
-
-def _records_with_owners(rows: Iterable[tuple[Any, ...]]) -> list[TaskRecord]:
-    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+def orphaned_tasks(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[TaskRecord]:
+    return records_with_owners(connection.execute(ORPHANS, (session, now, limit)))
 
 
 _COUNT_TASKS: Final = "SELECT agent, state, sum(tasks) FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"
@@ -285,7 +284,7 @@ _COUNT_DEAD: Final = "SELECT count(*) FROM pushes INDEXED BY pushes_dead WHERE s
 
 
 def read_stats(connection: sqlite3.Connection, now: int) -> StoreStats:
-    """Counts, at `now`."""
+    """What the store holds at `now`, in milliseconds."""
     due, since = connection.execute(_COUNT_DUE, (now,)).fetchone()
     (failing,) = connection.execute(_MIN_FAILING).fetchone()
     (dead,) = connection.execute(_COUNT_DEAD).fetchone()

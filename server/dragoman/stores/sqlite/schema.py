@@ -1,4 +1,4 @@
-"""Opening the database: its settings, and its migrations, which are numbered and never edited."""
+"""Connections with this store's settings, and the migrations of the database file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import secrets
 import sqlite3
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
 
 from dragoman.core.task import maintenance
+from dragoman.stores.shared.schema import SchemaTooNew, migration_scripts
 
 log = logging.getLogger("dragoman.store")
 
@@ -20,26 +20,23 @@ Synchronous = Literal["full", "normal"]
 
 WRITER_CACHE_KIB: Final = 8192
 READER_CACHE_KIB: Final = 4096
-"""KiB of pages that a connection keeps. The system keeps them too, so more of it buys little, and it is what a
-process grows by while its store does (G9)."""
+"""Page cache of a connection in KiB. The operating system caches the file too, so more gains little, and a process
+grows by it as its store grows (G9)."""
 
-_MIGRATIONS: Final = files(__package__) / "migrations"
 _INSERT_OLDEST: Final = "INSERT OR IGNORE INTO meta (name, value) VALUES ('oldest', ?)"
 
 
-class SqliteSchemaTooNew(Exception):
-    """The store was written by a newer Dragoman, on whose schema this one cannot run."""
-
-
 def create_private_file(path: Path) -> None:
-    """Makes the file, if it is not there, for its user alone; SQLite gives what it puts beside it the same rights.
-    What is wrong with the place is SQLite's to say."""
+    """Creates the file if it does not exist, readable for its owner only.
+
+    SQLite gives the files beside it the same permissions. Errors are left to SQLite, which explains them.
+    """
     with suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = False) -> sqlite3.Connection:
-    """A connection with this store's settings. Transactions are begun and ended by hand."""
+    """A connection with this store's settings, in autocommit mode: transactions begin with BEGIN."""
     if not readonly:
         create_private_file(path)
     uri = f"{path.absolute().as_uri()}{'?mode=ro' if readonly else ''}"
@@ -51,51 +48,49 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
             connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB if readonly else WRITER_CACHE_KIB}")
         connection.execute("PRAGMA temp_store = MEMORY")
-    except BaseException:  # what is no database shows itself here
+    except BaseException:  # a file that is not a database fails here
         connection.close()
         raise
     return connection
 
 
 def check_version(connection: sqlite3.Connection) -> int:
-    """The version of the database's schema. Raises SchemaTooNew when it is past what this version can serve."""
+    """The version of the database's schema. Raises SchemaTooNew for one that this release cannot use."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     known = max(number for number, _ in _steps())
     if version > known:
-        kept = None
+        oldest = None
         if connection.execute(
             "SELECT 1 FROM sqlite_schema WHERE name = 'meta'"
-        ).fetchone():  # or it is no store of ours
-            (kept,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'oldest'").fetchone()
-        if why := maintenance.schema_problem(version, known, kept):
-            raise SqliteSchemaTooNew(why)
-        log.info("the store has schema %d, of a newer release; this one knows %d and may serve it", version, known)
+        ).fetchone():  # otherwise it is not a store
+            (oldest,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'oldest'").fetchone()
+        if why := maintenance.schema_problem(version, known, oldest):
+            raise SchemaTooNew(why)
+        log.info(
+            "the store has schema %d of a newer release; this release has schema %d and can use it", version, known
+        )
     return version
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Brings the database to this version's schema, unless it is past it. Raises SchemaTooNew as `check_version`."""
+    """Migrates the database to this release's schema, unless it is newer. Raises SchemaTooNew as `check_version`."""
     version = check_version(connection)
     steps = dict(sorted(_steps()))
     newest = max(steps)
-    # All of them in one transaction: a new store is written to the disk once, and who dies meanwhile changed nothing.
+    # All in one transaction: a new store is written to the disk once, and a crash meanwhile changes nothing.
     if missing := [script for number, script in steps.items() if number > version]:
-        noted = (
+        min_version = (
             f"INSERT OR REPLACE INTO meta (name, value) VALUES ('oldest', '{maintenance.min_schema(steps.items())}');"
         )
         connection.executescript(
-            "\n".join(("BEGIN IMMEDIATE;", *missing, noted, f"PRAGMA user_version = {newest};", "COMMIT;"))
+            "\n".join(("BEGIN IMMEDIATE;", *missing, min_version, f"PRAGMA user_version = {newest};", "COMMIT;"))
         )
-    if version == newest:  # a store from before this was kept
+    if version == newest:  # a store of a release that did not record this
         connection.execute(_INSERT_OLDEST, (str(maintenance.min_schema(steps.items())),))
-    # A store that is restored or replaced gets another epoch, so that old cursors are refused rather than misread.
+    # A restored or replaced store gets another epoch, so that old cursors are rejected rather than misread.
     connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('epoch', ?)", (secrets.token_hex(4),))
 
 
 @cache
 def _steps() -> tuple[tuple[int, str], ...]:
-    return tuple(
-        (int(file.name.split("_", 1)[0]), file.read_text("utf-8"))
-        for file in _MIGRATIONS.iterdir()
-        if file.name.endswith(".sql")
-    )
+    return tuple(migration_scripts(__package__))

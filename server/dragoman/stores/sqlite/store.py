@@ -1,4 +1,4 @@
-"""The SQLite store: one writer thread, readers apart, everything in one file but large parts, which lie beside it."""
+"""The SQLite store: one writer thread and reader threads on one file, with large parts in files beside it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from dragoman.core.task.maintenance import (
     TaskSelection,
 )
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.sqlite import blobs, claims, reads, task_tables
-from dragoman.stores.sqlite.blob_offload import SqliteBlobOffloader
-from dragoman.stores.sqlite.blob_restore import SqliteBlobRestorer
 from dragoman.stores.sqlite.blobs import BlobFiles
 from dragoman.stores.sqlite.claims import SqliteCancels
 from dragoman.stores.sqlite.errors import map_error
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
+from dragoman.stores.sqlite.large_parts import SqliteBlobOffloader, SqliteBlobRestorer
 from dragoman.stores.sqlite.maintenance import backup
 from dragoman.stores.sqlite.maintenance.compaction import SqliteCompactor
-from dragoman.stores.sqlite.maintenance.erasure import SqliteEraser
+from dragoman.stores.sqlite.maintenance.erasure import SqliteErasureStatements
 from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
 from dragoman.stores.sqlite.tables import (
     SqliteApiKeys,
@@ -53,14 +53,14 @@ from dragoman.stores.sqlite.tables import (
 log = logging.getLogger("dragoman.store")
 
 READER_THREADS: Final = 2
-"""Threads that read. SQLite reads hold the interpreter for most of their time, so more would only take turns."""
+"""Reader threads. SQLite reads hold the interpreter lock for most of their time, so more would only take turns."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def now_ms() -> int:
-    """Now, in milliseconds since the epoch."""
+    """The current time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -71,10 +71,10 @@ def open_store(
     synchronous: Synchronous = "full",
     sizes: StorageOptions = DEFAULT_STORAGE_OPTIONS,
 ) -> SqliteStore:
-    """Opens the database, making or migrating it first.
+    """Opens the database, creating or migrating it first.
 
-    `synchronous="normal"` makes commits cheaper; a loss of power may then undo the last ones, a crash of the
-    process never does. Raises sqlite3.Error, and schema.SchemaTooNew for a file of a newer version.
+    clock: milliseconds. `synchronous="normal"` makes commits cheaper; a power failure may then undo the last ones, a
+    crash of the process never does. Raises sqlite3.Error, and SchemaTooNew for a file of a newer release.
     """
     connection = connect(path, synchronous)
     try:
@@ -108,7 +108,7 @@ class SqliteStore:
         self._blob_offloader = SqliteBlobOffloader(self._blob_files, self.blobs, marker, self._writer.submit)
         self._startup_sweep_done = False
         self._compactor = SqliteCompactor(self._read, partial(self._writer.submit, low_priority=True), clock, sizes)
-        self._eraser = SqliteEraser(self._read, self._writer, clock)
+        self._eraser = Eraser(SqliteErasureStatements(self._read, self._writer, clock))
         self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low_priority=True))
         self.pushes = SqlitePushes(self._read, self._writer, clock)
         self.worker_registry = SqliteWorkerRegistry(self._read, self._writer.submit)
@@ -132,7 +132,7 @@ class SqliteStore:
             return await self._read(reads.find, owner, agent, task_id, joined)
 
     async def context_owner(self, owner: Owner, context: str) -> Owner | None:
-        return await self._read(task_tables.find_host, owner, context)
+        return await self._read(task_tables.find_context_owner, owner, context)
 
     async def locate(self, task_id: str) -> list[TaskRecord]:
         return await self._read(reads.locate, task_id)
@@ -155,10 +155,10 @@ class SqliteStore:
         return await self._read(self.blobs.events, task, after, limit)
 
     async def oldest_sequence(self, task: TaskRef) -> int:
-        return await self._read(reads.oldest, task)
+        return await self._read(reads.oldest_sequence, task)
 
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
-        return await self._read(self.blobs.conversation, task, after)
+        return await self._read(self.blobs.messages, task, after)
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         return await self._read(reads.envelope, task, number)
@@ -167,45 +167,45 @@ class SqliteStore:
         return await self._read(self.blobs.page, query)
 
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
-        return await self._read(reads.versions, tasks)
+        return await self._read(reads.last_sequences, tasks)
 
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
         return await self._read(claims.waiting_tasks, agents, limit, after)
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
-        return await self._read(reads.orphans, session, self._clock() if expired else 0, limit)
+        return await self._read(reads.orphaned_tasks, session, self._clock() if expired else 0, limit)
 
     @property
     def epoch(self) -> str:
         return str(self._epoch)
 
     async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._read(reads.context, owner, agent, context)
+        return await self._read(reads.context_state, owner, agent, context)
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         begin = partial(claims.begin_session, now=self._clock(), lease=lease, exclusive=exclusive)
         return int(await self._writer.submit(begin))
 
     def renew_session(self, session: int, lease: float) -> int:
-        left: list[int] = []  # a job that is begun again adds another
+        remaining: list[int] = []  # a job that is repeated appends another
         self._writer.write_blocking(
-            lambda connection: left.append(claims.renew_session(connection, session, self._clock(), lease))
+            lambda connection: remaining.append(claims.renew_session(connection, session, self._clock(), lease))
         )
-        return left[-1]
+        return remaining[-1]
 
     async def sessions(self) -> dict[int, int]:
         return await self._read(claims.live_sessions, self._clock())
 
     async def compact(self) -> CompactionResult:
         await self.cancel_requests.delete_obsolete()
-        done = CompactionResult(
+        result = CompactionResult(
             await self._compactor.compact_artifacts(),
             await self._compactor.truncate_logs(),
             await self._remove_unused_blobs(),
         )
-        if done != CompactionResult():
-            log.info("tidied the store: %s", done)
-        return done
+        if result != CompactionResult():
+            log.info("compacted the store: %s", result)
+        return result
 
     def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
         return self._eraser.select(selection)
@@ -221,12 +221,12 @@ class SqliteStore:
         limit: int | None = None,
         on_erased: Callable[[list[TaskRecord]], None] | None = None,
     ) -> ErasureReceipt:
-        def left(heads: list[TaskRecord]) -> None:
+        def clear_cache(records: list[TaskRecord]) -> None:
             self._loop_reader.clear_cache()
             if on_erased is not None:
-                on_erased(heads)
+                on_erased(records)
 
-        return await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=left)
+        return await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=clear_cache)
 
     async def resume_erasures(self) -> list[ErasureReceipt]:
         return await self._eraser.resume()
@@ -240,19 +240,19 @@ class SqliteStore:
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         return await self._eraser.receipts(limit)
 
-    async def resting_states(self) -> list[tuple[str, int]]:
+    async def inactive_states(self) -> list[tuple[str, int]]:
         return await self._eraser.inactive_states()
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         return backup.backup(self._path, destination, self._clock)
 
     async def _remove_unused_blobs(self) -> int:
-        """Removes files that nothing refers to; the first time also those that no append ever came to speak of."""
-        low, gone = partial(self._writer.submit, low_priority=True), 0
+        """Removes files without references; the first time also those whose append was never committed."""
+        write, removed_files = partial(self._writer.submit, low_priority=True), 0
         if not self._startup_sweep_done:
             earlier = await asyncio.to_thread(self._blob_files.files_before_start)
             for at in range(0, len(earlier), blobs.BLOBS_PER_SWEEP_STEP):
-                gone += await low(
+                removed_files += await write(
                     partial(
                         blobs.remove_unknown_files,
                         files=self._blob_files,
@@ -261,10 +261,10 @@ class SqliteStore:
                 )
             self._startup_sweep_done = True
         while await self._read(blobs.has_unused_blobs) and (
-            removed := await low(partial(blobs.remove_unused_blobs, files=self._blob_files))
+            removed := await write(partial(blobs.remove_unused_blobs, files=self._blob_files))
         ):
-            gone += removed
-        return gone
+            removed_files += removed
+        return removed_files
 
     async def close(self) -> None:
         await self._blob_offloader.close()

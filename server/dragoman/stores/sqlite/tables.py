@@ -1,38 +1,35 @@
-"""API keys: a row for each, for as long as the store lives."""
+"""The small tables of a store: API keys, audit log, key-value pairs, workers, upstreams, pushes."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any, Final
 
 from dragoman.core.access.caller_credentials import ApiKey
-from dragoman.core.audit import (
-    GENESIS_HASH,
-    SALT_BYTES,
-    AuditEntry,
-    AuditRecord,
-    audited_principal,
-    canonical_json,
-    chain_entries,
-)
+from dragoman.core.audit import GENESIS_HASH, SALT_BYTES, AuditEntry, AuditRecord, chain_entries
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import DeliveryAttempt, DeliveryReport, PushRecord
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import AddedUpstream, PushConfigKey, RegisteredAgent
+from dragoman.stores.shared.rows import (
+    API_KEY_COLUMNS,
+    API_KEY_FIELDS,
+    AUDIT_COLUMNS,
+    api_key_from_row,
+    api_key_values,
+    audit_record_from_row,
+    audit_values,
+)
 from dragoman.stores.sqlite import pushes
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 
-_API_KEY_FIELDS: Final = tuple(field.name for field in fields(ApiKey))
-_API_KEY_COLUMNS: Final = ", ".join(_API_KEY_FIELDS)
-_INSERT_API_KEY: Final = f"INSERT INTO api_keys ({_API_KEY_COLUMNS}) VALUES ({', '.join('?' * len(_API_KEY_FIELDS))})"
-_SELECT_API_KEY: Final = f"SELECT {_API_KEY_COLUMNS} FROM api_keys WHERE id = ?"
-_SELECT_API_KEYS: Final = f"SELECT {_API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
+_INSERT_API_KEY: Final = f"INSERT INTO api_keys ({API_KEY_COLUMNS}) VALUES ({', '.join('?' * len(API_KEY_FIELDS))})"
+_SELECT_API_KEY: Final = f"SELECT {API_KEY_COLUMNS} FROM api_keys WHERE id = ?"
+_SELECT_API_KEYS: Final = f"SELECT {API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
 _ROTATE_API_KEY: Final = (
     "UPDATE api_keys SET former = digest, former_until = ?, digest = ?, rotated = ?, expires = coalesce(?, expires) "
     "WHERE id = ? AND NOT revoked"
@@ -42,10 +39,10 @@ _DELETE_REVOKED_API_KEYS: Final = "DELETE FROM api_keys WHERE principal = ? AND 
 _TOUCH_API_KEY: Final = "UPDATE api_keys SET used = max(used, ?) WHERE id = ?"
 
 Read = Callable[..., Awaitable[Any]]
-"""Runs a function of a reader's connection and further arguments."""
+"""Runs a function of a reader's connection and further arguments on a reader thread."""
 
 Write = Callable[[Callable[[sqlite3.Connection], Any]], asyncio.Future[Any]]
-"""Runs a function of the writer's connection in the next commit."""
+"""Runs a function of the writer's connection in a commit."""
 
 
 class SqliteApiKeys:
@@ -57,10 +54,9 @@ class SqliteApiKeys:
         self._write_low_priority = write_low_priority
 
     async def add(self, key: ApiKey) -> None:
-        row = [getattr(key, name) for name in _API_KEY_FIELDS]
-        row[_API_KEY_FIELDS.index("grants")] = json.dumps(sorted(key.grants))
+        row = api_key_values(key)
         if not await self._write(lambda connection: _insert_api_key(connection, row)):
-            raise ValueError(f'there is a key "{key.id}" already')
+            raise ValueError(f'an API key "{key.id}" already exists')
 
     async def find(self, id: str) -> ApiKey | None:
         found: ApiKey | None = await self._read(_find_api_key, id)
@@ -93,7 +89,7 @@ class SqliteApiKeys:
 
 
 def delete_revoked_api_keys(connection: sqlite3.Connection, principal: str) -> None:
-    """Takes away the revoked keys of a principal of which nothing is to stay; the others are still in use."""
+    """Deletes the revoked keys of a principal that is erased; the others are still in use."""
     connection.execute(_DELETE_REVOKED_API_KEYS, (principal,))
 
 
@@ -106,22 +102,16 @@ def _insert_api_key(connection: sqlite3.Connection, row: list[Any]) -> bool:
 
 def _find_api_key(connection: sqlite3.Connection, id: str) -> ApiKey | None:
     row = connection.execute(_SELECT_API_KEY, (id,)).fetchone()
-    return None if row is None else _api_key_from_row(row)
+    return None if row is None else api_key_from_row(row)
 
 
 def _list_api_keys(connection: sqlite3.Connection) -> list[ApiKey]:
-    return [_api_key_from_row(row) for row in connection.execute(_SELECT_API_KEYS)]
+    return [api_key_from_row(row) for row in connection.execute(_SELECT_API_KEYS)]
 
 
-def _api_key_from_row(row: tuple[Any, ...]) -> ApiKey:
-    kept = dict(zip(_API_KEY_FIELDS, row, strict=True))
-    return ApiKey(**{**kept, "grants": frozenset(json.loads(kept["grants"]))})
-
-
-_AUDIT_COLUMNS: Final = "number, at, action, outcome, about, who, salt, seal, hash"
 _SELECT_LAST_AUDIT_ENTRY: Final = "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1"
-_INSERT_AUDIT_ENTRY: Final = f"INSERT INTO audit ({_AUDIT_COLUMNS}, principal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_SELECT_AUDIT_ENTRIES: Final = f"SELECT {_AUDIT_COLUMNS} FROM audit WHERE number > ? ORDER BY number LIMIT ?"
+_INSERT_AUDIT_ENTRY: Final = f"INSERT INTO audit ({AUDIT_COLUMNS}, principal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SELECT_AUDIT_ENTRIES: Final = f"SELECT {AUDIT_COLUMNS} FROM audit WHERE number > ? ORDER BY number LIMIT ?"
 _FIRST_RECENT_AUDIT_ENTRY: Final = (
     "SELECT min(number) FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?) WHERE at >= ?"
 )
@@ -151,52 +141,31 @@ class SqliteAuditLog:
 
 
 def anonymize_audit_entries(connection: sqlite3.Connection, principal: str) -> None:
-    """Takes away who did what a principal did."""
+    """Removes a principal's name from its audit entries."""
     connection.execute(_ANONYMIZE_AUDIT_ENTRIES, (principal,))
 
 
 def _insert_audit_entries(
     connection: sqlite3.Connection, entries: Sequence[AuditEntry], salts: Sequence[bytes]
 ) -> None:
-    number, former = connection.execute(_SELECT_LAST_AUDIT_ENTRY).fetchone() or (0, GENESIS_HASH)
-    rows = [_audit_row(kept) for kept in chain_entries(former, number, entries, salts)]
+    number, previous_hash = connection.execute(_SELECT_LAST_AUDIT_ENTRY).fetchone() or (0, GENESIS_HASH)
+    rows = [audit_values(record) for record in chain_entries(previous_hash, number, entries, salts)]
     connection.executemany(_INSERT_AUDIT_ENTRY, rows)
 
 
-def _audit_row(chained_entry: AuditRecord) -> tuple[Any, ...]:
-    entry = chained_entry.entry
-    return (
-        *(
-            chained_entry.number,
-            entry.at,
-            entry.action,
-            entry.outcome,
-            canonical_json(entry.about),
-            canonical_json(entry.who),
-        ),
-        *(chained_entry.salt, chained_entry.seal, chained_entry.hash, audited_principal(entry)),
-    )
-
-
 def _read_audit_entries(connection: sqlite3.Connection, after: int, limit: int) -> list[AuditRecord]:
-    return [_audit_entry_from_row(found) for found in connection.execute(_SELECT_AUDIT_ENTRIES, (after, limit))]
-
-
-def _audit_entry_from_row(row: Sequence[Any]) -> AuditRecord:
-    number, at, action, outcome, about, who, salt, seal, hash = row
-    entry = AuditEntry(at, action, outcome, json.loads(about), json.loads(who) if who is not None else {})
-    return AuditRecord(number, entry, salt, seal, hash)
+    return [audit_record_from_row(row) for row in connection.execute(_SELECT_AUDIT_ENTRIES, (after, limit))]
 
 
 def _delete_audit_entries(connection: sqlite3.Connection, before: int, limit: int) -> int:
-    (stays,) = connection.execute(_FIRST_RECENT_AUDIT_ENTRY, (limit + 1, before)).fetchone()
-    if stays is None:  # all that was looked at is old; the last of it stays, it may be the last of all
-        (stays,) = connection.execute(_LAST_EXAMINED_AUDIT_ENTRY, (limit + 1,)).fetchone()
-    return connection.execute(_DELETE_AUDIT_ENTRIES, (stays,)).rowcount if stays is not None else 0
+    (first_kept,) = connection.execute(_FIRST_RECENT_AUDIT_ENTRY, (limit + 1, before)).fetchone()
+    if first_kept is None:  # all examined entries are old; the last one stays, as it may be the last of the log
+        (first_kept,) = connection.execute(_LAST_EXAMINED_AUDIT_ENTRY, (limit + 1,)).fetchone()
+    return connection.execute(_DELETE_AUDIT_ENTRIES, (first_kept,)).rowcount if first_kept is not None else 0
 
 
 _KEY_VALUE_NAME: Final = "paper {}"
-"""What a text is called in `meta`, which also has what the store knows of itself."""
+"""Name of a value in `meta`, which also has the store's own settings."""
 _SELECT_VALUE: Final = "SELECT value FROM meta WHERE name = ?"
 _UPSERT_VALUE: Final = (
     "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -204,7 +173,7 @@ _UPSERT_VALUE: Final = (
 
 
 class SqliteKeyValues:
-    """Implements `dragoman.ports.Papers` on the store's file."""
+    """Implements `dragoman.ports.KeyValues` on the store's file."""
 
     def __init__(self, read: Read, write: Write) -> None:
         self._read = read
@@ -241,7 +210,7 @@ _DELETE_WORKER_AGENT: Final = "DELETE FROM roster WHERE agent = ?"
 
 
 class SqliteWorkerRegistry:
-    """Implements `dragoman.ports.Roster` on the store's file."""
+    """Implements `dragoman.ports.WorkerRegistry` on the store's file."""
 
     def __init__(self, read: Read, write: Write) -> None:
         self._read = read
@@ -299,7 +268,7 @@ def _list_upstreams(connection: sqlite3.Connection) -> list[AddedUpstream]:
 
 
 class SqlitePushes:
-    """The configurations of one store."""
+    """Implements `dragoman.ports.Pushes` on the store's file."""
 
     def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
         self._read = read
@@ -328,9 +297,9 @@ class SqlitePushes:
         taken: list[PushRecord] = await self._writer.submit(job)
         return taken
 
-    async def apply_reports(self, said: Sequence[DeliveryReport]) -> list[PushRecord | None]:
+    async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         after: list[PushRecord | None] = await self._writer.submit(
-            partial(pushes.settle_all, outcomes=said, now=self._clock())
+            partial(pushes.apply_reports, reports=reports, now=self._clock())
         )
         return after
 
@@ -339,10 +308,10 @@ class SqlitePushes:
         return found
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
-        job = partial(pushes.revive, ref=task, ids=ids, after=after, now=self._clock())
+        job = partial(pushes.restart, ref=task, ids=ids, after=after, now=self._clock())
         begun: list[PushRecord] = await self._writer.submit(job)
         return begun
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
-        found: list[PushRecord] = await self._read(pushes.waiting, limit)
+        found: list[PushRecord] = await self._read(pushes.unfinished, limit)
         return found

@@ -1,4 +1,4 @@
-"""The state of conversations: an agent's JSON, with a version that makes two writers meet."""
+"""Tables beside a task: context state, shared contexts, idempotency keys, usage. Called inside appends."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
+from dragoman.stores.shared.rows import is_key_expired
 
 _SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
 _UPSERT_CONTEXT_STATE: Final = (
@@ -32,9 +33,9 @@ def read_context_state(connection: sqlite3.Connection, owner: int, agent: str, c
 
 
 def write_context_state(connection: sqlite3.Connection, owner: int, record: TaskRecord, state: ContextState) -> None:
-    """Writes the state. Raises Refused (CHANGED) when somebody else wrote it since it was read."""
-    known = read_context_state(connection, owner, record.agent, record.context).version
-    if state.version != known + 1:
+    """Writes the state. Raises AppendRejected (CHANGED) when it was written since it was read (optimistic locking)."""
+    version = read_context_state(connection, owner, record.agent, record.context).version
+    if state.version != version + 1:
         raise AppendRejected(CHANGED, record)
     connection.execute(_UPSERT_CONTEXT_STATE, (owner, record.agent, record.context, state.version, state.data))
 
@@ -60,27 +61,27 @@ WHERE p.owner = ? AND t.context = p.context LIMIT 1
 JOINED_TASKS: Final = """
 FROM participants p CROSS JOIN tasks t INDEXED BY tasks_by_context ON t.owner = p.host AND t.context = p.context
 """
-"""Begins a query of the tasks of conversations that an owner (`p.owner`) has joined."""
+"""FROM clause for the tasks of contexts that an owner (`p.owner`) has joined."""
 
 
 def add_open_task(connection: sqlite3.Connection, owner: int, context: str, task: bytes) -> None:
-    """Notes a task of a conversation that others may join."""
+    """Records a task of a context that others may join."""
     connection.execute(_INSERT_OPEN_TASK[0], (context, owner))
     connection.execute(_INSERT_OPEN_TASK[1], (task, owner))
 
 
 def add_participant(connection: sqlite3.Connection, owner: int, host: int, context: str) -> None:
-    """Lets an owner take part."""
+    """Records that an owner has joined a context of `host`."""
     connection.execute(_INSERT_PARTICIPANT, (owner, host, context))
 
 
 def remove_open_task(connection: sqlite3.Connection, _: int, task: bytes) -> None:
-    """For a task that is gone."""
+    """For a task that is deleted."""
     connection.execute(_DELETE_OPEN_TASK, (task,))
 
 
-def find_host(connection: sqlite3.Connection, owner: Owner, context: str) -> Owner | None:
-    """Under whom the tasks of a conversation of this scope are kept, None when nobody may join one of this id."""
+def find_context_owner(connection: sqlite3.Connection, owner: Owner, context: str) -> Owner | None:
+    """The owner of a joinable context in this scope; None when there is none with this id."""
     row = connection.execute(_SELECT_HOST, (context, owner.scope)).fetchone()
     return Owner(*row) if row else None
 
@@ -88,16 +89,13 @@ def find_host(connection: sqlite3.Connection, owner: Owner, context: str) -> Own
 def find_joined_task(
     connection: sqlite3.Connection, owner: int, agent: str, key: bytes | None, task_id: str
 ) -> tuple[int, bytes]:
-    """The owner and key of a task in a conversation that an owner has joined; no owner has the number -1."""
+    """The owner and key of a task in a context that an owner has joined; owner -1 when there is none."""
     if key and (row := connection.execute(_JOINED_TASK_BY_KEY, (key, owner)).fetchone()):
         return row[0], key
     if row := connection.execute(_JOINED_TASK_BY_ALIAS, (agent, task_id, owner)).fetchone():
         return row[0], row[1]
     return -1, b""
 
-
-IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
-"""Milliseconds after which a key may stand for something else."""
 
 _SELECT_KEY: Final = """
 SELECT digest, task, reply, created, first, o.scope, o.principal
@@ -109,13 +107,13 @@ INSERT OR REPLACE INTO idempotency (owner, agent, key, digest, task, reply, firs
 VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?)
 """
 _KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND host IS NULL", "host = ? AND task = ?")
-"""Keys of a task: of its owner, and of others who take part in its conversation."""
+"""Keys of a task: of its owner, and of participants of its context."""
 
 
 def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: IdempotencyKey, now: int) -> None:
-    """Raises Repeated when the key was used and has not expired."""
+    """Raises DuplicateKey when the key was used and has not expired."""
     row = connection.execute(_SELECT_KEY, (number, key.agent, key.text)).fetchone()
-    if row is None or row[3] + IDEMPOTENCY_KEY_TTL_MS < now:
+    if row is None or is_key_expired(row[3], now):
         return
     holder = owner if row[6] is None else Owner(row[5], row[6])
     raise DuplicateKey(KeyRecord(row[0], TaskRef(holder, row[1]) if row[1] else None, row[2] or b"", row[4]))
@@ -124,31 +122,32 @@ def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: Id
 def record_key(
     connection: sqlite3.Connection, number: int, owner: int, key: IdempotencyKey, task: bytes, first: int, now: int
 ) -> None:
-    """Notes what the key of `number` was used for: a task of `owner`, and its last sequence before that."""
+    """Records what the key of `number` was used for: a task of `owner`, and its last sequence before that."""
     host = None if owner == number else owner
     connection.execute(_UPSERT_KEY, (number, key.agent, key.text, key.digest, task, first, now, host))
 
 
 def clear_task_keys(connection: sqlite3.Connection, number: int, task: bytes) -> None:
-    """Leaves a key of a task that was erased to answer NOT_FOUND until it expires, with nothing of an answer."""
-    for which in _KEYS_OF_TASK:
-        sql = f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {which}"
+    """Makes the keys of an erased task answer NOT_FOUND until they expire, and removes stored replies."""
+    for condition in _KEYS_OF_TASK:
+        sql = f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {condition}"
         connection.execute(sql, (number, task))
 
 
 def record_reply(connection: sqlite3.Connection, number: int, task: bytes, reply: bytes) -> None:
-    """Notes the Message that came instead of a task. Without one the key is free again: nothing came of it."""
-    for which in _KEYS_OF_TASK:
+    """Records the Message that was sent instead of a task. Without a reply the key is free again."""
+    for condition in _KEYS_OF_TASK:
         if reply:
-            connection.execute(f"UPDATE idempotency SET reply = ? WHERE {which}", (reply, number, task))
+            connection.execute(f"UPDATE idempotency SET reply = ? WHERE {condition}", (reply, number, task))
         else:
-            connection.execute(f"DELETE FROM idempotency WHERE {which}", (number, task))
+            connection.execute(f"DELETE FROM idempotency WHERE {condition}", (number, task))
 
 
 _ADD_USAGE: Final = f"""
 INSERT INTO usage (owner, task, key, tokens, cost) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (owner, task, key) DO UPDATE
-    SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE}) WHERE key = ''
+    SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE})
+    WHERE key = ''
 """
 _ADD_DELEGATED_USAGE: Final = f"""
 INSERT INTO delegated (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
@@ -173,16 +172,16 @@ _DELETE_USAGE: Final = (
 
 
 def add_parent(connection: sqlite3.Connection, owner: int, key: bytes, parent: bytes) -> None:
-    """From now on a task works for another one."""
+    """Records that a task was delegated by another one."""
     connection.execute(_INSERT_PARENT, (owner, key, parent))
 
 
 def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report: UsageReport) -> Usage:
-    """Counts a report, for the task and those above it. Gives the task's sum after that."""
+    """Counts a report for the task and its ancestors. Returns the task's new sum."""
     counted = connection.execute(_ADD_USAGE, (owner, key, report.key, report.tokens, report.cost)).rowcount
     if counted and report.has_amount:
-        for above in _ancestors(connection, owner, key):
-            connection.execute(_ADD_DELEGATED_USAGE, (owner, above, report.tokens, report.cost))
+        for ancestor in _ancestors(connection, owner, key):
+            connection.execute(_ADD_DELEGATED_USAGE, (owner, ancestor, report.tokens, report.cost))
     if usage := _usage_of(connection, owner, key):
         (metadata,) = connection.execute(_SELECT_METADATA, (owner, key)).fetchone()
         connection.execute(_UPDATE_METADATA, (add_usage(metadata, usage), owner, key))
@@ -190,19 +189,19 @@ def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report:
 
 
 def read_usage(connection: sqlite3.Connection, ref: TaskRef) -> Usage:
-    """All that a task has used."""
+    """What a task has used in total."""
     row = connection.execute(_SELECT_OWNER_NUMBER, ref.owner).fetchone()
     return _usage_of(connection, row[0], ref.key) if row else NO_USAGE
 
 
 def delete_usage(connection: sqlite3.Connection, owner: int, key: bytes) -> None:
-    """For a task that goes. What it used was used for those above it all the same."""
+    """For a task that is deleted. Its ancestors keep what it used."""
     for statement in _DELETE_USAGE:
         connection.execute(statement, (owner, key))
 
 
 def _ancestors(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterator[bytes]:
-    """The tasks that a task works for, from its own one up."""
+    """The tasks by which a task was delegated, from its parent up."""
     for _ in range(MAX_DELEGATION_DEPTH):
         row = connection.execute(_SELECT_PARENT, (owner, key)).fetchone()
         if row is None:

@@ -124,13 +124,13 @@ class StoreErasure:
         assert await selected_ids(store, TaskSelection(context="c")) == sorted([claimed.record.id, waiting.record.id])
 
     async def test_what_rests_is_known_by_agent_and_state(self, store: Store) -> None:
-        assert await store.resting_states() == []
+        assert await store.inactive_states() == []
         for state in (states.COMPLETED, states.INPUT_REQUIRED, states.COMPLETED):
             await finished(store, state=state)
         await running(store)
         other = await self.task_of(store, OTHER_PRINCIPAL, agent="aardvark")
         await store.append(by_runner(other, status(states.FAILED), end=True))
-        assert await store.resting_states() == [
+        assert await store.inactive_states() == [
             ("aardvark", states.FAILED),
             (AGENT, states.COMPLETED),
             (AGENT, states.INPUT_REQUIRED),

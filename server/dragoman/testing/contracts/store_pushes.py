@@ -52,7 +52,7 @@ async def claim_due(store: Store, session: int, *refs: TaskRef) -> list[PushReco
 
 def report_of(push: PushRecord, outcome: DeliveryOutcome, last_delivered: int, **more: object) -> DeliveryReport:
     """What whoever holds a push says of it."""
-    values = {"wait": SECOND, "give_up": DAY, "shown": 0, **more}
+    values = {"retry_delay": SECOND, "give_up_after": DAY, "last_state_sent": 0, **more}
     return DeliveryReport(
         task=push.task, id=push.config.id, session=push.session, token=push.token, outcome=outcome,
         last_delivered=last_delivered, **values,  # type: ignore[arg-type]  # by name
@@ -162,7 +162,7 @@ class StorePushes:
     ) -> None:
         await store.append(follow_up(ref, "more"))
         (push,) = await claim_due(store, session)
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
         moved = await store.pushes.put(ref, replace(HOOK, url="https://other.example/", token="new"))
         assert (moved.last_delivered, moved.lag, moved.config.url) == (1, 1, "https://other.example/")
         assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 2)]) == [
@@ -174,7 +174,7 @@ class StorePushes:
         self, store: Store, ref: TaskRef, session: int
     ) -> None:
         (push,) = await claim_due(store, session)
-        await settle_all(store, report_of(push, DeliveryOutcome.GONE, 0, attempt=attempt_at(1, 410)))
+        await apply_reports(store, report_of(push, DeliveryOutcome.GONE, 0, attempt=attempt_at(1, 410)))
         again = await store.pushes.put(ref, HOOK)
         assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 0)
 
@@ -261,27 +261,28 @@ class StorePushes:
     ) -> None:
         await store.append(follow_up(ref, "more"))
         (push,) = await claim_due(store, session)
-        (push,) = await settle_all(
-            store, report_of(push, DeliveryOutcome.DELIVERED, 1, shown=states.SUBMITTED, attempt=attempt_at(1))
+        (push,) = await apply_reports(
+            store,
+            report_of(push, DeliveryOutcome.DELIVERED, 1, last_state_sent=states.SUBMITTED, attempt=attempt_at(1)),
         )
         assert (push.last_delivered, push.last_state_sent, push.session, push.lag) == (1, states.SUBMITTED, session, 1)
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2, attempt=attempt_at(2)))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2, attempt=attempt_at(2)))
         assert (push.lag, push.session, push.last_state_sent) == (0, session, states.SUBMITTED)  # held: more may come
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.SKIPPED, 2, release=True))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.SKIPPED, 2, release=True))
         assert (push.session, push.due_at, push.state) == (0, 0, PushState.LIVE)
         assert await claim_due(store, session) == []
 
     async def test_a_claim_is_not_let_go_while_there_is_more(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await store.append(follow_up(ref, "in this moment"))
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 1, release=True))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, release=True))
         assert (push.session, push.lag) == (session, 1)
 
     async def test_who_leaves_lets_go_and_somebody_else_goes_on_at_once(
         self, store: Store, ref: TaskRef, session: int
     ) -> None:
         (push,) = await claim_due(store, session)
-        await settle_all(store, report_of(push, DeliveryOutcome.SKIPPED, 0, leave=True))
+        await apply_reports(store, report_of(push, DeliveryOutcome.SKIPPED, 0, hand_over=True))
         (push,) = await claim_due(store, await store.open_session(3600.0))
         assert push.lag == 1
 
@@ -290,9 +291,9 @@ class StorePushes:
     ) -> None:
         await store.append(cancel(ref))
         (push,) = await claim_due(store, session)
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 1))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1))
         assert push.state is PushState.LIVE
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
         assert (push.state, push.session, push.due_at) == (PushState.DONE, 0, 0)
         assert await claim_due(store, session) == []
 
@@ -300,8 +301,8 @@ class StorePushes:
         self, store: Store, ref: TaskRef, session: int, clock: Clock
     ) -> None:
         (push,) = await claim_due(store, session)
-        (push,) = await settle_all(
-            store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 503), wait=5 * SECOND)
+        (push,) = await apply_reports(
+            store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 503), retry_delay=5 * SECOND)
         )
         assert (push.last_delivered, push.failures, push.failing_since, push.session) == (0, 1, clock.now, 0)
         assert push.reason == "answered 503"
@@ -310,18 +311,18 @@ class StorePushes:
         assert await claim_due(store, session) == []
         clock.now += 1
         (push,) = await claim_due(store, session)
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
         assert (push.failures, push.failing_since, push.reason) == (0, 0, "")
 
     async def test_who_takes_nothing_for_too_long_is_given_up_and_can_be_begun_with_again(
         self, store: Store, ref: TaskRef, session: int, clock: Clock
     ) -> None:
         (push,) = await claim_due(store, session)
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 0)))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 0)))
         assert [push.state for push in await store.pushes.unfinished(10)] == [PushState.LIVE]
         clock.now += DAY
         (push,) = await claim_due(store, session)
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
         assert (push.state, push.due_at, push.session) == (PushState.DEAD, 0, 0)
         assert push.reason == "given up after 2 tries: answered 500"
         await store.append(follow_up(ref, "nobody is told"))
@@ -338,7 +339,7 @@ class StorePushes:
         await store.pushes.put(ref, replace(HOOK, id="other"))
         await store.append(cancel(ref))
         push = next(push for push in await claim_due(store, session) if push.config.id == "hook")
-        (push,) = await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
         assert push.state is PushState.DONE
         (again,) = await store.pushes.restart(ref, ["hook"], after=1)
         assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 1)
@@ -350,7 +351,7 @@ class StorePushes:
         for number in range(MAX_KEPT_ATTEMPTS + 5):
             (push,) = await claim_due(store, session)
             attempt = DeliveryAttempt(sequence=1, status=0, error=f"no {number}", duration_ms=number)
-            await settle_all(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt, wait=1))
+            await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt, retry_delay=1))
             clock.now += 1
         found = await store.pushes.attempts(ref, "hook")
         assert [attempt.duration_ms for attempt in found] == list(range(MAX_KEPT_ATTEMPTS + 4, 4, -1))
@@ -388,7 +389,7 @@ class StorePushes:
         assert await pushed()
         await store.append(cancel(ref))
         (push,) = await claim_due(store, session)
-        await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
+        await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
         assert not await pushed()
         await store.pushes.restart(ref, (), after=0)
         assert await pushed()
@@ -404,7 +405,7 @@ class StorePushes:
         assert (await store.erase(meant, reason=RETENTION_REASON)).counts.tasks == 0
         assert (await store.measure(meant)).tasks == 0
         (push,) = await claim_due(store, session)
-        await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
+        await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
         assert (await store.erase(meant, reason=RETENTION_REASON)).counts.tasks == 1
         other = with_push(created(new_ref()))
         await store.append(other)
@@ -412,7 +413,7 @@ class StorePushes:
 
     async def test_an_erased_task_leaves_none(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
-        await settle_all(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
+        await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
         await store.erase(TaskSelection(principal=OWNER.principal))
         assert await store.pushes.list_configs(ref) == []
         assert await store.pushes.attempts(ref, "hook") == []
@@ -430,7 +431,7 @@ class StorePushes:
         assert (await store.compact()).events == 0
         assert await store.oldest_sequence(task.record.ref) == 1
         (push,) = await claim_due(store, await store.open_session(3600.0))
-        await settle_all(store, report_of(push, DeliveryOutcome.DELIVERED, 102))
+        await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 102))
         assert (await store.compact()).events > 0
 
     async def test_a_follow_up_guard_that_does_not_hold_writes_no_configuration(self, store: Store) -> None:
@@ -438,9 +439,9 @@ class StorePushes:
             await store.append(Append(task=new_ref(), guard=NotTerminal(), push_config=HOOK))
 
 
-async def settle_all(store: Store, *said: DeliveryReport) -> list[PushRecord]:
+async def apply_reports(store: Store, *reports: DeliveryReport) -> list[PushRecord]:
     """The pushes after that, none of which may have been refused."""
-    after = await store.pushes.apply_reports(said)
+    after = await store.pushes.apply_reports(reports)
     assert None not in after
     return [push for push in after if push is not None]
 

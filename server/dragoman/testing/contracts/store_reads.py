@@ -195,9 +195,9 @@ class StoreReads:
             ({"state": states.CANCELED}, 0),
             ({"context": "other"}, 1),
             ({"context": "other", "state": states.COMPLETED}, 0),
-            ({"since": begin + 30}, 3),
-            ({"since": begin + 31}, 2),
-            ({"since": begin + 30, "state": states.COMPLETED}, 1),
+            ({"updated_since": begin + 30}, 3),
+            ({"updated_since": begin + 31}, 2),
+            ({"updated_since": begin + 30, "state": states.COMPLETED}, 1),
         ):
             page = await store.page(TaskQuery(OWNER, AGENT, **filters))
             assert (len(page.tasks), page.total) == (expected, expected), filters

@@ -285,7 +285,7 @@ class StoreUsage:
         assert census.age(census.pending_pushes_since) == pytest.approx(10.0, abs=1)
         for push in await claim_due(store, session, dead):
             (after,) = await store.pushes.apply_reports(
-                [report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500), wait=5 * SECOND)]
+                [report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500), retry_delay=5 * SECOND)]
             )
             assert after is not None
             clock.now += 5 * SECOND

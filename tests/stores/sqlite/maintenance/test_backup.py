@@ -13,7 +13,7 @@ import pytest
 from dragoman.core.errors import InvalidParams
 from dragoman.core.push.delivery import DeliveryOutcome
 from dragoman.ports import BackupProgress
-from dragoman.stores.sqlite import SqliteSchemaTooNew, open_store
+from dragoman.stores.sqlite import SchemaTooNew, open_store
 from dragoman.stores.sqlite.hot import checkpoint
 from dragoman.stores.sqlite.maintenance import backup as copying
 from dragoman.testing.contracts.store_pushes import claim_due, report_of, with_push
@@ -147,14 +147,14 @@ async def test_a_destination_that_cannot_be_used_is_refused(tmp_path: Path, dest
 async def test_a_second_copy_to_the_same_place_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
     (tmp_path / "copy.partial").mkdir()
-    with pytest.raises(InvalidParams, match="another backup writes it, or one was killed"):
+    with pytest.raises(InvalidParams, match="another backup is writing it, or one was killed"):
         [step async for step in store.backup(tmp_path / "copy")]
     await store.close()
 
 
 async def test_what_is_no_backup_or_too_new_is_not_restored(tmp_path: Path) -> None:
     await open_store(tmp_path / "tasks.db").close()
-    with pytest.raises(InvalidParams, match="is no backup"):
+    with pytest.raises(InvalidParams, match="is not a backup"):
         copying.restore(tmp_path / "absent", tmp_path / "new.db")
     (tmp_path / "garbage").write_bytes(b"garbage " * 1000)
     with pytest.raises(sqlite3.DatabaseError):
@@ -164,6 +164,6 @@ async def test_what_is_no_backup_or_too_new_is_not_restored(tmp_path: Path) -> N
     connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
     connection.commit()
     connection.close()
-    with pytest.raises(SqliteSchemaTooNew):
+    with pytest.raises(SchemaTooNew):
         copying.restore(tmp_path, tmp_path / "new.db")
     assert not list(tmp_path.glob("new*"))

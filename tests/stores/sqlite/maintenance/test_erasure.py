@@ -15,6 +15,7 @@ from dragoman.core.names import Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection, task_ids_digest
+from dragoman.stores.shared.erasure import ERASURE_STEP_ROWS, QUEUE_START, QueuedTask
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.maintenance import erasure, task_selection
 from dragoman.testing.fixtures import (
@@ -173,17 +174,17 @@ async def test_one_step_takes_no_more_than_it_may(store: SqliteStore, path: Path
     number, _ = await store._writer.submit(
         lambda connection: erasure.delete_task_records(connection, 0, meant, [claimed.record], clock.now, "purge")
     )
-    place: erasure.QueuedTask | None = erasure.QUEUE_START
+    place: QueuedTask | None = QUEUE_START
     left = rows_by_table(path)["chunks"]
     while place is not None:
         place = await store._writer.submit(partial(_sweep, number=number, after=place))
         now = rows_by_table(path)["chunks"]
-        assert left - now <= erasure.ERASURE_STEP_ROWS
+        assert left - now <= ERASURE_STEP_ROWS
         left = now
     assert left == 0
 
 
-def _sweep(connection: sqlite3.Connection, number: int, after: erasure.QueuedTask) -> erasure.QueuedTask | None:
+def _sweep(connection: sqlite3.Connection, number: int, after: QueuedTask) -> QueuedTask | None:
     return erasure.delete_task_content(connection, number, after)
 
 

@@ -24,14 +24,14 @@ from dragoman.stores.postgres.rows import PostgresBulkStatement, insert_statemen
 COUNTER_SLOTS: Final = 32
 MINUTE_MS: Final = 60_000
 
-ADD_STANDINGS: Final = insert_statement(
+ADD_TO_COUNTERS: Final = insert_statement(
     "standings",
     "ttiii",
     "principal, agent, slot, live, queued",
     "ON CONFLICT (principal, agent, slot) DO UPDATE SET live = standings.live + excluded.live,"
     " queued = standings.queued + excluded.queued",
 )
-_SELECT_STANDINGS: Final = """
+_SELECT_COUNTERS: Final = """
 SELECT principal, agent, sum(live)::bigint, sum(queued)::bigint FROM standings
 WHERE principal = ANY ($1::text[]) GROUP BY principal, agent
 """
@@ -41,7 +41,7 @@ _SELECT_UNREAD_MESSAGES: Final = PostgresBulkStatement(
     "iyi",
     "owner, task, after",
 )
-_DELETE_EMPTY_STANDINGS: Final = """
+_DELETE_EMPTY_COUNTERS: Final = """
 DELETE FROM standings s WHERE s.principal = $1 AND NOT EXISTS (
     SELECT 1 FROM standings o WHERE o.principal = s.principal AND o.agent = s.agent
     HAVING sum(o.live) <> 0 OR sum(o.queued) <> 0)
@@ -90,7 +90,7 @@ class PostgresQuotaCounters:
         """Reads what these principals have, and the messages of these tasks after a number."""
         if principals:
             self._loads = {principal: PostgresPrincipalLoad() for principal in principals}
-            for principal, agent, live, queued in await connection.fetch(_SELECT_STANDINGS, text_array(principals)):
+            for principal, agent, live, queued in await connection.fetch(_SELECT_COUNTERS, text_array(principals)):
                 self._loads[principal].live_tasks[agent] = live
                 self._loads[principal].queued_bytes += queued
         for place in tasks:
@@ -168,14 +168,14 @@ async def record_erasures(
     ):
         head = live[owner, task]
         more[sender or head.ref.owner.principal, head.agent][1] -= size
-    await ADD_STANDINGS.run(
+    await ADD_TO_COUNTERS.run(
         connection, [(*who, counter_slot, *what) for who, what in sorted(more.items()) if any(what)]
     )
 
 
-async def delete_empty_standings(connection: Connection, principal: str) -> None:
+async def delete_empty_counters(connection: Connection, principal: str) -> None:
     """Takes a principal's name away, where nothing is counted for it any more."""
-    await connection.execute(_DELETE_EMPTY_STANDINGS, principal)
+    await connection.execute(_DELETE_EMPTY_COUNTERS, principal)
 
 
 def sender_of(plan: Plan) -> str:

@@ -32,16 +32,13 @@ from dragoman.stores.postgres.hot.quota_counters import PostgresQuotaCounters, T
 from dragoman.stores.postgres.maintenance import compaction
 from dragoman.stores.postgres.maintenance.compaction import PostgresArtifactGrowth
 from dragoman.stores.postgres.rows import (
-    MUTABLE_COLUMNS,
     MUTABLE_TYPES,
-    RECORD_COLUMNS,
     RECORD_TYPES,
     PostgresBulkStatement,
     combine_statements,
     insert_statement,
-    mutable_values,
-    record_values,
 )
+from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, mutable_values, qualified, record_values
 
 _SELECT_BY_ALIAS: Final = "SELECT 1 FROM tasks WHERE owner = $1 AND agent = $2 AND id = $3 AND alias"
 
@@ -257,7 +254,7 @@ _INSERT_TASKS: Final = insert_statement(
     "tasks", "iyiyy" + RECORD_TYPES, f"owner, task, created, metadata, memory, {RECORD_COLUMNS}"
 )
 _UPDATE_TASKS: Final = PostgresBulkStatement(
-    f"UPDATE tasks SET ({MUTABLE_COLUMNS}) = ({', '.join(f'r.{name.strip()}' for name in MUTABLE_COLUMNS.split(','))})"
+    f"UPDATE tasks SET ({MUTABLE_COLUMNS}) = ({qualified(MUTABLE_COLUMNS, 'r')})"
     " FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
     "iy" + MUTABLE_TYPES,
     f"owner, task, {MUTABLE_COLUMNS}",
@@ -294,7 +291,7 @@ _MAIN_STATEMENTS: Final = (
     _INSERT_LOG,
     _INSERT_MESSAGES,
     ADD_TO_TOTALS,
-    quota_counters.ADD_STANDINGS,
+    quota_counters.ADD_TO_COUNTERS,
     _DELETE_CHUNKS,
     _UPSERT_ARTIFACTS,
     _INSERT_ARTIFACTS,

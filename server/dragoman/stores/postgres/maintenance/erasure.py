@@ -1,24 +1,16 @@
-"""Taking tasks away, in steps small enough that no append waits for one.
-
-First the task's own row goes, with whatever else mentions it: from that commit on it is not there for anybody, and
-whoever runs it is refused (ABSENT). Then its log, messages and artifacts go, so many rows at a time. What is left to
-do is written down (`leaving`), so a crash in between delays an erasure and no more; the receipt counts what is gone.
-"""
+"""The statements by which tasks are erased from a database; `stores.shared.erasure` says in which order."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import aclosing
-from typing import Any, Final
+from collections.abc import Awaitable, Collection, Sequence
+from typing import Final
 
 from asyncpg import Connection
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
+from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
 from dragoman.stores.postgres import blobs, pushes, tables, task_tables
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.hot import quota_counters
@@ -27,13 +19,22 @@ from dragoman.stores.postgres.hot.transaction import ADD_TO_TOTALS
 from dragoman.stores.postgres.maintenance import task_selection
 from dragoman.stores.postgres.maintenance.task_selection import selected_owners
 from dragoman.stores.postgres.rows import TABLE_RECORD_COLUMNS, PostgresBulkStatement, record_from_row
+from dragoman.stores.shared.erasure import (
+    CONTENT_TABLES,
+    ERASURE_STEP_BYTES,
+    ERASURE_STEP_ROWS,
+    QueuedTask,
+    count_fitting_rows,
+    receipt_from_row,
+)
+from dragoman.stores.shared.task_selection import RangeCursor, TaskRange
 
 CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("context_state", "owner = $1 AND context = $2"),
     ("conversations", "owner = $1 AND context = $2"),
     ("participants", "host = $1 AND context = $2"),
 )
-"""(table, where) for rows of a conversation; the arguments are its owner's number and the context. They go with the
+"""(table, where) for rows of a context; the arguments are its owner's number and the context. They are deleted with the
 context's last task, or when the context is erased."""
 
 PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
@@ -41,7 +42,8 @@ PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("idempotency", "owner = $1"),
     ("participants", "owner = $1"),
 )
-"""(table, where) for rows of a principal; the argument is its number. They go when all of a principal is erased."""
+"""(table, where) for rows of a principal; the argument is its number. They are deleted when all of a principal is
+erased."""
 
 TASK_CLEANUPS: Final = (
     task_tables.clear_task_keys,
@@ -50,21 +52,11 @@ TASK_CLEANUPS: Final = (
     pushes.delete_pushes_of_task,
     task_tables.delete_usage,
 )
-"""Called for each task with the connection and its place."""
-
-ERASURE_STEP_ROWS: Final = 512
-ERASURE_STEP_BYTES: Final = 4 * 1024 * 1024
-"""Rows, and about how many bytes, that one commit takes away."""
+"""Called for each task with the connection and its row key."""
 
 ABANDONED_AFTER_MS: Final = 60_000
-"""Milliseconds after which an erasure on which nobody works is completed by others."""
+"""Milliseconds without progress after which other processes complete an erasure."""
 
-_CONTENT_TABLES: Final = (
-    ("log", ("first",), "count", "length(data)"),
-    ("messages", ("number",), "1", "length(data) + length(envelope)"),
-    ("artifacts", ("artifact",), "1", "length(head)"),
-    ("chunks", ("artifact", "sequence"), "1", "length(data)"),
-)
 _LOCK_TASKS: Final = PostgresBulkStatement(
     f"SELECT o.scope, o.principal, t.owner, t.task, {TABLE_RECORD_COLUMNS} FROM {{rows}}"
     " JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
@@ -104,11 +96,6 @@ SELECT receipt, reason, selection, began, ended, tasks, events, messages, artifa
 FROM receipts
 """
 
-QueuedTask = tuple[str, int, bytes]
-"""A row of `leaving`: id, owner and key of a task."""
-
-QUEUE_START: Final[QueuedTask] = ("", -1, b"")
-
 
 async def delete_task_records(
     connection: Connection,
@@ -119,57 +106,53 @@ async def delete_task_records(
     reason: str,
     counter_slot: int,
 ) -> tuple[int, list[TaskRecord]]:
-    """Takes away the rows of those of these tasks that are still meant. Gives the receipt's number, and those tasks.
-
-    `number` is 0 as long as nothing was taken: the receipt begins with the first.
-    """
-    refs = {(head.ref.owner.scope, head.ref.owner.principal, head.ref.key) for head in records}
-    taken: list[tuple[TaskRowKey, TaskRecord]] = []
+    """See `ErasureStatements.delete_task_records`. counter_slot: whose counters this process adds to."""
+    refs = {(ref.owner.scope, ref.owner.principal, ref.key) for ref in (record.ref for record in records)}
+    erased: list[tuple[TaskRowKey, TaskRecord]] = []
     for scope, principal, owner, key, *row in await _LOCK_TASKS.fetch(connection, sorted(refs)):
-        head = record_from_row(TaskRef(Owner(scope, principal), key), row)
-        if selection.matches(head, now):
-            taken.append(((owner, key), head))
-    if not taken:
+        record = record_from_row(TaskRef(Owner(scope, principal), key), row)
+        if selection.matches(record, now):
+            erased.append(((owner, key), record))
+    if not erased:
         return number, []
     if not number:
         number = await connection.fetchval(_INSERT_RECEIPT, reason, str(selection), now)
-    await quota_counters.record_erasures(connection, counter_slot, taken)
+    await quota_counters.record_erasures(connection, counter_slot, erased)
     totals: Counter[tuple[int, str, int]] = Counter()
-    for place, head in taken:
-        await connection.execute("DELETE FROM tasks WHERE owner = $1 AND task = $2", *place)
-        await connection.execute(_INSERT_QUEUED_TASK, number, head.id, *place)
-        for release in TASK_CLEANUPS:
-            await release(connection, place)
-        totals[place[0], head.agent, head.state] -= head.visible
+    for row_key, record in erased:
+        await connection.execute("DELETE FROM tasks WHERE owner = $1 AND task = $2", *row_key)
+        await connection.execute(_INSERT_QUEUED_TASK, number, record.id, *row_key)
+        for clean_up in TASK_CLEANUPS:
+            await clean_up(connection, row_key)
+        totals[row_key[0], record.agent, record.state] -= record.visible
     await ADD_TO_TOTALS.run(connection, sorted((*key, counter_slot, count) for key, count in totals.items() if count))
-    for owner, context in sorted({(place[0], head.context) for place, head in taken}):
+    for owner, context in sorted({(row_key[0], record.context) for row_key, record in erased}):
         if not await connection.fetchval(_OTHER_TASK_IN_CONTEXT, owner, context):
             await _delete_context(connection, owner, context)
-    await _add_counts(connection, number, ErasureCounts(tasks=len(taken)), now)
-    return number, [head for _, head in taken]
+    await _add_counts(connection, number, ErasureCounts(tasks=len(erased)), now)
+    return number, [record for _, record in erased]
 
 
 async def delete_task_content(connection: Connection, number: int, after: QueuedTask, now: int) -> QueuedTask | None:
-    """Takes away the next rows of what this receipt's tasks left. Gives where to go on from; None when all is gone."""
-    await connection.execute(_LOCK_RECEIPT, number)  # two who complete an erasure count each row once
-    lefts = await connection.fetch(_SELECT_QUEUED_TASKS, number, *after)
-    removed, rows, size = [0, 0, 0, 0], ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
-    for left in lefts:
-        for at, content in enumerate(_CONTENT_TABLES):
-            amount, used, freed, empty = await _delete_rows(connection, content, (left[1], left[2]), rows, size)
+    """See `ErasureStatements.delete_task_content`."""
+    await connection.execute(_LOCK_RECEIPT, number)  # two processes that complete an erasure count each row once
+    queued = await connection.fetch(_SELECT_QUEUED_TASKS, number, *after)
+    removed, max_rows, max_bytes = [0, 0, 0, 0], ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
+    for id, owner, key in queued:
+        for at, table in enumerate(CONTENT_TABLES):
+            amount, used, freed, empty = await _delete_rows(connection, table, (owner, key), max_rows, max_bytes)
             removed[at] += amount
-            rows, size = rows - used, size - freed
+            max_rows, max_bytes = max_rows - used, max_bytes - freed
             if not empty:
                 break
         else:
-            after, rows = (left[0], left[1], left[2]), rows - 1
-        if rows <= 0 or size <= 0:
+            after, max_rows = (id, owner, key), max_rows - 1
+        if max_rows <= 0 or max_bytes <= 0:
             break
     events, messages, artifacts, chunks = removed
-    await _add_counts(
-        connection, number, ErasureCounts(0, events, messages, artifacts, chunks, ERASURE_STEP_BYTES - size), now
-    )
-    return after if lefts else None
+    freed = ERASURE_STEP_BYTES - max_bytes
+    await _add_counts(connection, number, ErasureCounts(0, events, messages, artifacts, chunks, freed), now)
+    return after if queued else None
 
 
 async def _delete_rows(
@@ -179,9 +162,9 @@ async def _delete_rows(
     max_rows: int,
     max_bytes: int,
 ) -> tuple[int, int, int, bool]:
-    """Takes away rows of one task in one table, within the limits (but one at least).
+    """Deletes rows of one task in one table, within the limits but at least one.
 
-    Gives what they counted, their number, their bytes, and whether none is left.
+    Returns what they counted, their number, their bytes, and whether none is left.
     """
     table, columns, amount, length = content_table
     names = ", ".join(columns)
@@ -189,11 +172,7 @@ async def _delete_rows(
     found = await connection.fetch(sql, *row_key, max(max_rows, 1) + 1)
     if not found:
         return 0, 0, 0, True
-    used = counted = freed = 0
-    for row in found[: max(max_rows, 1)]:
-        used, counted, freed = used + 1, counted + row[0], freed + row[1]
-        if freed >= max_bytes:
-            break
+    used, counted, freed = count_fitting_rows(found[: max(max_rows, 1)], max_bytes)
     marks = ", ".join(f"${at}" for at in range(3, 3 + len(columns)))
     last = tuple(found[used - 1])[2:]
     await connection.execute(
@@ -203,19 +182,21 @@ async def _delete_rows(
 
 
 async def finish_receipt(connection: Connection, number: int, ids_digest: str, now: int) -> bool:
-    """Ends a receipt, and forgets the ids it was made of, some at a time. True when none is left."""
+    """See `ErasureStatements.finish_receipt`."""
     await connection.execute(_FINISH_RECEIPT, number, ids_digest, now)
-    forgotten = await connection.execute(_DELETE_QUEUED_TASKS, number)
-    return int(forgotten.rpartition(" ")[2]) < ERASURE_STEP_ROWS
+    status = await connection.execute(_DELETE_QUEUED_TASKS, number)
+    return int(status.rpartition(" ")[2]) < ERASURE_STEP_ROWS
 
 
 async def delete_context_or_principal(connection: Connection, selection: TaskSelection) -> None:
-    """What belongs to a whole context or principal, and to no task. Only while nobody else writes: batches are decided
-    by the numbers of owners."""
+    """See `ErasureStatements.delete_context_or_principal`.
+
+    Only in an exclusive transaction: batches are decided by the numbers of owners.
+    """
     if selection.covers_principal:
         await tables.delete_revoked_api_keys(connection, selection.principal)
         await tables.anonymize_audit_entries(connection, selection.principal)
-        await quota_counters.delete_empty_standings(connection, selection.principal)
+        await quota_counters.delete_empty_counters(connection, selection.principal)
     for owner in await selected_owners(connection, selection):
         if selection.covers_context:
             await _delete_context(connection, owner, selection.context)
@@ -226,31 +207,26 @@ async def delete_context_or_principal(connection: Connection, selection: TaskSel
 
 
 async def digest_of_queued_ids(connection: Connection, number: int) -> str:
-    """The digest of the ids that a receipt is about, as long as they are still there."""
+    """See `ErasureStatements.digest_of_queued_ids`."""
     rows = await connection.fetch("SELECT id FROM leaving WHERE receipt = $1 ORDER BY id", number)
     return task_ids_digest(row[0] for row in rows)
 
 
 async def unfinished_receipts(connection: Connection, own_receipts: Collection[int], now: int) -> list[int]:
-    """Receipts of erasures that an impatient caller cut short, who are our `own`, or a crash of another process."""
+    """Receipts of interrupted erasures: those of this process, and those that other processes abandoned."""
     return [row[0] for row in await connection.fetch(_SELECT_UNFINISHED, list(own_receipts), now)]
 
 
 async def last_receipts(connection: Connection, limit: int) -> list[ErasureReceipt]:
-    """The last receipts, newest first."""
+    """See `ErasureStatements.last_receipts`."""
     return [
-        _receipt_from_row(row)
+        receipt_from_row(row)
         for row in await connection.fetch(f"{_SELECT_RECEIPT} ORDER BY receipt DESC LIMIT $1", limit)
     ]
 
 
 async def read_receipt(connection: Connection, number: int) -> ErasureReceipt:
-    return _receipt_from_row(await connection.fetchrow(f"{_SELECT_RECEIPT} WHERE receipt = $1", number))
-
-
-def _receipt_from_row(row: Sequence[Any]) -> ErasureReceipt:
-    number, reason, selection, began, ended, *counts, proof = row
-    return ErasureReceipt(number, reason, selection, began, ended, ErasureCounts(*counts), proof)
+    return receipt_from_row(await connection.fetchrow(f"{_SELECT_RECEIPT} WHERE receipt = $1", number))
 
 
 async def _add_counts(connection: Connection, number: int, counts: ErasureCounts, now: int) -> None:
@@ -263,89 +239,62 @@ async def _delete_context(connection: Connection, owner: int, context: str) -> N
         await connection.execute(f"DELETE FROM {table} WHERE {where}", owner, context)
 
 
-class PostgresEraser:
-    """What `dragoman.ports.Store` says about selections."""
+class PostgresErasureStatements:
+    """Implements `ErasureStatements` on a database that several processes may share."""
 
     def __init__(self, database: Database, counter_slot: int) -> None:
         self._database = database
         self._counter_slot = counter_slot
-        self._lock = asyncio.Lock()
         self._own_receipts: set[int] = set()
-        """Receipts that were begun here and are not complete. Others may be somebody's who works on them now."""
+        """Receipts that this process created and that are not complete. Another process may be working on others."""
 
-    async def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
-        async with aclosing(self._select(selection, await self._now())) as pages:
-            async for heads in pages:
-                yield heads
+    def now(self) -> Awaitable[int]:
+        return self._database.read(self._database.now)
 
-    async def measure(self, selection: TaskSelection) -> ErasureCounts:
-        total = ErasureCounts()
-        async with aclosing(self._select(selection, await self._now())) as pages:
-            async for heads in pages:
-                total += await self._database.read_snapshot(task_selection.measure, heads)
-        return total
+    def task_ranges(self, selection: TaskSelection, now: int) -> Awaitable[Sequence[TaskRange]]:
+        return self._database.read(task_selection.task_ranges, selection, now)
 
-    async def erase(
-        self,
-        selection: TaskSelection,
-        *,
-        reason: str = PURGE_REASON,
-        limit: int | None = None,
-        on_erased: Callable[[list[TaskRecord]], None] | None = None,
-    ) -> ErasureReceipt:
-        async with self._lock:
-            await self._resume()
-            now, number, left = await self._now(), 0, sys.maxsize if limit is None else limit
-            async with aclosing(self._select(selection, now)) as pages:
-                async for heads in pages:
-                    number, taken = await self._database.write(
-                        delete_task_records, number, selection, heads[:left], now, reason, self._counter_slot
-                    )
-                    if taken:
-                        self._own_receipts.add(number)
-                    if on_erased is not None and taken:
-                        on_erased(taken)
-                    left -= len(taken)
-                    if left <= 0:
-                        break
-            receipt = await self._finish(number) if number else None
-            if selection.covers_context or selection.covers_principal:
-                await self._database.write_exclusively(delete_context_or_principal, selection)
-        return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
+    def read_page(
+        self, task_range: TaskRange, cursor: RangeCursor | None
+    ) -> Awaitable[tuple[list[TaskRecord], RangeCursor | None]]:
+        return self._database.read(task_selection.read_page, task_range, cursor)
 
-    async def resume(self) -> list[ErasureReceipt]:
-        async with self._lock:
-            return await self._resume()
+    def measure(self, records: list[TaskRecord]) -> Awaitable[ErasureCounts]:
+        return self._database.read_snapshot(task_selection.measure, records)
 
-    async def receipts(self, limit: int) -> list[ErasureReceipt]:
-        return await self._database.read(last_receipts, limit)
+    async def delete_task_records(
+        self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
+    ) -> tuple[int, list[TaskRecord]]:
+        number, erased = await self._database.write(
+            delete_task_records, number, selection, records, now, reason, self._counter_slot
+        )
+        if erased:
+            self._own_receipts.add(number)
+        return number, erased
 
-    async def inactive_states(self) -> list[tuple[str, int]]:
-        return await self._database.read(task_selection.inactive_states)
+    async def delete_task_content(self, number: int, after: QueuedTask) -> QueuedTask | None:
+        return await self._database.write(delete_task_content, number, after, await self.now())
 
-    async def _now(self) -> int:
-        return await self._database.read(self._database.now)
+    def digest_of_queued_ids(self, number: int) -> Awaitable[str]:
+        return self._database.read(digest_of_queued_ids, number)
 
-    async def _select(self, selection: TaskSelection, now: int) -> AsyncGenerator[list[TaskRecord], None]:
-        for place in await self._database.read(task_selection.task_ranges, selection, now):
-            at = None
-            while True:
-                heads, at = await self._database.read(task_selection.read_page, place, at)
-                if meant := [head for head in heads if selection.matches(head, now)]:
-                    yield meant
-                if at is None:
-                    break
+    async def finish_receipt(self, number: int, ids_digest: str) -> bool:
+        finished = await self._database.write(finish_receipt, number, ids_digest, await self.now())
+        if finished:
+            self._own_receipts.discard(number)
+        return finished
 
-    async def _resume(self) -> list[ErasureReceipt]:
-        numbers = await self._database.read(unfinished_receipts, self._own_receipts, await self._now())
-        return [await self._finish(number) for number in numbers]
+    def delete_context_or_principal(self, selection: TaskSelection) -> Awaitable[None]:
+        return self._database.write_exclusively(delete_context_or_principal, selection)
 
-    async def _finish(self, number: int) -> ErasureReceipt:
-        place: QueuedTask | None = QUEUE_START
-        while place is not None:
-            place = await self._database.write(delete_task_content, number, place, await self._now())
-        proof = await self._database.read(digest_of_queued_ids, number)
-        while not await self._database.write(finish_receipt, number, proof, await self._now()):
-            pass
-        self._own_receipts.discard(number)
-        return await self._database.read(read_receipt, number)
+    async def unfinished_receipts(self) -> list[int]:
+        return await self._database.read(unfinished_receipts, self._own_receipts, await self.now())
+
+    def last_receipts(self, limit: int) -> Awaitable[list[ErasureReceipt]]:
+        return self._database.read(last_receipts, limit)
+
+    def read_receipt(self, number: int) -> Awaitable[ErasureReceipt]:
+        return self._database.read(read_receipt, number)
+
+    def inactive_states(self) -> Awaitable[list[tuple[str, int]]]:
+        return self._database.read(task_selection.inactive_states)

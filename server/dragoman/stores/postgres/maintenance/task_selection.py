@@ -1,13 +1,10 @@
-"""Which tasks a selection means: page by page, and by an index wherever there is one.
-
-Whoever takes a task away looks at it again before, so nothing here need be the last word.
-"""
+"""The statements by which tasks are selected for erasure, page by page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from asyncpg import Connection
 
@@ -16,12 +13,13 @@ from dragoman.core.names import task_key_of
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman.stores.postgres.rows import TABLE_RECORD_COLUMNS, PostgresBulkStatement, records_with_owners
-
-SELECTION_PAGE_TASKS: Final = 128
-"""Tasks looked at in one read."""
-
-RangeCursor = tuple[Any, ...]
-"""The sort key of the last task looked at."""
+from dragoman.stores.shared.task_selection import (
+    SELECTION_PAGE_TASKS,
+    RangeCursor,
+    TaskRange,
+    inactive_pairs,
+    selects_active,
+)
 
 _SELECT_PAGE: Final = f"""
 SELECT t.updated, t.owner, o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
@@ -36,6 +34,7 @@ WITH RECURSIVE pairs (agent, state) AS (
         ORDER BY t.agent, t.state LIMIT 1) next)
 SELECT agent, state FROM pairs
 """
+_INACTIVE: Final = "t.state > 2 AND t.agent = $1 AND t.state = $2 AND t.updated <= $3"
 _SELECT_BY_ID: Final = (
     "SELECT owner, task FROM tasks WHERE task = $2 UNION SELECT owner, task FROM tasks WHERE alias AND id = $1"
 )
@@ -66,58 +65,45 @@ _SELECT_ROW_KEYS: Final = PostgresBulkStatement(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresTaskRange:
-    """Rows of `tasks` in an order: by status time, or by key. `where` begins to count its arguments with 1."""
-
-    where: str
-    values: tuple[Any, ...]
-    by_time: bool = False
-
-
 async def inactive_states(connection: Connection) -> list[tuple[str, int]]:
     """The pairs of agent and state of tasks that have ended or wait for their caller."""
     return [(row[0], row[1]) for row in await connection.fetch(_INACTIVE_STATES)]
 
 
 async def selected_owners(connection: Connection, selection: TaskSelection) -> list[int]:
-    """The owners that a selection allows."""
+    """The numbers of the owners that a selection covers."""
     return [row[0] for row in await connection.fetch(_SELECT_OWNERS, selection.scope, selection.principal)]
 
 
-async def task_ranges(connection: Connection, selection: TaskSelection, now: int) -> list[PostgresTaskRange]:
-    """Where tasks of the selection are; not all that is there need be one."""
+async def task_ranges(connection: Connection, selection: TaskSelection, now: int) -> list[TaskRange]:
+    """Where tasks of the selection are; arguments are numbered from $1."""
     if selection.task:
         rows = await connection.fetch(_SELECT_BY_ID, selection.task, task_key_of(selection.task))
-        return [PostgresTaskRange("t.owner = $1 AND t.task = $2", tuple(row)) for row in rows]
+        return [TaskRange("t.owner = $1 AND t.task = $2", tuple(row)) for row in rows]
     if selection.context:
-        allowed = await selected_owners(connection, selection)
-        # Two indexes: one knows the tasks that callers see, the other those that nobody sees yet.
+        owners = await selected_owners(connection, selection)
+        # Two indexes: one has the tasks that callers see, the other those that are not visible yet.
         return [
-            PostgresTaskRange(f"{visible} AND t.owner = $1 AND t.context = $2", (number, selection.context))
-            for number in allowed
+            TaskRange(f"{visible} AND t.owner = $1 AND t.context = $2", (number, selection.context))
+            for number in owners
             for visible in ("t.visible", "NOT t.visible")
         ]
     if selection.principal:
         return [
-            PostgresTaskRange("t.owner = $1", (number,))
-            for number in await _owners_of_principal_tasks(connection, selection)
+            TaskRange("t.owner = $1", (number,)) for number in await _owners_of_principal_tasks(connection, selection)
         ]
     before = now - selection.older_than
-    found = [
-        PostgresTaskRange(
-            "t.state > 2 AND t.agent = $1 AND t.state = $2 AND t.updated <= $3", (agent, state, before), True
-        )
-        for agent, state in await inactive_states(connection)
-        if state in selection.states and selection.agent in ("", agent)
+    ranges = [
+        TaskRange(_INACTIVE, (agent, state, before), by_time=True)
+        for agent, state in inactive_pairs(selection, await inactive_states(connection))
     ]
-    if selection.state in (1, 2):  # no index: only an operator asks for these
-        found.append(PostgresTaskRange("t.state = $1 AND t.updated <= $2", (selection.state, before)))
-    return found
+    if selects_active(selection):
+        ranges.append(TaskRange("t.state = $1 AND t.updated <= $2", (selection.state, before)))
+    return ranges
 
 
 async def _owners_of_principal_tasks(connection: Connection, selection: TaskSelection) -> list[int]:
-    """The owners that may have tasks of a principal: its own, and those it shares with others."""
+    """The owners that may have tasks of a principal: its own, and those that it shares with others."""
     everyone = await selected_owners(connection, replace(selection, principal=SHARED_PRINCIPAL))
     own = await selected_owners(connection, selection)
     joined = [row[0] for row in await connection.fetch(_SELECT_HOSTS, own)]
@@ -125,32 +111,30 @@ async def _owners_of_principal_tasks(connection: Connection, selection: TaskSele
 
 
 async def read_page(
-    connection: Connection, task_range: PostgresTaskRange, cursor: RangeCursor | None
+    connection: Connection, task_range: TaskRange, cursor: RangeCursor | None
 ) -> tuple[list[TaskRecord], RangeCursor | None]:
-    """The next tasks of a range after `at`, and where to go on from; None at its end."""
-    order = "t.updated, t.owner, t.task" if task_range.by_time else "t.owner, t.task"
-    after = ""
+    """The next tasks of a range, and the next cursor; None at the end."""
+    order, after = task_range.order, ""
     if cursor is not None:
         first = len(task_range.values) + 1
         after = f" AND ({order}) > ({', '.join(f'${number}' for number in range(first, first + len(cursor)))})"
     rows = await connection.fetch(
         _SELECT_PAGE.format(where=task_range.where, after=after, order=order), *task_range.values, *(cursor or ())
     )
-    heads = records_with_owners([row[2:] for row in rows])
-    if len(rows) < SELECTION_PAGE_TASKS:
-        return heads, None
-    updated, owner, task = rows[-1][0], rows[-1][1], rows[-1][4]
-    return heads, (updated, owner, task) if task_range.by_time else (owner, task)
+    return records_with_owners([row[2:] for row in rows]), task_range.next_cursor(rows)
 
 
 async def measure(connection: Connection, records: Sequence[TaskRecord]) -> ErasureCounts:
     """What these tasks hold."""
-    refs = [(head.ref.owner.scope, head.ref.owner.principal, head.ref.key) for head in records]
-    places = [tuple(row) for row in await _SELECT_ROW_KEYS.fetch(connection, refs)]
+    refs = [(ref.owner.scope, ref.owner.principal, ref.key) for ref in (record.ref for record in records)]
+    row_keys = [tuple(row) for row in await _SELECT_ROW_KEYS.fetch(connection, refs)]
     total = ErasureCounts(
-        tasks=len(places), events=sum(h.last_sequence for h in records), messages=sum(h.message_count for h in records)
+        tasks=len(row_keys),
+        events=sum(record.last_sequence for record in records),
+        messages=sum(record.message_count for record in records),
     )
-    for _, _, log, messages, artifacts, artifact_bytes, chunks, chunk_bytes in await _MEASURE.fetch(connection, places):
+    for row in await _MEASURE.fetch(connection, row_keys):
+        _, _, log, messages, artifacts, artifact_bytes, chunks, chunk_bytes = row
         size = log + messages + artifact_bytes + chunk_bytes
         total += ErasureCounts(artifacts=artifacts, chunks=chunks, bytes=size)
     return total

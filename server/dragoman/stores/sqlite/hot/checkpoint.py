@@ -1,10 +1,10 @@
-"""Moving committed pages from the write-ahead log to the database, off the commit path.
+"""Checkpoints: moves committed pages from the write-ahead log to the database, off the commit path.
 
-A passive checkpoint runs beside the writer on a connection and thread of its own, so that no commit waits for its
-fsyncs. Under load it never catches the last frame, and the log would grow for ever. So the writer then moves the few
-frames that came since, and begins the log anew in the same file: a commit that overwrites what is there waits for its
-pages only, one that makes the file longer for the file system's journal too (one caller: p50 a fifth less). Should
-readers be in the way it goes on as it was, until the log is past `LIMIT` and they are waited for.
+A passive checkpoint runs on a connection and thread of its own, so that no commit waits for its fsyncs. Under load it
+never reaches the last frame, and the log would grow forever. So the writer then moves the few frames that were added
+since, and restarts the log in the same file: a commit that overwrites the file waits only for its pages, one that
+extends it also for the file system's journal (one caller: p50 a fifth less). If readers prevent the restart, the log
+grows on, until it exceeds MAX_WAL_BYTES and the writer waits for the readers.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from dragoman.stores.sqlite.errors import explain
 log = logging.getLogger("dragoman.store")
 
 INITIAL_COMMIT_INTERVAL: Final = 512
-"""Commits between two checkpoints, before it is known how many pages a commit has."""
+"""Commits between two checkpoints until the pages of a commit have been measured."""
 
 TARGET_WAL_PAGES: Final = 4096
-"""Pages that a log should have when it begins anew: 16 MiB."""
+"""Pages that the log should have when it restarts: 16 MiB."""
 
 MIN_COMMIT_INTERVAL: Final = 16
 MAX_COMMIT_INTERVAL: Final = 4096
-"""Commits between two checkpoints, at least and at most."""
+"""Bounds of the commits between two checkpoints."""
 
 MAX_WAL_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of write-ahead log that the writer no longer adds to without emptying it."""
+"""Size of the write-ahead log in bytes from which the writer truncates it."""
 
 READER_WAIT_MS: Final = 100
-"""Milliseconds that the writer then waits for those who read."""
+"""Milliseconds that the writer then waits for readers."""
 
 
 class Checkpointer:
-    """Counts commits and keeps the write-ahead log short. `connect` makes its connection."""
+    """Counts commits and keeps the write-ahead log short, on a connection from `connect`."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], database: Path) -> None:
         self._connect = connect
@@ -47,13 +47,13 @@ class Checkpointer:
         self._interval = INITIAL_COMMIT_INTERVAL
         self._due = threading.Event()
         self._restart_pending = False
-        """Most of the log was moved; the writer may do the rest and begin anew."""
+        """Most of the log was moved; the writer may move the rest and restart the log."""
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="dragoman-checkpoint", daemon=True)
         self._thread.start()
 
     def after_commit(self, writer: sqlite3.Connection) -> None:
-        """Called by the writer after each commit, with nothing begun on its connection."""
+        """Called by the writer after each commit, outside of a transaction."""
         self._commits += 1
         if self._restart_pending:
             self._restart_pending = False
@@ -67,20 +67,20 @@ class Checkpointer:
             self._due.set()
 
     def truncate(self, writer: sqlite3.Connection) -> None:
-        """Moves everything, on the writer's connection, and gives the log's room back."""
-        # A backup holds its snapshot for long; nobody may wait for that, and the next time comes soon.
+        """Moves all pages on the writer's connection, and truncates the log."""
+        # A backup holds its snapshot for long; nobody may wait for that, and the next attempt comes soon.
         self._checkpoint(writer, "TRUNCATE", wait_ms=READER_WAIT_MS)
 
     def _checkpoint(self, writer: sqlite3.Connection, mode: str, *, wait_ms: int) -> None:
-        """On the writer's connection. What fails is tried again; commits do not depend on it."""
-        (patience,) = writer.execute("PRAGMA busy_timeout").fetchone()
+        """On the writer's connection. Failures are retried later; commits do not depend on it."""
+        (busy_timeout,) = writer.execute("PRAGMA busy_timeout").fetchone()
         writer.execute(f"PRAGMA busy_timeout = {wait_ms}")
         try:
             writer.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        except sqlite3.Error as error:  # the commit itself is safe, and this thread has to live
+        except sqlite3.Error as error:  # the commit itself is safe, and this thread has to go on
             log.warning("a checkpoint failed; a later one tries again: %s", explain(error))
         finally:
-            writer.execute(f"PRAGMA busy_timeout = {patience}")
+            writer.execute(f"PRAGMA busy_timeout = {busy_timeout}")
 
     def close(self) -> None:
         """Ends the thread. Blocks; may be called twice."""

@@ -21,8 +21,9 @@ from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.projection import cached_response
 from dragoman.ports import TaskSnapshot
+from dragoman.stores.shared.rows import RECORD_COLUMNS
 from dragoman.stores.sqlite import reads
-from dragoman.stores.sqlite.hot.transaction import RECORD_COLUMNS, record_from_row
+from dragoman.stores.sqlite.rows import record_from_row
 
 T = TypeVar("T")
 

@@ -14,12 +14,14 @@ from functools import cache
 from typing import Any, Final
 
 from dragoman.core.names import Owner
-from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
+from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
+from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, mutable_values, qualified, record_values
 from dragoman.stores.sqlite import pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, record_from_row
 
 MAX_STATEMENT_ROWS: Final = 64
 """Rows of one statement. Smaller lots are powers of two, so that a table has few statements to be kept prepared."""
@@ -77,16 +79,11 @@ class SqlitePendingRows:
 MAX_CACHED_OWNERS: Final = 16_384
 """Owners whose number is remembered."""
 
-RECORD_COLUMNS: Final = (
-    "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal"
-)
-
 SELECT_RECORD: Final = f"SELECT {RECORD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
 _SELECT_RECORDS: Final = SqliteBulkStatement(
     "WITH wanted (owner, task) AS (",
     2,
-    f") SELECT t.owner, t.task, {', '.join(f't.{name.strip()}' for name in RECORD_COLUMNS.split(','))}"
+    f") SELECT t.owner, t.task, {TABLE_RECORD_COLUMNS}"
     " FROM wanted w CROSS JOIN tasks t ON t.owner = w.owner AND t.task = w.task",
 )
 SELECT_BY_ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
@@ -95,21 +92,18 @@ _INSERT_TASKS: Final = SqliteBulkStatement(
     f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})", 26
 )
 
-_MUTABLE_COLUMNS: Final = (
-    "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
-    " answered, pushed"
-)
 _UPDATE_TASKS: Final = SqliteBulkStatement(
-    f"WITH made (owner, task, {_MUTABLE_COLUMNS}) AS (",
+    f"WITH changed (owner, task, {MUTABLE_COLUMNS}) AS (",
     17,
-    f") UPDATE tasks SET ({_MUTABLE_COLUMNS}) = ({', '.join(f'made.{name.strip()}' for name in _MUTABLE_COLUMNS.split(','))})"
-    " FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
+    f") UPDATE tasks SET ({MUTABLE_COLUMNS}) = ({qualified(MUTABLE_COLUMNS, 'changed')})"
+    " FROM changed WHERE tasks.owner = changed.owner AND tasks.task = changed.task",
 )
 
 _UPDATE_TASK_STATES: Final = SqliteBulkStatement(
-    "WITH made (owner, task, memory) AS (",
+    "WITH changed (owner, task, memory) AS (",
     3,
-    ") UPDATE tasks SET memory = made.memory FROM made WHERE tasks.owner = made.owner AND tasks.task = made.task",
+    ") UPDATE tasks SET memory = changed.memory FROM changed"
+    " WHERE tasks.owner = changed.owner AND tasks.task = changed.task",
 )
 _INSERT_LOG: Final = SqliteBulkStatement("INSERT INTO log (owner, task, first, count, ends, data)", 6)
 _INSERT_MESSAGES: Final = SqliteBulkStatement(
@@ -138,23 +132,6 @@ ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks
 _DELETE_TASK_ROWS: Final = tuple(
     f"DELETE FROM {table} WHERE owner = ? AND task = ?" for table in ("tasks", "log", "messages", "artifacts", "chunks")
 )
-
-
-def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
-    """The head in a row of HEAD_COLUMNS."""
-    head = TaskRecord(ref, *row[:21])
-    head.principal = head.principal or ref.owner.principal
-    head.ready, head.visible, head.has_live_push = bool(head.ready), bool(head.visible), bool(head.has_live_push)
-    head.alias = bool(head.alias)
-    return head
-
-
-def record_values(record: TaskRecord) -> tuple[Any, ...]:
-    return (
-        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence, record.message_count,
-        record.status_message, record.question, record.last_received, record.last_delivered, record.session, record.token, record.ready, record.visible,
-        record.attempt, record.last_completed, record.has_live_push, record.dialect, record.alias, record.principal,
-    )  # fmt: skip
 
 
 class SqliteTransaction:
@@ -341,7 +318,7 @@ class SqliteTransaction:
         self._tasks.write(connection)
         if self._changed_records:
             _UPDATE_TASKS.run(
-                connection, [(*key, *record_values(head)[3:-3]) for key, head in self._changed_records.items()]
+                connection, [(*key, *mutable_values(head)) for key, head in self._changed_records.items()]
             )
             self._changed_records = {}
         if self._task_states:

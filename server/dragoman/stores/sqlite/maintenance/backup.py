@@ -1,8 +1,8 @@
-"""Copying a store that is in use, and making a store of a copy.
+"""Backs up a store while it is in use, and restores one from a backup.
 
-A copy is one moment of the store: its connection holds one snapshot from beginning to end, so writers go on and
-nothing begins anew. It is a folder: `tasks.db`, `blobs/` when the store has some, and `backup.json` with what there
-is to know of it. It is written beside its place and gets its name when it was found to be good.
+A backup is one snapshot of the store: one read transaction from start to end, so writers continue and nothing is
+copied twice. It is a folder: `tasks.db`, `blobs/` when the store has blobs, and the manifest `backup.json`. It is
+written under a temporary name and renamed once its integrity was checked.
 """
 
 from __future__ import annotations
@@ -34,69 +34,69 @@ BACKUP_STEP_PAGES: Final = 256
 
 
 class DatabaseDamaged(Exception):
-    """A database in which SQLite finds something wrong."""
+    """SQLite's integrity check found a problem in a database."""
 
 
 class _BackupStopped(Exception):
-    """Nobody waits for the copy any more."""
+    """The caller no longer waits for the backup."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What a restored store begins with."""
+    """What a restored store contains."""
 
     tasks: int
     running: int
-    """Tasks that were running in the copy: they end as FAILED at the next start."""
+    """Tasks that were running in the backup: they end as FAILED at the next start."""
     copied_at: int
-    """When the copy was taken, in milliseconds since the epoch; 0 when it does not say."""
+    """When the backup was taken, in milliseconds since the epoch; 0 when unknown."""
     epoch: str
     previous_epoch: str
-    """The epoch of the store that was copied."""
+    """The epoch of the store that was backed up."""
     pushes: int = 0
-    """Push configurations that go on from where they were in the copy."""
+    """Push configurations that continue from their cursor in the backup."""
 
 
 def blob_folder(store: Path) -> Path:
-    """The folder in which a store keeps what is too big for a row."""
+    """The folder of a store's blobs: parts too large for a row."""
     return store.with_name(f"{store.name}.blobs")
 
 
 async def backup(store: Path, destination: Path, clock: Callable[[], int]) -> AsyncGenerator[BackupProgress, None]:
     """See `dragoman.ports.Store.backup`."""
     loop = asyncio.get_running_loop()
-    told: asyncio.Queue[BackupProgress | None] = asyncio.Queue()
+    reports: asyncio.Queue[BackupProgress | None] = asyncio.Queue()
     stopped = False
 
-    def tell(copied: BackupProgress) -> None:
+    def report(progress: BackupProgress) -> None:
         if stopped:
             raise _BackupStopped
-        loop.call_soon_threadsafe(told.put_nowait, copied)
+        loop.call_soon_threadsafe(reports.put_nowait, progress)
 
     with ThreadPoolExecutor(1, "dragoman-backup") as thread:
-        work = loop.run_in_executor(thread, write_backup, store, destination, tell, clock)
-        work.add_done_callback(lambda _: told.put_nowait(None))
+        work = loop.run_in_executor(thread, write_backup, store, destination, report, clock)
+        work.add_done_callback(lambda _: reports.put_nowait(None))
         try:
-            while (copied := await told.get()) is not None:
-                yield copied
+            while (progress := await reports.get()) is not None:
+                yield progress
             await work
         finally:
             stopped = True
-            with suppress(Exception):  # raised above, if anybody is still there
+            with suppress(Exception):  # raised above, if the caller is still waiting
                 await asyncio.shield(work)
 
 
 def write_backup(
     store: Path, destination: Path, report_progress: Callable[[BackupProgress], None], clock: Callable[[], int]
 ) -> None:
-    """Copies the store to a new folder, and tells how far it is. Blocks. Raises what `tell` raises, too."""
+    """Copies the store to a new folder. Blocks. Exceptions of `report_progress` stop it and are raised."""
     partial = _create_partial(destination)
     try:
         with closing(_open_reader(store)) as source:
             source.execute("BEGIN")
             (epoch,) = source.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
             taken = clock()
-            # First of all: a purge may take them away at any moment, and the snapshot holds only rows.
+            # First: an erasure may remove files at any moment, and the snapshot protects rows only.
             _link_or_copy(blob_folder(store), partial / BACKUP_BLOBS)
             size = source.execute("PRAGMA page_size").fetchone()[0]
 
@@ -105,11 +105,11 @@ def write_backup(
 
             with closing(sqlite3.connect(partial / BACKUP_DATABASE, isolation_level=None)) as copy:
                 source.backup(copy, pages=BACKUP_STEP_PAGES, progress=progress)
-                copy.execute("PRAGMA journal_mode = DELETE")  # one file, and nothing beside it
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
                 _check_integrity(copy)
                 (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
-        about = {"format": BACKUP_FORMAT, "taken": taken, "epoch": epoch, "tasks": tasks}
-        (partial / BACKUP_MANIFEST).write_text(json.dumps(about) + "\n", "utf-8")
+        manifest = {"format": BACKUP_FORMAT, "taken": taken, "epoch": epoch, "tasks": tasks}
+        (partial / BACKUP_MANIFEST).write_text(json.dumps(manifest) + "\n", "utf-8")
         _fsync(partial)
         partial.rename(destination)
         written = sum(file.stat().st_size for file in destination.rglob("*") if file.is_file())
@@ -120,16 +120,17 @@ def write_backup(
 
 
 def restore(source: Path, store: Path) -> RestoreResult:
-    """Makes a store of a copy, with an epoch of its own. The caller holds the new store's lock. Blocks.
+    """Creates a store from a backup, with a new epoch. The caller holds the new store's lock. Blocks.
 
-    Raises InvalidParams for what is no copy, or a store that is there; Damaged, SchemaTooNew, sqlite3.Error, OSError.
+    Raises InvalidParams when the source is not a backup or the store exists; DatabaseDamaged, SchemaTooNew,
+    sqlite3.Error, OSError.
     """
     database = source / BACKUP_DATABASE if source.is_dir() else source
     if not database.is_file():
-        raise InvalidParams.field("SRC", f"{source} is no backup: there is no {BACKUP_DATABASE} in it")
-    for there in (store, store.with_name(f"{store.name}-wal"), blob_folder(store)):
-        if there.exists():
-            raise InvalidParams.field("--store", f"{there} is there already; move it away, or name another")
+        raise InvalidParams.field("SRC", f"{source} is not a backup: it has no {BACKUP_DATABASE}")
+    for existing in (store, store.with_name(f"{store.name}-wal"), blob_folder(store)):
+        if existing.exists():
+            raise InvalidParams.field("--store", f"{existing} already exists; move it away, or choose another store")
     partial = store.with_name(f"{store.name}.partial")
     epoch = secrets.token_hex(4)
     try:
@@ -138,7 +139,7 @@ def restore(source: Path, store: Path) -> RestoreResult:
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             _check_integrity(copy)
             check_version(copy)
-            (former,) = copy.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+            (previous_epoch,) = copy.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
             copy.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
             (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
             (running,) = copy.execute("SELECT count(*) FROM tasks WHERE session > 0").fetchone()
@@ -150,11 +151,11 @@ def restore(source: Path, store: Path) -> RestoreResult:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    return RestoreResult(tasks, running, _read_manifest(source).get("taken", 0), epoch, former, pushes)
+    return RestoreResult(tasks, running, _read_manifest(source).get("taken", 0), epoch, previous_epoch, pushes)
 
 
 def _count_live_pushes(copy: sqlite3.Connection) -> int:
-    """Configurations that are live. A copy may be older than they are."""
+    """The number of live configurations. A backup may be older than the table."""
     if not copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'pushes'").fetchone():
         return 0
     count: int = copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()[0]
@@ -165,23 +166,23 @@ def _create_partial(destination: Path) -> Path:
     if not destination.is_absolute():
         raise InvalidParams.field("destination", f'"{destination}" is not an absolute path')
     if destination.exists():
-        raise InvalidParams.field("destination", f"{destination} is there already; name another folder")
+        raise InvalidParams.field("destination", f"{destination} already exists; choose another folder")
     if not destination.parent.is_dir():
-        raise InvalidParams.field("destination", f"there is no folder {destination.parent}")
+        raise InvalidParams.field("destination", f"the folder {destination.parent} does not exist")
     partial = destination.with_name(f"{destination.name}.partial")
     try:
         partial.mkdir(mode=0o700)
     except FileExistsError:
         raise InvalidParams.field(
-            "destination", f"{partial} is there: another backup writes it, or one was killed; then remove it"
+            "destination", f"{partial} exists: another backup is writing it, or one was killed; in that case remove it"
         ) from None
     except OSError as error:
-        raise InvalidParams.field("destination", f"{partial} cannot be made: {error.strerror}") from error
+        raise InvalidParams.field("destination", f"{partial} cannot be created: {error.strerror}") from error
     return partial
 
 
 def _open_reader(store: Path) -> sqlite3.Connection:
-    """A connection that only reads. Without a server there may be no shared memory beside the file to read by."""
+    """A connection that only reads. Without a running server there may be no shared memory file to read by."""
     reader = connect(store, readonly=True)
     try:
         reader.execute("SELECT 1 FROM meta").fetchone()
@@ -194,13 +195,13 @@ def _open_reader(store: Path) -> sqlite3.Connection:
 
 
 def _check_integrity(connection: sqlite3.Connection) -> None:
-    found = [row[0] for row in connection.execute("PRAGMA quick_check(5)")]
-    if found != ["ok"]:
-        raise DatabaseDamaged("; ".join(found))
+    problems = [row[0] for row in connection.execute("PRAGMA quick_check(5)")]
+    if problems != ["ok"]:
+        raise DatabaseDamaged("; ".join(problems))
 
 
 def _link_or_copy(source: Path, destination: Path) -> None:
-    """Gives every file of a folder another name, or copies it where that cannot be done. Files never change."""
+    """Hard-links every file of a folder, or copies it where that is impossible. Blob files never change."""
     if not source.is_dir():
         return
     for file in source.rglob("*"):
@@ -210,7 +211,7 @@ def _link_or_copy(source: Path, destination: Path) -> None:
             continue
         try:
             os.link(file, target)
-        except FileNotFoundError:  # erased in this moment
+        except FileNotFoundError:  # erased meanwhile
             continue
         except OSError:
             with suppress(FileNotFoundError):
@@ -218,7 +219,7 @@ def _link_or_copy(source: Path, destination: Path) -> None:
 
 
 def _fsync(path: Path) -> None:
-    """Has the system write a file, or the files of a folder and the folder itself, to the disk."""
+    """Flushes a file, or a folder and its files, to the disk."""
     for one in (*path.glob("*"), path):
         if one.is_dir() and os.name == "nt":
             continue
@@ -231,7 +232,7 @@ def _fsync(path: Path) -> None:
 
 def _read_manifest(source: Path) -> dict[str, Any]:
     try:
-        about = json.loads((source / BACKUP_MANIFEST).read_bytes())
+        manifest = json.loads((source / BACKUP_MANIFEST).read_bytes())
     except (OSError, ValueError):
         return {}
-    return about if isinstance(about, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}

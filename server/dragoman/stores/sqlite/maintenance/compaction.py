@@ -1,13 +1,10 @@
-"""Folding: making the store smaller without changing an answer.
+"""Compaction: makes the store smaller without changing any response.
 
-Two things take room that no answer needs. An artifact that grew by many small chunks has a row for each: `join`
-puts neighbours of one kind into one row, which changes nothing, because reading joins them anyway. A finished
-task keeps every event for those who come back to its stream: some time after the end `cut` drops all but the
-last, and who comes back with an older cursor is told of the gap.
-
-Both work in steps, each a transaction of its own that touches at most so many rows and bytes. The writer takes a
-step only when no append waits. A row is rewritten a few times at most, however large its artifact becomes: once it
-holds `JOINED` bytes it is left alone, and `artifacts.folded` says where the next step begins.
+An artifact that grew by many small chunks has a row for each: `compact_artifacts` merges neighbors of one kind, which
+reading joins anyway. A finished task keeps all its events for clients that resume its stream: some time after the end
+`truncate_log` drops all but the last, and clients with an older cursor are told of the gap. Both work in steps, each a
+transaction with a limited number of rows and bytes; the writer runs a step only when no append waits. A row is
+rewritten a few times at most: at MAX_MERGED_ROW_BYTES it stays, and `artifacts.folded` is where the next step starts.
 """
 
 from __future__ import annotations
@@ -27,18 +24,18 @@ RunRead = Callable[[StoreJob], Awaitable[Any]]
 RunWrite = Callable[[StoreJob], Awaitable[Any]]
 
 MIN_GROWN_ROWS: Final = 64
-"""Fewer rows than this are not worth a look."""
+"""Growth in rows from which a task is recorded for compaction."""
 
 MAX_COUNTED_TASKS: Final = 4096
-"""Tasks whose growth is counted at a time; one more, and the count of the first begins anew."""
+"""Tasks whose growth is counted in memory; beyond it the oldest count restarts."""
 
 MIN_KEPT_EVENTS: Final = 64
-"""The last events of a finished task are kept, so that who was only just cut off misses nothing."""
+"""Last events of a finished task that are kept, for clients whose connection just broke."""
 
 COMPACTION_STEP_ROWS: Final = 512
 COMPACTION_STEP_BYTES: Final = 1024 * 1024
-"""The most that one step touches: about what one commit of appends may bring. Less than 4 rows, or two rows of
-`JOINED` bytes, would be a step that gets nowhere."""
+"""Limits of one step: about what one commit of appends writes. With fewer than 4 rows, or less than two rows of
+MAX_MERGED_ROW_BYTES, a step would make no progress."""
 
 _ADD_GROWN: Final = """
 INSERT INTO grown (owner, task, rows) VALUES (?, ?, ?)
@@ -77,21 +74,21 @@ _DELETE_LONG_LOG: Final = "DELETE FROM long WHERE ended = ? AND owner = ? AND ta
 
 
 class SqliteArtifactGrowth:
-    """Counts, in memory, the rows by which artifacts grow, and writes down which tasks are worth a look.
+    """Counts in memory by how many rows artifacts grow, and records the tasks that are worth compacting.
 
-    What is not written down when the process ends is less than `LEAST` rows for each task, and stays as it is.
+    Counts that are lost with the process are below MIN_GROWN_ROWS for each task; those rows stay as they are.
     """
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, bytes], int] = {}
 
     def record(self, connection: sqlite3.Connection, owner: int, plan: Plan) -> None:
-        """Takes what an append wrote, inside its transaction."""
-        head, grew = plan.record, 0
+        """Counts what an append wrote, in its transaction."""
+        record, grew = plan.record, 0
         for row in plan.artifacts:
             grew += not row.replaces
         if grew:
-            key = (owner, head.ref.key)
+            key = (owner, record.ref.key)
             grew += self._rows.get(key, 0)
             if grew >= MIN_GROWN_ROWS:
                 connection.execute(_ADD_GROWN, (*key, grew))
@@ -99,15 +96,15 @@ class SqliteArtifactGrowth:
             if len(self._rows) >= MAX_COUNTED_TASKS and key not in self._rows:
                 del self._rows[next(iter(self._rows))]
             self._rows[key] = grew
-        if head.state in states.TERMINAL:
-            self._rows.pop((owner, head.ref.key), None)
-            if head.last_sequence > MIN_KEPT_EVENTS:
-                connection.execute(_INSERT_LONG_LOG, (head.updated, owner, head.ref.key))
+        if record.state in states.TERMINAL:
+            self._rows.pop((owner, record.ref.key), None)
+            if record.last_sequence > MIN_KEPT_EVENTS:
+                connection.execute(_INSERT_LONG_LOG, (record.updated, owner, record.ref.key))
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteCompactionCursor:
-    """Where a pass over the artifacts of one task stands. `seen` is the growth that was written down before it."""
+    """Position of a pass over the artifacts of one task. grown_rows: the growth that was recorded before the pass."""
 
     owner: int
     task: bytes
@@ -116,7 +113,7 @@ class SqliteCompactionCursor:
 
 
 def find_grown_task(connection: sqlite3.Connection, min_rows: int) -> SqliteCompactionCursor | None:
-    """A task that grew by at least `rows`, or by fewer and has ended."""
+    """A task that grew by at least `min_rows`, or by fewer and has ended."""
     found = connection.execute(_SELECT_GROWN, (min_rows,)).fetchone()
     return SqliteCompactionCursor(*found) if found else None
 
@@ -124,40 +121,40 @@ def find_grown_task(connection: sqlite3.Connection, min_rows: int) -> SqliteComp
 def compact_artifacts(
     connection: sqlite3.Connection, cursor: SqliteCompactionCursor
 ) -> tuple[SqliteCompactionCursor | None, int]:
-    """One step: where the next begins (None when the task is done), and how many rows there are less."""
-    rows_left, bytes_left, gone = COMPACTION_STEP_ROWS, COMPACTION_STEP_BYTES, 0
+    """One step. Returns where the next begins (None when the task is done), and how many rows were saved."""
+    rows_left, bytes_left, saved = COMPACTION_STEP_ROWS, COMPACTION_STEP_BYTES, 0
     where = (cursor.owner, cursor.task)
     for artifact, folded in connection.execute(
         _SELECT_ARTIFACTS, (*where, cursor.artifact, COMPACTION_STEP_ROWS)
     ).fetchall():
         found = connection.execute(_SELECT_CHUNKS, (*where, artifact, folded, rows_left)).fetchall()
         rows = rows_within_limit(found, bytes_left)
-        joined = group_rows(rows)
-        for run in joined:
-            if run.rows > 1:
-                _merge_chunks(connection, (*where, artifact), run)
-                gone += run.rows - 1
-        if joined and joined[-1].first > folded:  # the last one may still grow: the next step begins with it
-            connection.execute(_SET_FOLDED, (joined[-1].first, *where, artifact))
+        groups = group_rows(rows)
+        for group in groups:
+            if group.rows > 1:
+                _merge_chunks(connection, (*where, artifact), group)
+                saved += group.rows - 1
+        if groups and groups[-1].first > folded:  # the last one may still grow: the next step starts with it
+            connection.execute(_SET_FOLDED, (groups[-1].first, *where, artifact))
         rows_left -= len(found) + 1
-        bytes_left -= sum(run.bytes for run in joined if run.bytes < MAX_MERGED_ROW_BYTES)
+        bytes_left -= sum(group.bytes for group in groups if group.bytes < MAX_MERGED_ROW_BYTES)
         if len(rows) < len(found) or rows_left < 2:
-            return replace(cursor, artifact=artifact), gone
+            return replace(cursor, artifact=artifact), saved
     connection.execute(_SUBTRACT_GROWN, (cursor.grown_rows, *where))
     connection.execute(_DELETE_GROWN, where)
-    return None, gone
+    return None, saved
 
 
-def _merge_chunks(connection: sqlite3.Connection, artifact_key: tuple[int, bytes, str], chunk_run: RowGroup) -> None:
-    span = (*artifact_key, chunk_run.first, chunk_run.last)
+def _merge_chunks(connection: sqlite3.Connection, artifact_key: tuple[int, bytes, str], group: RowGroup) -> None:
+    span = (*artifact_key, group.first, group.last)
     data = b"".join([row[0] for row in connection.execute(f"SELECT data {_CHUNK_RANGE} ORDER BY sequence", span)])
     connection.execute(f"DELETE {_CHUNK_RANGE}", span)
-    connection.execute(_INSERT_CHUNK, (*artifact_key, chunk_run.first, chunk_run.kind, data))
+    connection.execute(_INSERT_CHUNK, (*artifact_key, group.first, group.kind, data))
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteFinishedLog:
-    """The log of a task that ended then, with its last event."""
+    """The log of a finished task: when it ended, and its last event."""
 
     ended: int
     owner: int
@@ -166,13 +163,13 @@ class SqliteFinishedLog:
 
 
 def find_long_log(connection: sqlite3.Connection, until: int) -> SqliteFinishedLog | None:
-    """A log to cut: of a task that ended at `until` or before, and of which no push is still to be delivered."""
+    """A log to truncate: its task ended at `until` or before, and has no undelivered push."""
     found = connection.execute(_SELECT_LONG_LOG, (until,)).fetchone()
     return SqliteFinishedLog(*found) if found else None
 
 
 def truncate_log(connection: sqlite3.Connection, finished_log: SqliteFinishedLog) -> int:
-    """One step: how many events were dropped. The first that drops none was the last."""
+    """One step. Returns how many events were dropped; the first step that drops none is the last."""
     dropped, size, end = 0, 0, 0
     for first, count, length in connection.execute(
         _SELECT_OLD_EVENTS,
@@ -189,7 +186,7 @@ def truncate_log(connection: sqlite3.Connection, finished_log: SqliteFinishedLog
 
 
 class SqliteCompactor:
-    """Takes step after step. `look` reads, `write` is the writer's slot for what may wait."""
+    """Runs the steps. read: runs a job on a reader. write: runs a job as low-priority work of the writer."""
 
     def __init__(self, read: RunRead, write: RunWrite, clock: Callable[[], int], sizes: StorageOptions) -> None:
         self._read = read
@@ -198,18 +195,18 @@ class SqliteCompactor:
         self._sizes = sizes
 
     async def compact_artifacts(self) -> int:
-        """Joins what there is to join. Gives how many rows there are less."""
-        gone, rows = 0, self._sizes.fold_rows
-        while rows and (place := await self._read(partial(find_grown_task, min_rows=rows))):
-            while place is not None:
-                place, less = await self._write(partial(compact_artifacts, cursor=place))
-                gone += less
-        return gone
+        """Merges rows of artifacts. Returns how many rows were saved."""
+        total, min_rows = 0, self._sizes.fold_rows
+        while min_rows and (cursor := await self._read(partial(find_grown_task, min_rows=min_rows))):
+            while cursor is not None:
+                cursor, saved = await self._write(partial(compact_artifacts, cursor=cursor))
+                total += saved
+        return total
 
     async def truncate_logs(self) -> int:
-        """Cuts the logs that are due. Gives how many events were dropped."""
-        gone, after = 0, self._sizes.cut_after
+        """Truncates the logs that are due. Returns how many events were dropped."""
+        dropped, after = 0, self._sizes.cut_after
         until = self._clock() - int(after * 1000)
         while after and (task := await self._read(partial(find_long_log, until=until))):
-            gone += await self._write(partial(truncate_log, finished_log=task))
-        return gone
+            dropped += await self._write(partial(truncate_log, finished_log=task))
+        return dropped

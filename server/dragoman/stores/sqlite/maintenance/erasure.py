@@ -1,39 +1,43 @@
-"""Taking tasks away, in steps small enough that no append waits for one.
+"""The statements by which tasks are erased from a SQLite file; `stores.shared.erasure` says in which order.
 
-First the task's own row goes, with whatever else mentions it: from that commit on it is not there for anybody, and
-whoever runs it is refused (ABSENT). Then its log, messages and artifacts go, so many rows at a time, overwritten and
-not only unlinked. What is left to do is written down (`leaving`), so a crash in between delays an erasure and no
-more; the receipt counts what is really gone.
+What is deleted is overwritten with zeros, not only unlinked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from dragoman.core.task.log import TaskRecord
-from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
+from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
+from dragoman.stores.shared.erasure import (
+    CONTENT_TABLES,
+    ERASURE_STEP_BYTES,
+    ERASURE_STEP_ROWS,
+    QueuedTask,
+    count_fitting_rows,
+    receipt_from_row,
+)
+from dragoman.stores.shared.task_selection import RangeCursor, TaskRange
 from dragoman.stores.sqlite import pushes, reads, tables, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs
-from dragoman.stores.sqlite.hot.transaction import ADD_TO_TOTALS, SELECT_RECORD, record_from_row
+from dragoman.stores.sqlite.hot.transaction import ADD_TO_TOTALS, SELECT_RECORD
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 from dragoman.stores.sqlite.maintenance import task_selection
 from dragoman.stores.sqlite.maintenance.task_selection import selected_owners
 from dragoman.stores.sqlite.reads import owner_number
-
-# What other tables hold of a task ---------------------------------------------------------------------------------
+from dragoman.stores.sqlite.rows import record_from_row
 
 CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("context_state", "owner = ? AND context = ?"),
     ("conversations", "owner = ? AND context = ?"),
     ("participants", "host = ? AND context = ?"),
 )
-"""(table, where) for rows of a conversation; `?` are its owner's number and the context. They go with the context's
+"""(table, where) for rows of a context; `?` are its owner's number and the context. They are deleted with the context's
 last task, or when the context is erased."""
 
 PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
@@ -41,7 +45,7 @@ PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("idempotency", "owner = ?"),
     ("participants", "owner = ?"),
 )
-"""(table, where) for rows of a principal; `?` is its number. They go when all of a principal is erased."""
+"""(table, where) for rows of a principal; `?` is its number. They are deleted when all of a principal is erased."""
 
 TASK_CLEANUPS: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (
     task_tables.clear_task_keys,
@@ -52,18 +56,6 @@ TASK_CLEANUPS: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], .
 )
 """Called for each task with the connection, its owner's number and its key."""
 
-# -------------------------------------------------------------------------------------------------------------------
-
-ERASURE_STEP_ROWS: Final = 512
-ERASURE_STEP_BYTES: Final = 4 * 1024 * 1024
-"""Rows, and about how many bytes, that one commit takes away."""
-
-_CONTENT_TABLES: Final = (
-    ("log", ("first",), "count", "length(data)"),
-    ("messages", ("number",), "1", "length(data) + length(envelope)"),
-    ("artifacts", ("artifact",), "1", "length(head)"),
-    ("chunks", ("artifact", "sequence"), "1", "length(data)"),
-)
 _INSERT_RECEIPT: Final = "INSERT INTO receipts (reason, selection, began) VALUES (?, ?, ?)"
 _ADD_TO_RECEIPT: Final = """
 UPDATE receipts SET tasks = tasks + ?, events = events + ?, messages = messages + ?, artifacts = artifacts + ?,
@@ -86,11 +78,6 @@ SELECT receipt, reason, selection, began, ended, tasks, events, messages, artifa
 FROM receipts
 """
 
-QueuedTask = tuple[str, int, bytes]
-"""A row of `leaving`: id, owner and key of a task."""
-
-QUEUE_START: Final[QueuedTask] = ("", -1, b"")
-
 
 def delete_task_records(
     connection: sqlite3.Connection,
@@ -100,10 +87,7 @@ def delete_task_records(
     now: int,
     reason: str,
 ) -> tuple[int, list[TaskRecord]]:
-    """Takes away the rows of those of these tasks that are still meant. Gives the receipt's number, and those tasks.
-
-    `number` is 0 as long as nothing was taken: the receipt begins with the first.
-    """
+    """See `ErasureStatements.delete_task_records`."""
     with _secure_delete(connection):
         return _delete_task_records(connection, number, selection, records, now, reason)
 
@@ -116,54 +100,55 @@ def _delete_task_records(
     now: int,
     reason: str,
 ) -> tuple[int, list[TaskRecord]]:
-    taken: list[TaskRecord] = []
+    erased: list[TaskRecord] = []
     totals: Counter[tuple[int, str, int]] = Counter()
     contexts: set[tuple[int, str]] = set()
-    for found in records:
-        owner, key = owner_number(connection, found.ref.owner), found.ref.key
+    for selected in records:
+        owner, key = owner_number(connection, selected.ref.owner), selected.ref.key
         row = connection.execute(SELECT_RECORD, (owner, key)).fetchone()
-        head = record_from_row(found.ref, row) if row else None
-        if owner is None or head is None or not selection.matches(head, now):
+        record = record_from_row(selected.ref, row) if row else None
+        if owner is None or record is None or not selection.matches(record, now):
             continue
         if not number:
             number = connection.execute(_INSERT_RECEIPT, (reason, str(selection), now)).lastrowid or 0
         connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
         connection.execute(
-            "INSERT INTO leaving (receipt, id, owner, task) VALUES (?, ?, ?, ?)", (number, head.id, owner, key)
+            "INSERT INTO leaving (receipt, id, owner, task) VALUES (?, ?, ?, ?)", (number, record.id, owner, key)
         )
-        for release in TASK_CLEANUPS:
-            release(connection, owner, key)
-        totals[owner, head.agent, head.state] -= head.visible
-        contexts.add((owner, head.context))
-        taken.append(head)
+        for clean_up in TASK_CLEANUPS:
+            clean_up(connection, owner, key)
+        totals[owner, record.agent, record.state] -= record.visible
+        contexts.add((owner, record.context))
+        erased.append(record)
     connection.executemany(ADD_TO_TOTALS, [(*key, count) for key, count in totals.items() if count])
     for context in contexts:
         if not connection.execute(_OTHER_TASK_IN_CONTEXT, context).fetchone():
             _delete_context(connection, context)
-    if taken:
-        _add_counts(connection, number, ErasureCounts(tasks=len(taken)))
-    return number, taken
+    if erased:
+        _add_counts(connection, number, ErasureCounts(tasks=len(erased)))
+    return number, erased
 
 
 def delete_task_content(connection: sqlite3.Connection, number: int, after: QueuedTask) -> QueuedTask | None:
-    """Takes away the next rows of what this receipt's tasks left. Gives where to go on from; None when all is gone."""
-    lefts = connection.execute(_SELECT_QUEUED_TASKS, (number, *after)).fetchmany(ERASURE_STEP_ROWS)
-    removed, rows, size = [0, 0, 0, 0], ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
+    """See `ErasureStatements.delete_task_content`."""
+    queued = connection.execute(_SELECT_QUEUED_TASKS, (number, *after)).fetchmany(ERASURE_STEP_ROWS)
+    removed, max_rows, max_bytes = [0, 0, 0, 0], ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
     with _secure_delete(connection):
-        for left in lefts:
-            for at, content in enumerate(_CONTENT_TABLES):
-                amount, used, freed, empty = _delete_rows(connection, content, left[1:], rows, size)
+        for task in queued:
+            for at, table in enumerate(CONTENT_TABLES):
+                amount, used, freed, empty = _delete_rows(connection, table, task[1:], max_rows, max_bytes)
                 removed[at] += amount
-                rows, size = rows - used, size - freed
+                max_rows, max_bytes = max_rows - used, max_bytes - freed
                 if not empty:
                     break
             else:
-                after, rows = left, rows - 1
-            if rows <= 0 or size <= 0:
+                after, max_rows = task, max_rows - 1
+            if max_rows <= 0 or max_bytes <= 0:
                 break
     events, messages, artifacts, chunks = removed
-    _add_counts(connection, number, ErasureCounts(0, events, messages, artifacts, chunks, ERASURE_STEP_BYTES - size))
-    return after if lefts else None
+    freed = ERASURE_STEP_BYTES - max_bytes
+    _add_counts(connection, number, ErasureCounts(0, events, messages, artifacts, chunks, freed))
+    return after if queued else None
 
 
 def _delete_rows(
@@ -173,9 +158,9 @@ def _delete_rows(
     max_rows: int,
     max_bytes: int,
 ) -> tuple[int, int, int, bool]:
-    """Takes away rows of one task in one table, within the limits (but one at least).
+    """Deletes rows of one task in one table, within the limits but at least one.
 
-    Gives what they counted, their number, their bytes, and whether none is left.
+    Returns what they counted, their number, their bytes, and whether none is left.
     """
     table, columns, amount, length = content_table
     names = ", ".join(columns)
@@ -183,11 +168,7 @@ def _delete_rows(
     found = connection.execute(sql, (*row_key, max(max_rows, 1) + 1)).fetchall()
     if not found:
         return 0, 0, 0, True
-    used = counted = freed = 0
-    for row in found[: max(max_rows, 1)]:
-        used, counted, freed = used + 1, counted + row[0], freed + row[1]
-        if freed >= max_bytes:
-            break
+    used, counted, freed = count_fitting_rows(found[: max(max_rows, 1)], max_bytes)
     marks = ", ".join("?" * len(columns))
     last = found[used - 1][2:]
     connection.execute(
@@ -197,7 +178,7 @@ def _delete_rows(
 
 
 def finish_receipt(connection: sqlite3.Connection, number: int, ids_digest: str, now: int) -> bool:
-    """Ends a receipt, and forgets the ids it was made of, some at a time. True when none is left."""
+    """See `ErasureStatements.finish_receipt`."""
     connection.execute(
         "UPDATE receipts SET digest = ?, ended = max(began, ?) WHERE receipt = ? AND digest = ''",
         (ids_digest, now, number),
@@ -207,7 +188,7 @@ def finish_receipt(connection: sqlite3.Connection, number: int, ids_digest: str,
 
 
 def delete_context_or_principal(connection: sqlite3.Connection, selection: TaskSelection) -> bool:
-    """What belongs to a whole context or principal, and to no task. True when a principal's number is free again."""
+    """See `ErasureStatements.delete_context_or_principal`. True when a principal's number is free again."""
     numbers = selected_owners(connection, selection) if selection.covers_context or selection.covers_principal else []
     with _secure_delete(connection):
         if selection.covers_principal:
@@ -224,29 +205,24 @@ def delete_context_or_principal(connection: sqlite3.Connection, selection: TaskS
 
 
 def digest_of_queued_ids(connection: sqlite3.Connection, number: int) -> str:
-    """The digest of the ids that a receipt is about, as long as they are still there."""
+    """See `ErasureStatements.digest_of_queued_ids`."""
     sql = "SELECT id FROM leaving WHERE receipt = ? ORDER BY id"
     return task_ids_digest(row[0] for row in connection.execute(sql, (number,)))
 
 
 def unfinished_receipts(connection: sqlite3.Connection) -> list[int]:
-    """Receipts of erasures that a crash or an impatient caller cut short."""
+    """See `ErasureStatements.unfinished_receipts`."""
     return [number for (number,) in connection.execute(_SELECT_UNFINISHED)]
 
 
 def last_receipts(connection: sqlite3.Connection, limit: int) -> list[ErasureReceipt]:
-    """The last receipts, newest first."""
+    """See `ErasureStatements.last_receipts`."""
     rows = connection.execute(f"{_SELECT_RECEIPT} ORDER BY receipt DESC LIMIT ?", (limit,))
-    return [_receipt_from_row(row) for row in rows]
+    return [receipt_from_row(row) for row in rows]
 
 
 def read_receipt(connection: sqlite3.Connection, number: int) -> ErasureReceipt:
-    return _receipt_from_row(connection.execute(f"{_SELECT_RECEIPT} WHERE receipt = ?", (number,)).fetchone())
-
-
-def _receipt_from_row(row: tuple[Any, ...]) -> ErasureReceipt:
-    number, reason, selection, began, ended, *counts, proof = row
-    return ErasureReceipt(number, reason, selection, began, ended, ErasureCounts(*counts), proof)
+    return receipt_from_row(connection.execute(f"{_SELECT_RECEIPT} WHERE receipt = ?", (number,)).fetchone())
 
 
 def _add_counts(connection: sqlite3.Connection, number: int, counts: ErasureCounts) -> None:
@@ -261,7 +237,7 @@ def _delete_context(connection: sqlite3.Connection, context: tuple[int, str]) ->
 
 @contextmanager
 def _secure_delete(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is deleted meanwhile is filled with zeros; otherwise it would stay readable in free pages of the file."""
+    """Fills what is deleted with zeros; otherwise it would stay readable in free pages of the file."""
     (before,) = connection.execute("PRAGMA secure_delete").fetchone()
     connection.execute("PRAGMA secure_delete = ON")
     try:
@@ -276,101 +252,69 @@ Read = Callable[..., Awaitable[Any]]
 """Runs a function of a reader's connection and further arguments."""
 
 
-class SqliteEraser:
-    """What `dragoman.ports.Store` says about selections, on one SQLite file. One erasure at a time."""
+class SqliteErasureStatements:
+    """Implements `ErasureStatements`: reads on the readers, writes as low-priority work of the writer."""
 
     def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
         self._read = read
         self._writer = writer
         self._clock = clock
-        self._lock = asyncio.Lock()
 
-    async def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
-        async with aclosing(self._select(selection, self._clock())) as pages:
-            async for heads in pages:
-                yield heads
+    async def now(self) -> int:
+        return self._clock()
 
-    async def measure(self, selection: TaskSelection) -> ErasureCounts:
-        total = ErasureCounts()
-        async with aclosing(self._select(selection, self._clock())) as pages:
-            async for heads in pages:
-                total += await self._read(task_selection.measure, heads)
-        return total
+    def task_ranges(self, selection: TaskSelection, now: int) -> Awaitable[Sequence[TaskRange]]:
+        return self._read(task_selection.task_ranges, selection, now)
 
-    async def erase(
-        self,
-        selection: TaskSelection,
-        *,
-        reason: str = PURGE_REASON,
-        limit: int | None = None,
-        on_erased: Callable[[list[TaskRecord]], None] | None = None,
-    ) -> ErasureReceipt:
-        async with self._lock:
-            await self._resume()
-            now, number, left = self._clock(), 0, sys.maxsize if limit is None else limit
-            async with aclosing(self._select(selection, now)) as pages:
-                async for heads in pages:
-                    number, taken = await self._delete_task_records(number, selection, heads[:left], now, reason)
-                    if on_erased is not None and taken:
-                        on_erased(taken)
-                    left -= len(taken)
-                    if left <= 0:
-                        break
-            receipt = await self._finish(number) if number else None
-            if selection.covers_context or selection.covers_principal:
-                await self._write_low_priority(self._delete_context_or_principal, selection)
-        return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
+    def read_page(
+        self, task_range: TaskRange, cursor: RangeCursor | None
+    ) -> Awaitable[tuple[list[TaskRecord], RangeCursor | None]]:
+        return self._read(task_selection.read_page, task_range, cursor)
 
-    async def resume(self) -> list[ErasureReceipt]:
-        async with self._lock:
-            return await self._resume()
+    def measure(self, records: list[TaskRecord]) -> Awaitable[ErasureCounts]:
+        return self._read(task_selection.measure, records)
 
-    async def receipts(self, limit: int) -> list[ErasureReceipt]:
-        found: list[ErasureReceipt] = await self._read(last_receipts, limit)
-        return found
+    def delete_task_records(
+        self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
+    ) -> Awaitable[tuple[int, list[TaskRecord]]]:
+        def delete(connection: sqlite3.Connection) -> tuple[int, list[TaskRecord]]:
+            receipt, erased = delete_task_records(connection, number, selection, records, now, reason)
+            for record in erased:
+                owner = reads.owner_number(connection, record.ref.owner)
+                assert owner is not None, "the task existed"
+                self._writer.quota_counters.record_erasure(connection, owner, record)
+            return receipt, erased
 
-    async def inactive_states(self) -> list[tuple[str, int]]:
-        found: list[tuple[str, int]] = await self._read(task_selection.inactive_states)
-        return found
+        return self._write(delete)
 
-    async def _select(self, selection: TaskSelection, now: int) -> AsyncGenerator[list[TaskRecord], None]:
-        for place in await self._read(task_selection.task_ranges, selection, now):
-            at = None
-            while True:
-                heads, at = await self._read(task_selection.read_page, place, at)
-                if meant := [head for head in heads if selection.matches(head, now)]:
-                    yield meant
-                if at is None:
-                    break
+    def delete_task_content(self, number: int, after: QueuedTask) -> Awaitable[QueuedTask | None]:
+        return self._write(delete_task_content, number, after)
 
-    async def _resume(self) -> list[ErasureReceipt]:
-        return [await self._finish(number) for number in await self._read(unfinished_receipts)]
+    def digest_of_queued_ids(self, number: int) -> Awaitable[str]:
+        return self._read(digest_of_queued_ids, number)
 
-    async def _finish(self, number: int) -> ErasureReceipt:
-        place: QueuedTask | None = QUEUE_START
-        while place is not None:
-            place = await self._write_low_priority(delete_task_content, number, place)
-        proof = await self._read(digest_of_queued_ids, number)
-        while not await self._write_low_priority(finish_receipt, number, proof, self._clock()):
-            pass
-        receipt: ErasureReceipt = await self._read(read_receipt, number)
-        return receipt
+    def finish_receipt(self, number: int, ids_digest: str) -> Awaitable[bool]:
+        return self._write(finish_receipt, number, ids_digest, self._clock())
 
-    async def _delete_task_records(self, *arguments: Any) -> tuple[int, list[TaskRecord]]:
-        def fence(connection: Any) -> tuple[int, list[TaskRecord]]:
-            number, taken = delete_task_records(connection, *arguments)
-            for head in taken:
-                owner = reads.owner_number(connection, head.ref.owner)
-                assert owner is not None, "the task was there"
-                self._writer.quota_counters.record_erasure(connection, owner, head)
-            return number, taken
+    def delete_context_or_principal(self, selection: TaskSelection) -> Awaitable[None]:
+        def delete(connection: sqlite3.Connection) -> None:
+            if delete_context_or_principal(connection, selection):
+                self._writer.clear_owner_numbers()
+                self._writer.quota_counters.clear()
 
-        return await self._write_low_priority(fence)
+        return self._write(delete)
 
-    def _delete_context_or_principal(self, connection: Any, selection: TaskSelection) -> None:
-        if delete_context_or_principal(connection, selection):
-            self._writer.clear_owner_numbers()
-            self._writer.quota_counters.clear()
+    def unfinished_receipts(self) -> Awaitable[list[int]]:
+        return self._read(unfinished_receipts)
 
-    def _write_low_priority(self, job: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    def last_receipts(self, limit: int) -> Awaitable[list[ErasureReceipt]]:
+        return self._read(last_receipts, limit)
+
+    def read_receipt(self, number: int) -> Awaitable[ErasureReceipt]:
+        return self._read(read_receipt, number)
+
+    def inactive_states(self) -> Awaitable[list[tuple[str, int]]]:
+        return self._read(task_selection.inactive_states)
+
+    def _write(self, job: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         return self._writer.submit(lambda connection: job(connection, *arguments), low_priority=True)

@@ -1,0 +1,1 @@
+"""What every store does the same way, whatever its database."""

@@ -1,0 +1,148 @@
+"""Values and rows that are the same in every store's tables: what a column holds, without any SQL dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from dragoman.core.access.caller_credentials import ApiKey
+from dragoman.core.audit import AuditEntry, AuditRecord, audited_principal, canonical_json
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import PushRecord, PushState
+from dragoman.core.task import states
+from dragoman.core.task.log import TaskRecord, TaskRef
+
+RECORD_COLUMNS: Final = (
+    "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
+    " session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal"
+)
+"""The columns of `tasks` that a `TaskRecord` has, in the order of its fields after `ref`."""
+
+MUTABLE_COLUMNS: Final = (
+    "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
+    " answered, pushed"
+)
+"""Those that an append may change: all but the first three and the last three."""
+
+
+def qualified(columns: str, table: str) -> str:
+    """A list of columns, each with the name of a table before it."""
+    return ", ".join(f"{table}.{name.strip()}" for name in columns.split(","))
+
+
+def record_values(record: TaskRecord) -> tuple[Any, ...]:
+    """The values of RECORD_COLUMNS."""
+    return (
+        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence,
+        record.message_count, record.status_message, record.question, record.last_received, record.last_delivered,
+        record.session, record.token, record.ready, record.visible, record.attempt, record.last_completed,
+        record.has_live_push, record.dialect, record.alias, record.principal,
+    )  # fmt: skip
+
+
+def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
+    """The values of MUTABLE_COLUMNS."""
+    return record_values(record)[3:-3]
+
+
+# Idempotency keys -------------------------------------------------------------------------------------------------
+
+IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
+"""Milliseconds after which an idempotency key may be used for something else."""
+
+
+def is_key_expired(created: int, now: int) -> bool:
+    """Whether a key that was used at `created` is free again."""
+    return created + IDEMPOTENCY_KEY_TTL_MS < now
+
+
+# API keys ---------------------------------------------------------------------------------------------------------
+
+API_KEY_FIELDS: Final = tuple(field.name for field in fields(ApiKey))
+API_KEY_COLUMNS: Final = ", ".join(API_KEY_FIELDS)
+
+
+def api_key_values(key: ApiKey) -> list[Any]:
+    """The values of API_KEY_COLUMNS; the id comes first."""
+    row = [getattr(key, name) for name in API_KEY_FIELDS]
+    row[API_KEY_FIELDS.index("grants")] = json.dumps(sorted(key.grants))
+    return row
+
+
+def api_key_from_row(row: Sequence[Any]) -> ApiKey:
+    """The key in a row of API_KEY_COLUMNS."""
+    values = dict(zip(API_KEY_FIELDS, row, strict=True))
+    return ApiKey(**{**values, "grants": frozenset(json.loads(values["grants"]))})
+
+
+# The audit log ----------------------------------------------------------------------------------------------------
+
+AUDIT_COLUMNS: Final = "number, at, action, outcome, about, who, salt, seal, hash"
+
+
+def audit_values(record: AuditRecord) -> tuple[Any, ...]:
+    """The values of AUDIT_COLUMNS, and the principal that the entry is about."""
+    entry = record.entry
+    about, who = canonical_json(entry.about), canonical_json(entry.who)
+    head = (record.number, entry.at, entry.action, entry.outcome, about, who)
+    return (*head, record.salt, record.seal, record.hash, audited_principal(entry))
+
+
+def audit_record_from_row(row: Sequence[Any]) -> AuditRecord:
+    """The record in a row of AUDIT_COLUMNS. Without `who`: its principal was erased."""
+    number, at, action, outcome, about, who, salt, seal, hash = row
+    entry = AuditEntry(at, action, outcome, json.loads(about), json.loads(who) if who is not None else {})
+    return AuditRecord(number, entry, salt, seal, hash)
+
+
+# Push configurations ----------------------------------------------------------------------------------------------
+
+PUSH_CONFIG_COLUMNS: Final = "url, token, scheme, credentials, dialect"
+DELIVERY_COLUMNS: Final = "delivered, shown, state, why, tries, failing, due, session, claims, attempts"
+PUSH_COLUMNS: Final = f"id, {PUSH_CONFIG_COLUMNS}, created, {DELIVERY_COLUMNS}"
+PUSH_TASK_COLUMNS: Final = "t.last, t.state, t.id, t.agent"
+"""What a push has of its task."""
+
+
+def push_task_values(record: TaskRecord) -> tuple[Any, ...]:
+    """The values of PUSH_TASK_COLUMNS."""
+    return record.last_sequence, record.state, record.id, record.agent
+
+
+def new_push(
+    ref: TaskRef, config: PushConfig, now: int, last_delivered: int, last_state_sent: int, task_values: Sequence[Any]
+) -> PushRecord:
+    """A push that begins after an event, and after a state that its receiver knows."""
+    last, state, task_id, agent = task_values
+    return PushRecord(
+        task=ref, config=config, created=now, last_delivered=last_delivered, last_state_sent=last_state_sent,
+        last_sequence=last, task_ended=state in states.TERMINAL, task_id=task_id, agent=agent,
+    )  # fmt: skip
+
+
+def config_values(config: PushConfig) -> tuple[str, ...]:
+    """The values of PUSH_CONFIG_COLUMNS."""
+    return config.url, config.token, config.scheme, config.credentials, config.dialect
+
+
+def delivery_values(push: PushRecord) -> tuple[Any, ...]:
+    """The values of DELIVERY_COLUMNS."""
+    return (
+        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures,
+        push.failing_since, push.due_at, push.session, push.token, push.attempt_count,
+    )  # fmt: skip
+
+
+def push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
+    """The push in a row of PUSH_COLUMNS and PUSH_TASK_COLUMNS."""
+    id, url, token, scheme, credentials, dialect, *delivery, last, task_state, task_id, agent = row
+    created, delivered, shown, state, why, tries, failing, due, session, claims, attempts = delivery
+    config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
+    return PushRecord(
+        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown,
+        state=PushState(state), reason=why, failures=tries, failing_since=failing, due_at=due, session=session,
+        token=claims, attempt_count=attempts, last_sequence=last, task_ended=task_state in states.TERMINAL,
+        task_id=task_id, agent=agent,
+    )  # fmt: skip
