@@ -264,7 +264,7 @@ async def door(folder: Path, authority: Authority, **options: Any) -> AsyncItera
 
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
 async def test_a_handshake_that_is_never_done_is_given_up(tmp_path: Path, authority: Authority, said: bytes) -> None:
-    async with door(tmp_path, authority, handshake=0.05) as port:
+    async with door(tmp_path, authority, handshake_timeout=0.05) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(said)
         with contextlib.suppress(ConnectionError):

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tests.test_layers import PACKAGE, imports as package_imports
+from tests.test_layers import PACKAGE
+from tests.test_layers import imports as package_imports
 
 import dragoman.transcoding
 

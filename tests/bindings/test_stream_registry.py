@@ -168,7 +168,7 @@ async def test_a_stream_that_gRPC_will_not_let_go_of_ends_with_its_connection(
 
     monkeypatch.setattr(bindings, "_abort_call", takes_none)
     monkeypatch.setattr(
-        "dragoman.wiring.app.Options", partial(ServerOptions, grace=0.2)
+        "dragoman.wiring.app.ServerOptions", partial(ServerOptions, grace=0.2)
     )  # for which it goes on, as fast as it can
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", drain=0)

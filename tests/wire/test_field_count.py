@@ -43,5 +43,5 @@ def test_what_is_only_large_is_taken() -> None:
     "data", [b"\xff" * (MAX_MESSAGE_FIELDS + 1), b"\x12\xff\xff\xff\x7f" + bytes(MAX_MESSAGE_FIELDS)]
 )
 def test_what_is_no_message_is_refused_as_such(data: bytes) -> None:
-    with pytest.raises(InvalidParams, match="is no serialized"):
+    with pytest.raises(InvalidParams, match="is not a serialized"):
         parse_message(v03.SendMessageRequest, data)

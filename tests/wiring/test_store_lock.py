@@ -47,15 +47,15 @@ def test_two_stores_have_two_locks(tmp_path: Path) -> None:
 HOLDER = """
 import sys, os
 from pathlib import Path
-from dragoman import lock
-with lock.hold(Path(sys.argv[1])):
+from dragoman.wiring import infra
+with infra.hold_store(Path(sys.argv[1])):
     if sys.argv[2] == "fork":
-        told, tell = os.pipe()
+        reader, writer = os.pipe()
         if os.fork() == 0:
-            os.write(tell, b"!")  # that it lives, and so has let go
+            os.write(writer, b"!")  # the child runs, so it has closed the lock
             sys.stdin.read()
             os._exit(0)
-        os.read(told, 1)
+        os.read(reader, 1)
     print("held", flush=True)
     sys.stdin.read()
 """

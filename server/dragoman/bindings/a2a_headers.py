@@ -1,9 +1,8 @@
-"""`A2A-Version`: what a caller may name (A2A 1.0 §3.6).
+"""The `A2A-Version` and `A2A-Extensions` headers (A2A 1.0 §3.6).
 
-A call is served by its shape: the service or the path says which generation it is. The specification's own
-examples send 1.0 calls under `A2A-Version: 0.3`, and most clients send none, so a version is only looked at to
-refuse one that we do not know, to choose 1.0 on Google's resource paths, and to choose among dialects whose calls
-look alike.
+The dialect of a call follows from its service, path or shape. The specification's own examples send 1.0 calls under
+`A2A-Version: 0.3`, and most clients send no version. So the version only serves to reject unknown versions, to choose
+1.0 on Google's resource paths, and to choose among dialects whose calls look alike.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from dragoman.wire.dialects import Dialect
 VERSION_HEADER: Final = "A2A-Version"
 SUPPORTED_VERSIONS: Final = ("1.0", "0.3", "0.2", "0.1")
 
-# `Major.Minor`, and a patch that means nothing. Later minors of 1 are compatible by the promise of the number.
+# `Major.Minor`, and an ignored patch. Later minors of 1 are compatible by semantic versioning.
 _VERSION_PATTERN: Final = re.compile(r"1(\.[0-9]{1,9}){0,2}|0\.[123](\.[0-9]{1,9})?")
 
 
 def check_version(values: Iterable[str]) -> str:
-    """Looks at every value given, each possibly a list, and gives the version named, as it was written.
+    """Validates header values, each possibly a list, and returns the version named, as written; empty for none.
 
-    Several are there when a client library adds its own to its caller's; 1.x goes before the others. Empty when
-    none is named. Raises VersionNotSupported for the first that is named and unknown.
+    There are several values when a client library adds its own to its caller's; 1.x wins over the others. Raises
+    VersionNotSupported for the first unknown version.
     """
     named = ""
     for value in values:
@@ -47,7 +46,7 @@ def check_version(values: Iterable[str]) -> str:
 
 
 def minor_version(version: str) -> str:
-    """`Major.Minor` of a version that `check` gave: patches mean nothing."""
+    """`Major.Minor` of a version that `check_version` returned."""
     return ".".join(version.split(".")[:2])
 
 
@@ -56,28 +55,28 @@ V03_EXTENSIONS_HEADER: Final = "X-A2A-Extensions"
 
 
 def event_adapter(uris: Sequence[str]) -> Callable[[Event], Event]:
-    """What makes an event what a caller who named these extensions is shown."""
+    """Returns the function that adapts an event to the extensions a caller requested."""
     return with_cursor if RESUME_EXTENSION.uri in uris else unchanged
 
 
 def unchanged(event: Event) -> Event:
-    """What is shown to a caller who named none of them."""
+    """The adapter for callers that requested no extension that changes events."""
     return event
 
 
 def requested_extensions(headers: Any) -> tuple[str, ...]:
-    """The URIs that a caller names, in a multidict of HTTP headers."""
+    """The extension URIs that a caller requests; `headers` is a multidict of HTTP headers."""
     values = [*headers.getall(EXTENSIONS_HEADER, ()), *headers.getall(V03_EXTENSIONS_HEADER, ())]
     return split_extensions(values)
 
 
 def split_extensions(values: Sequence[str]) -> tuple[str, ...]:
-    """The URIs in values that may each be a list."""
+    """The distinct URIs in header values, each possibly a comma-separated list."""
     return tuple(dict.fromkeys(uri for value in values for uri in map(str.strip, value.split(",")) if uri))
 
 
 def activated_extensions(uris: Sequence[str], cards: Cards, agent: str) -> str:
-    """The header's value for what is activated; empty for nothing."""
+    """The requested extensions that the agent supports, as a header value; empty for none."""
     spec = cards.agents.get(agent)
     if not uris or spec is None:
         return ""
@@ -86,7 +85,7 @@ def activated_extensions(uris: Sequence[str], cards: Cards, agent: str) -> str:
 
 
 def activation_headers(uris: Sequence[str], cards: Cards, agent: str, dialect: Dialect) -> Mapping[str, str]:
-    """The header that names what is activated; none when nothing is."""
+    """The response header that names the activated extensions; empty for none."""
     value = activated_extensions(uris, cards, agent)
     if not value:
         return {}

@@ -1,8 +1,8 @@
-"""Who calls: the one place that decides it.
+"""Authentication and authorization of callers, the same for every binding.
 
-A caller is known by what the transport carries (A2A 1.0 §7), never by the message. Without an authenticator
-everyone is the same caller; with one, who shows wrong credentials is refused before anything else is looked at, and
-so is who shows none where no agent is for everybody.
+Credentials come from the transport (A2A 1.0 §7), never from the message. Without an authenticator every caller is
+anonymous. With one, requests with invalid credentials are rejected before anything else is read, and so are requests
+without credentials when no agent is public.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dragoman.runtime.operations.service import TaskService
 
 CREDENTIALS_REQUIRED: Final = "credentials are required: send Authorization: Bearer CREDENTIALS"
 CERTIFICATE_HINT: Final = ", or connect with a certificate"
-"""What else there is where callers are asked for theirs."""
+"""Appended where the server asks for client certificates."""
 
 _QUOTED_CHARACTERS: Final = frozenset('"\\')
 
@@ -29,12 +29,12 @@ _QUOTED_CHARACTERS: Final = frozenset('"\\')
 async def authenticate(
     headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection, *, public: bool = False
 ) -> Identity:
-    """Who is behind these HTTP headers or gRPC metadata, and the connection that they came by.
+    """The identity behind HTTP headers or gRPC metadata, and behind the connection's client certificate.
 
-    Who shows credentials in its headers besides a certificate is who those say, since a proxy may call for others.
-    `public`: what is asked for is everybody's to see.
+    Credentials in headers win over a certificate, since a proxy may call for others. `public`: the requested resource
+    needs no credentials.
 
-    Raises Unauthenticated for wrong credentials, and for none where some are needed.
+    Raises Unauthenticated for invalid credentials, and for missing ones where they are required.
     """
     if options.authenticator is None:
         return ANONYMOUS
@@ -50,24 +50,25 @@ async def authenticate(
 
 
 def authorize(service: TaskService, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
-    """Whose tasks, and of which agent, a call is about. `public`: it is about a card that is everybody's to see; then
-    credentials that do not reach the agent show no more of it than none.
+    """The owner of the tasks and the agent that a call addresses.
+
+    `public`: the call reads a public card; a caller without access to the agent is then treated as anonymous.
 
     Raises AgentNotFound, Unauthenticated, PermissionDenied.
     """
     if not public:
         return service.authorize(tenant, identity)
     scope, agent = service.resolve_agent(tenant)
-    seen = identity if identity.may_call(scope, agent) else ANONYMOUS
-    return Caller(Owner(scope, seen.principal), agent, seen)
+    effective = identity if identity.may_call(scope, agent) else ANONYMOUS
+    return Caller(Owner(scope, effective.principal), agent, effective)
 
 
 async def authenticate_visitor(
     headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection, agent: str = ""
 ) -> Identity:
-    """Who looks at a page, or at the card of an agent: anybody, unless the operator keeps them private.
+    """The identity of a caller who reads a page or an agent's card; anonymous unless pages are private.
 
-    Raises Unauthenticated; AgentNotFound for an agent that this caller may not call.
+    Raises Unauthenticated, and AgentNotFound for an agent that this caller may not call.
     """
     if not options.private_pages:
         return ANONYMOUS
@@ -82,54 +83,59 @@ async def authenticate_visitor(
 async def authenticate_operator(
     headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection
 ) -> Identity:
-    """Which operator calls: where nobody is asked who they are, everyone is one.
+    """The operator who calls. On a server without authentication every caller is an operator.
 
-    Raises Unauthenticated for who has not shown who it is, PermissionDenied for who is no operator.
+    Raises Unauthenticated for a caller without credentials, PermissionDenied for one without the operator grant.
     """
     if options.authenticator is None:
         return ANONYMOUS
     identity = await authenticate(headers, options, connection)
     if not identity.is_authenticated:
-        raise Unauthenticated("operations are for operators; show who you are")
+        raise Unauthenticated("operations are for operators; send credentials with the operator grant")
     if not identity.is_operator:
-        about = {"principal": identity.principal, **({"key": identity.credential_id} if identity.credential_id else {})}
-        raise PermissionDenied(f'operations need the grant "{OPERATOR_GRANT}"', log_details=about)
+        details = {
+            "principal": identity.principal,
+            **({"key": identity.credential_id} if identity.credential_id else {}),
+        }
+        raise PermissionDenied(f'operations need the grant "{OPERATOR_GRANT}"', log_details=details)
     return identity
 
 
 def challenge_headers(error: BaseException) -> dict[str, str]:
-    """What a refusal tells an HTTP client besides (RFC 9110 §11.6.1, RFC 6750 §3). All of our credentials can be shown
-    as bearer tokens, so that is the one scheme named."""
+    """The `WWW-Authenticate` header of a rejection (RFC 9110 §11.6.1, RFC 6750 §3); empty for other errors.
+
+    All supported credentials can be sent as bearer tokens, so Bearer is the only scheme named.
+    """
     match error:
         case Unauthenticated():
-            word, scope = error.error, ""
+            code, scope = error.error, ""
         case OriginNotAllowed():  # no credentials would help
             return {}
         case PermissionDenied():
-            word, scope = "insufficient_scope", error.scope
+            code, scope = "insufficient_scope", error.scope
         case _:
             return {}
-    said = 'Bearer realm="dragoman"'
-    if word:
-        said += f', error="{word}", error_description="{_quotable(error.message)}"'
+    value = 'Bearer realm="dragoman"'
+    if code:
+        value += f', error="{code}", error_description="{_quotable(error.message)}"'
     if scope:
-        said += f', scope="{_quotable(scope)}"'
-    return {"WWW-Authenticate": said}
+        value += f', scope="{_quotable(scope)}"'
+    return {"WWW-Authenticate": value}
 
 
 def _quotable(text: str) -> str:
-    """What may stand between the quotes (RFC 6750 §3)."""
-    return "".join("'" if letter in _QUOTED_CHARACTERS else letter for letter in text if " " <= letter <= "~")
+    """Reduces a text to the characters allowed in a quoted value (RFC 6750 §3)."""
+    return "".join("'" if char in _QUOTED_CHARACTERS else char for char in text if " " <= char <= "~")
 
 
 CallerConnection = web.BaseRequest | grpc.aio.ServicerContext[bytes, bytes]
-"""A request of HTTP, or the context of a call over gRPC."""
+"""An HTTP request, or the context of a gRPC call."""
 
 
 def peer_certificate(connection: CallerConnection) -> bytes:
-    """The client's certificate (DER or PEM), whose authority the handshake has checked; empty when there was none."""
+    """The client's certificate (DER or PEM), verified by the TLS handshake; empty without one."""
     if isinstance(connection, web.BaseRequest):
-        encrypted = connection.transport.get_extra_info("ssl_object") if connection.transport else None
-        return (encrypted.getpeercert(binary_form=True) or b"") if encrypted is not None else b""
-    shown = connection.auth_context().get("x509_pem_cert") or ()
-    return next(iter(shown), b"")
+        ssl_object = connection.transport.get_extra_info("ssl_object") if connection.transport else None
+        return (ssl_object.getpeercert(binary_form=True) or b"") if ssl_object is not None else b""
+    certificates = connection.auth_context().get("x509_pem_cert") or ()
+    return next(iter(certificates), b"")

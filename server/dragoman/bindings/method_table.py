@@ -1,14 +1,10 @@
-"""The method table: every method of every dialect, and what each binding has to know of it.
+"""The method table: every method of every dialect, with the operation it calls and its codec.
 
-An operation (`Op`) is what all dialects mean by a method; a row says how one dialect asks for it and is answered.
-`RPC_ROWS` are the RPCs that a proto defines: one row serves gRPC and REST alike. `JSONRPC_ROWS` are the methods of JSON-RPC,
-over HTTP and WebSocket. Adding an operation is adding its Op and a row for each dialect that has it.
-
-Request and answer types and streaming of an RPC come from the service's descriptor, routes and bodies from its
-`google.api.http` rules; the row adds what no proto says: which operation it is, how a 0.3 message becomes a 1.0 one
-and back, and where real clients depart from the rule.
-
-Operations answer in serialized `lf.a2a.v1`, so a row without `encode` passes bytes on untouched.
+An `A2AOperation` is dialect-neutral; a row maps one method of one dialect to it. A new operation needs an
+`A2AOperation` and a row per dialect. `RPC_ROWS` serve gRPC and REST: types and routes come from the proto descriptors
+and `google.api.http` rules; a row adds the operation, the conversion to and from 1.0, and deviations of real clients.
+`JSONRPC_ROWS` serve JSON-RPC over HTTP and WebSocket. Operations return serialized `lf.a2a.v1`, so a row without
+`encode` passes the bytes through.
 """
 
 from __future__ import annotations
@@ -34,28 +30,28 @@ from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ServiceOperation = Callable[..., Any]
-"""An operation of the service: a coroutine of bytes, or an async iterator of events when the method streams."""
+"""A bound method of the task service: a coroutine of bytes, or an async iterator of events for streaming methods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class A2AOperation:
-    """One operation, in the vocabulary of 1.0."""
+    """One operation, with the request and response types of 1.0."""
 
     request: type[Message]
     response: type[Message]
     operation: Callable[[TaskService], ServiceOperation] | None = None
-    """The operation; None for a card, which needs no task."""
+    """Selects the method of the task service; None for cards, which need no task."""
     streaming: bool = False
     blocking: bool = False
-    """The answer may wait for a turn to end, so a caller's deadline bounds the wait."""
+    """The response may wait for a turn to end, so the caller's deadline bounds the wait."""
     push: bool = False
-    """It is about push notifications, which not every server has (1.0 §3.3.4)."""
+    """Needs push notifications, which a server may disable (1.0 §3.3.4)."""
     extended_card: bool = False
-    """The answer is the agent's extended card."""
+    """Returns the agent's extended card."""
 
     @property
     def shows_card(self) -> bool:
-        """The answer is the agent's card, which is everybody's to see."""
+        """Whether the response is the agent's public card."""
         return self.operation is None and not self.extended_card
 
 
@@ -123,15 +119,15 @@ class RpcRow:
     dialect: Dialect
     method: MethodDescriptor
     decode: Callable[[Any], Any] | None = None
-    """From the dialect's request to the 1.0 request; None when they are the same."""
+    """Converts the dialect's request to the 1.0 request; None when they are the same."""
     encode: Callable[[Any], Message] | None = None
-    """From the 1.0 answer to the dialect's; None when they are the same."""
+    """Converts the 1.0 response to the dialect's; None when they are the same."""
     turn: bool = False
-    """The stream stops when the turn ends, and its last event says so."""
+    """The stream stops when the turn ends, and its last event is marked as the last."""
     shows_finished: bool = False
-    """Subscribing to a finished task gives the Task and closes (0.3), instead of UnsupportedOperation (1.0)."""
+    """Subscribing to a finished task returns the Task and closes (0.3), instead of UnsupportedOperation (1.0)."""
     bodies: tuple[str, ...] = ()
-    """Request bodies that real clients send, best first, where they depart from the rule (wire/http/transcode.py)."""
+    """Accepted request bodies, preferred first, where real clients deviate from the rule (wire/http/transcode.py)."""
 
     @property
     def name(self) -> str:
@@ -162,24 +158,24 @@ class RpcRow:
         return json_proto.PROTOJSON_V1 if self.dialect is Dialect.V1 else json_proto.PROTOJSON_V03
 
     def response_message(self, data: bytes) -> Message:
-        """The dialect's answer, from what the operation gave."""
-        answer = self.op.response.FromString(data)
-        return answer if self.encode is None else self.encode(answer)
+        """The dialect's response, from the bytes that the operation returned."""
+        response = self.op.response.FromString(data)
+        return response if self.encode is None else self.encode(response)
 
     def v1_request(self, request: Any) -> Any:
-        """The 1.0 request. Raises InvalidParams for a resource name of another form."""
+        """The 1.0 request. Raises InvalidParams for a malformed resource name."""
         return request if self.decode is None else self.decode(request)
 
 
 def parse_message(cls: type[Message], data: bytes) -> Message:
-    """A request from gRPC's bytes. Raises InvalidParams when they are none, or hold too much."""
+    """Parses a gRPC request. Raises InvalidParams for invalid bytes and for too many fields."""
     if len(data) > body_scan.MAX_MESSAGE_FIELDS:
         body_scan.check_field_count(cast(Descriptor, cls.DESCRIPTOR), data)
     try:
         return cls.FromString(data)
     except DecodeError:
         name = cls.DESCRIPTOR.full_name
-        raise InvalidParams(f"request: is no serialized {name}, or holds text that is not UTF-8") from None
+        raise InvalidParams(f"request: is not a serialized {name}, or contains text that is not UTF-8") from None
 
 
 _V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
@@ -217,8 +213,8 @@ RPC_ROWS: Final = (
         CREATE_PUSH_CONFIG,
         decode=v03.read_create_push_config,
         encode=v03.write_push_config,
-        # The rule says `config`. One SDK posts the whole request, others and Google's clients the bare
-        # PushNotificationConfig's parent, and the rule's own shape is what the JS SDK sends.
+        # The rule says `config`, which the JS SDK sends. One SDK posts the complete request, others and Google's
+        # clients the parent of the bare PushNotificationConfig.
         bodies=("config", WHOLE_REQUEST, "config.push_notification_config"),
     ),
     _v03(
@@ -236,7 +232,7 @@ RPC_ROWS: Final = (
 
 
 def rpc_services() -> Iterator[tuple[ServiceDescriptor, dict[str, RpcRow]]]:
-    """Both services with their rows by RPC name, 1.0 first."""
+    """Yields both services with their rows by RPC name, 1.0 first."""
     for service in (_V1_SERVICE, _V03_SERVICE):
         yield service, {row.name: row for row in RPC_ROWS if row.service == service.full_name}
 
@@ -252,17 +248,17 @@ class JsonRpcRow:
     op: A2AOperation
     dialect: Dialect
     read: Callable[[object], Any]
-    """From `params` to the 1.0 request. Raises InvalidParams."""
+    """Converts `params` to the 1.0 request. Raises InvalidParams."""
     write: Callable[[Any], object]
-    """From the 1.0 answer to the JSON value of `result`."""
+    """Converts the 1.0 response to the JSON value of `result`."""
     stream_results: Callable[[], EncodeResults]
-    """A writer for one stream."""
+    """Returns the encoder of one stream's events."""
     turn: bool = False
-    """The stream stops when the turn ends, and its last event says so."""
+    """The stream stops when the turn ends, and its last event is marked as the last."""
     names_tasks: bool = False
-    """The caller chooses the ids of its tasks (0.1)."""
+    """The client chooses task ids (0.1)."""
     errors_in_stream: bool = False
-    """What fails before the first event is told inside of a stream: readers of these methods look nowhere else."""
+    """Errors before the first event are sent inside a stream: clients of these methods look nowhere else."""
 
 
 def _null_result(_: object) -> None:
@@ -280,17 +276,18 @@ def _jsonrpc_rows(
     names: Mapping[str, A2AOperation],
     **more: Any,
 ) -> Iterator[JsonRpcRow]:
-    """The methods of one dialect whose params and results are 1.0's messages in the dialect's JSON.
+    """Rows of one dialect whose params and results are 1.0 messages in the dialect's JSON.
 
-    Streams that begin with a turn's message stop with the turn everywhere, subscriptions in the dialects before 1.0.
+    Streams of a sent message stop with the turn in every dialect, subscriptions only in dialects before 1.0.
+    `more` overrides columns by method name, with `_` for `/`.
     """
-    early = dialect not in (Dialect.V1, Dialect.RUST)
+    before_v1 = dialect not in (Dialect.V1, Dialect.RUST)
     for name, op in names.items():
         columns: dict[str, Any] = {
             "read": protojson.compile(op.request, json).decode,
             "write": _null_result if op is DELETE_PUSH_CONFIG else protojson.compile(op.response, json).to_dict,
-            "turn": op is STREAM_MESSAGE or (op is SUBSCRIBE_TASK and early),
-            "errors_in_stream": op.streaming and early,
+            "turn": op is STREAM_MESSAGE or (op is SUBSCRIBE_TASK and before_v1),
+            "errors_in_stream": op.streaming and before_v1,
             **more.get(name.replace("/", "_"), {}),
         }
         yield JsonRpcRow(name=name, op=op, dialect=dialect, stream_results=results, **columns)
@@ -327,7 +324,7 @@ JSONRPC_ROWS: Final = (
         tasks_sendSubscribe={"read": json_v01.read_send, "names_tasks": True},
         tasks_get={"read": json_v01.read_get},
     ),
-    # fasta2a 0.5 and 0.6 speak 0.3 and keep 0.1's names for these two.
+    # fasta2a 0.5 and 0.6 speak 0.3 but use 0.1's names for these two methods.
     *_jsonrpc_rows(
         Dialect.V03,
         json_v03.JSON_V03,
@@ -391,12 +388,12 @@ SHARED_TASK_ROWS: Final = {
         ),
     )
 }
-"""What answers a call on a task made in one of these dialects, when nothing says which one the caller speaks."""
+"""Rows for tasks created in one of these dialects, when the caller's own dialect is unknown."""
 
 
 def jsonrpc_rows() -> dict[str, dict[Dialect, JsonRpcRow]]:
-    """The methods of JSON-RPC by name, each in the dialects that have it; the first is the one meant by default."""
-    found: dict[str, dict[Dialect, JsonRpcRow]] = {}
+    """JSON-RPC rows by method name and dialect; the first dialect is the default."""
+    rows: dict[str, dict[Dialect, JsonRpcRow]] = {}
     for row in JSONRPC_ROWS:
-        found.setdefault(row.name, {})[row.dialect] = row
-    return found
+        rows.setdefault(row.name, {})[row.dialect] = row
+    return rows

@@ -110,8 +110,12 @@ class RequestLogEntry:
         tracer.record_span(
             name, "server", context, parent, seconds, _SPAN_ATTRIBUTES,
             (self._binding, method, status, self.dialect, self.agent, self.task, self._request_id),
-            f"answered with {status}" if status in _SERVER_FAULT_STATUSES or (len(status) == 3 and status[0] == "5") else "",
+            f"answered with {status}" if _is_server_fault(status) else "",
         )  # fmt: skip
+
+
+def _is_server_fault(status: str) -> bool:
+    return status in _SERVER_FAULT_STATUSES or (len(status) == 3 and status[0] == "5")
 
 
 _SPAN_ATTRIBUTES: Final = (

@@ -139,7 +139,7 @@ _INSTALLED_PREFIXES: Final = tuple(
     f"{Path(place).resolve().as_posix()}/"
     for place in (
         *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
-        str(Path(__file__).parent),
+        str(Path(__file__).parents[1]),
     )
 )
 

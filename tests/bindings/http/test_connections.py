@@ -168,7 +168,7 @@ async def test_a_request_that_takes_long_to_answer_is_left_alone() -> None:
 
 async def test_a_body_that_comes_too_slowly_is_refused_in_the_callers_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECTION_CHECK_INTERVAL", 0.01)
-    async with serving(patience=HttpTimeouts(body=0.05, rate=1000)) as bound, Peer.at(bound) as peer:
+    async with serving(timeouts=HttpTimeouts(body=0.05, rate=1000)) as bound, Peer.at(bound) as peer:
         await peer.say(b"POST /message:send HTTP/1.1\r\nHost: here\r\nContent-Length: 500\r\n\r\n{")
         status, body = await peer.answer()
         assert status == 400

@@ -35,7 +35,7 @@ async def test_a_server_may_have_other_reasons_not_to_be_ready() -> None:
 
 
 async def test_a_server_whose_bus_is_away_is_ready_and_says_so() -> None:
-    async with over_http(FakeService(), trouble=lambda: "it is away") as client, client.get("/readyz") as answer:
+    async with over_http(FakeService(), bus_problem=lambda: "it is away") as client, client.get("/readyz") as answer:
         assert answer.status == 200
         assert await answer.json() == {"status": "degraded", "reason": "bus: it is away"}
 

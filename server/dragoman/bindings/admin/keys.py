@@ -1,6 +1,6 @@
-"""`dragoman.ops.v1` over gRPC, third part: API keys.
+"""Operator calls for API keys and signing keys (`dragoman.ops.v1`).
 
-`ApiKeyOperations` speaks the messages of the service and nothing of gRPC, so that the command line can make a key in a store
+`ApiKeyOperations` uses the messages of the service but not gRPC, so the command line can create a key in a store
 that no server holds.
 """
 

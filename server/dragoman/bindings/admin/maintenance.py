@@ -1,6 +1,6 @@
-"""`dragoman.ops.v1` over gRPC, second part: erasing, exporting and copying what is stored.
+"""Operator calls that erase, export and back up stored tasks (`dragoman.ops.v1`).
 
-`MaintenanceOperations` speaks the messages of the service and nothing of gRPC, so that the command line can do the same to a store
+`MaintenanceOperations` uses the messages of the service but not gRPC, so the command line can do the same to a store
 that no server holds.
 """
 

@@ -74,8 +74,8 @@ class CrossOriginPolicy:
                 )
         if self._checks_host and (name := _registrable_name(headers.get("Host", ""))) and name not in self._own_names:
             raise OriginNotAllowed(
-                f'Host: "{name[:_MAX_QUOTED_HEADER_CHARS]}" is a name that a stranger could own; say http://NAME in --public-url or '
-                "--cors, or call localhost or an address"
+                f'Host: "{name[:_MAX_QUOTED_HEADER_CHARS]}" is a name that a stranger could own; say http://NAME in '
+                "--public-url or --cors, or call localhost or an address"
             )
 
 
