@@ -32,8 +32,8 @@ error: {ENV_PREFIX}LOG_FORMAT (environment): "xml" must be 'text' or 'json'
 An option without a value is `true` or `false` in the other two. Several values are written with commas, or as a list
 in TOML. Sizes are bytes, or `64KiB`, `16MiB`; ages are `30d`, `12h`, `90m`, `45s`.
 
-What `serve` serves is its argument, also `{ENV_PREFIX}APP` and `app`: a `.py` file or a module with agents; without one,
-the playground.
+The argument of `serve`, also `{ENV_PREFIX}APP` and `app`, is a `.py` file or a module with agents. Default: the
+playground.
 """
 
 

@@ -5,17 +5,17 @@ becomes the bytes of its JSON. It works from a service's descriptor; no code is 
 
     from library_pb2 import DESCRIPTOR
 
-    routes = ServiceRoutes(DESCRIPTOR.services_by_name["Library"])   # once, at start: reports all mistakes of the rules
+    routes = ServiceRoutes(DESCRIPTOR.services_by_name["Library"])   # once; reports all mistakes of the rules
     match = routes.find("GET", "/v1/shelves/7/books/3")              # MatchedBinding, or NoMatch
     request = match.request([("readMask", "title")])                 # a GetBookRequest; raises InvalidParams
     body = match.answer(book)                                        # b'{"title":...}'
 
 | names | what for | specification |
 |---|---|---|
-| `ServiceRoutes`, `MatchedBinding`, `Binding`, `NoMatch` | all rules of services, ready to use | google/api/http.proto |
+| `ServiceRoutes`, `MatchedBinding`, `Binding`, `NoMatch` | all rules of services | google/api/http.proto |
 | `rules`, `parse`, `Rule`, `Template`, `Variable`, `Wildcard`, `TemplateError` | the rules themselves | its grammar |
 | `Routes`, `Match`, `Candidate` | from method and path to a handler | "Path template syntax" |
-| `Transcoder`, `ResponseEncoder`, `WHOLE_REQUEST` | path, query, body to a request; a response to a body | "HTTP Transcoding" |
+| `Transcoder`, `ResponseEncoder`, `WHOLE_REQUEST` | path, query, body to request; response to body | "HTTP Transcoding" |
 | `JsonDialect`, `Codec`, `codec` | messages in JSON, and the variants that clients send | ProtoJSON format guide |
 | `loads` | the JSON of a body; ambiguous JSON is rejected | RFC 8259 §4, §6; RFC 7493 |
 | `http_status`, `error_body`, `invalid_argument` | `google.rpc.Status` as HTTP status and body | AIP-193 |

@@ -38,7 +38,7 @@ JOINS = frozenset({"lf.a2a.v1.Message.context_id", "a2a.v1.Message.context_id"})
 async def replay(
     app: App,
     victim: Victim,
-    connections: str,
+    transport: str,
     who: dict[str, str],
     without: frozenset[str],
     tenants: tuple[str, ...] = TENANTS,
@@ -49,14 +49,14 @@ async def replay(
 
     Each question is asked of tasks in so many states, all of them unless it is said; in turn, if not of all.
     """
-    target = str(app.grpc) if connections == "gRPC" else f"http://{app.http}"
+    target = str(app.grpc) if transport == "gRPC" else f"http://{app.http}"
     everything = victim.everything()
     pairs = {
         place: itertools.cycle([(one, phantom(one, "playground")) for one in names])
         for place, names in victim.names.items()
     }
     told, asked, states = [], set(), itertools.cycle(STATES)
-    async with TRANSPORTS[connections](target, who, without, tenants) as asks:
+    async with TRANSPORTS[transport](target, who, without, tenants) as asks:
         for ask in sorted(asks, key=lambda ask: ask.order):
             if only is not None and getattr(ask.row, "op", None) not in only:
                 continue
@@ -91,34 +91,34 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize(
-    ("who", "road"),
+    ("who", "transport"),
     [
-        *(("another", road) for road in TRANSPORTS),
-        # The same to every operation, told apart in one place: two roads are enough.
-        *((who, road) for who in ("nobody", "without grants") for road in ("gRPC", "REST")),
+        *(("another", transport) for transport in TRANSPORTS),
+        # The same to every operation, told apart in one place: two transports are enough.
+        *((who, transport) for who in ("nobody", "without grants") for transport in ("gRPC", "REST")),
     ],
 )
 async def test_a_stranger_reads_nothing_changes_nothing_and_learns_nothing(
-    tmp_path: Path, connections: str, who: str
+    tmp_path: Path, transport: str, who: str
 ) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
         # Who is turned away before a task is looked for is turned away from each alike.
         of_each = len(STATES) if who == "another" else 1
-        told, asked = await replay(app, victim, connections, STRANGERS[who], frozenset(), of_each=of_each)
+        told, asked = await replay(app, victim, transport, STRANGERS[who], frozenset(), of_each=of_each)
         assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
         assert kept(Path(app.store)) == before
         assert app.running == len(victim.names["", "running"]) + len(victim.names[RESOURCE, "running"])
-        assert asked >= {id(row) for row in (RPC_ROWS if connections in ("gRPC", "REST") else JSONRPC_ROWS)}
+        assert asked >= {id(row) for row in (RPC_ROWS if transport in ("gRPC", "REST") else JSONRPC_ROWS)}
 
 
-@pytest.mark.parametrize("road", TRANSPORTS)
-async def test_who_takes_no_part_in_a_conversation_is_a_stranger(tmp_path: Path, connections: str) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_who_takes_no_part_in_a_conversation_is_a_stranger(tmp_path: Path, transport: str) -> None:
     async with serving(tmp_path, "context") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
-        told, _ = await replay(app, victim, connections, named("mallory"), JOINS)
+        told, _ = await replay(app, victim, transport, named("mallory"), JOINS)
         assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
         assert kept(Path(app.store)) == before
         assert (
@@ -126,23 +126,23 @@ async def test_who_takes_no_part_in_a_conversation_is_a_stranger(tmp_path: Path,
         )
 
 
-@pytest.mark.parametrize("road", ["gRPC", "JSON-RPC"])
+@pytest.mark.parametrize("transport", ["gRPC", "JSON-RPC"])
 @pytest.mark.parametrize("policy", ["owner", "scope"])
-async def test_one_s_own_tasks_are_not_there_in_another_scope(tmp_path: Path, connections: str, policy: str) -> None:
+async def test_one_s_own_tasks_are_not_there_in_another_scope(tmp_path: Path, transport: str, policy: str) -> None:
     async with serving(tmp_path, policy) as (app, store):
         victim = await settle(app, store)
         elsewhere = RESOURCE.replace("projects/p/", "projects/q/")
-        told, _ = await replay(app, victim, connections, named(VICTIM), frozenset(), (elsewhere,))
+        told, _ = await replay(app, victim, transport, named(VICTIM), frozenset(), (elsewhere,))
         assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
 
 
-@pytest.mark.parametrize("road", TRANSPORTS)
-async def test_the_replay_finds_what_there_is_to_find(tmp_path: Path, connections: str) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_replay_finds_what_there_is_to_find(tmp_path: Path, transport: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
         told, _ = await replay(
-            app, victim, connections, named(VICTIM), frozenset(), only=frozenset((GET_TASK, CANCEL_TASK))
+            app, victim, transport, named(VICTIM), frozenset(), only=frozenset((GET_TASK, CANCEL_TASK))
         )
         assert len(told) > 50
         assert any(f"tells {SECRET}" in one for one in told)

@@ -51,6 +51,9 @@ async def test_there_are_no_other_files() -> None:
 
 def test_the_package_with_the_files_is_read_but_not_imported() -> None:
     # Importing it reads nine megabytes.
-    code = "import sys; from dragoman.bindings.pages import files; files.docs_asset('swagger-ui.css'); print('offapi' in sys.modules)"
+    code = (
+        "import sys; from dragoman.bindings.pages import files; files.docs_asset('swagger-ui.css'); "
+        "print('offapi' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
