@@ -15,7 +15,7 @@ becomes the bytes of its JSON. It works from a service's descriptor; no code is 
 | `ServiceRoutes`, `MatchedBinding`, `Binding`, `NoMatch` | all rules of services | google/api/http.proto |
 | `rules`, `parse`, `Rule`, `Template`, `Variable`, `Wildcard`, `TemplateError` | the rules themselves | its grammar |
 | `Routes`, `Match`, `Candidate` | from method and path to a handler | "Path template syntax" |
-| `Transcoder`, `ResponseEncoder`, `WHOLE_REQUEST` | path, query, body to request; response to body | "HTTP Transcoding" |
+| `Transcoder`, `ResponseEncoder`, `WHOLE_REQUEST` | JSON to request, response to JSON | "HTTP Transcoding" |
 | `JsonDialect`, `Codec`, `codec` | messages in JSON, and the variants that clients send | ProtoJSON format guide |
 | `loads` | the JSON of a body; ambiguous JSON is rejected | RFC 8259 §4, §6; RFC 7493 |
 | `http_status`, `error_body`, `invalid_argument` | `google.rpc.Status` as HTTP status and body | AIP-193 |
