@@ -22,7 +22,7 @@ from dragoman.bindings import event_encoders
 from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
 from dragoman.core.errors import InvalidParams
 from dragoman.runtime.operations.service import TaskService
-from dragoman.wire import body_scan
+from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03, v03
 from dragoman.wire.http.transcode import WHOLE_REQUEST
 from dragoman.wire.json import protojson
@@ -169,8 +169,8 @@ class RpcRow:
 
 def parse_message(cls: type[Message], data: bytes) -> Message:
     """Parses a gRPC request. Raises InvalidParams for invalid bytes and for too many fields."""
-    if len(data) > body_scan.MAX_MESSAGE_FIELDS:
-        body_scan.check_field_count(cast(Descriptor, cls.DESCRIPTOR), data)
+    if len(data) > field_count.MAX_MESSAGE_FIELDS:
+        field_count.check_field_count(cast(Descriptor, cls.DESCRIPTOR), data)
     try:
         return cls.FromString(data)
     except DecodeError:

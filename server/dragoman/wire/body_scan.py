@@ -11,15 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
-from typing import Final, cast
+from typing import cast
 
 import orjson
-from google.protobuf.descriptor import Descriptor
 
 from dragoman.core.errors import InvalidParams, ParseError
 from dragoman.core.limits.message_limits import MAX_VALUES
-from dragoman.core.task import frames
 
 MAX_JSON_INTEGER = 2**53
 """Up to here every integer is a double too (RFC 7493 §2.2)."""
@@ -199,62 +196,3 @@ def _violations(value: object, path: str, integers: bool) -> Iterator[tuple[str,
 
 def _short(key: str) -> str:
     return key if len(key) <= 64 else key[:61] + "..."
-
-
-MAX_MESSAGE_FIELDS: Final = 4 * MAX_VALUES
-"""Fields of a message, in all its messages: an entry of an object is three, and its value one more."""
-
-
-def check_field_count(descriptor: Descriptor, data: bytes) -> None:
-    """Raises InvalidParams for a message that holds more than MOST fields. What is no message is left to its parser."""
-    if len(data) <= MAX_MESSAGE_FIELDS:  # a field with a length has two bytes at least
-        return
-    try:
-        if _exceeds_field_count(descriptor, data):
-            raise InvalidParams(f"request: holds more than {MAX_MESSAGE_FIELDS} fields; at most so many are accepted")
-    except (IndexError, ValueError):
-        return
-
-
-def _exceeds_field_count(descriptor: Descriptor, data: bytes) -> bool:
-    count, left = 0, [(_message_fields(descriptor), data)]
-    while left:
-        inner, some = left.pop()
-        at, end = 0, len(some)
-        while at < end:
-            key = some[at]
-            at += 1
-            if key > 0x7F:
-                key, at = frames.read_varint(some, at - 1)
-            kind = key & 7
-            if kind == 2:
-                length = some[at]
-                at += 1
-                if length > 0x7F:
-                    length, at = frames.read_varint(some, at - 1)
-                count += 1
-                if count > MAX_MESSAGE_FIELDS:
-                    return True
-                if length and key >> 3 in inner:
-                    left.append((_message_fields(inner[key >> 3]), some[at : at + length]))
-                at += length
-            elif kind == 0:
-                while some[at] > 0x7F:
-                    at += 1
-                at += 1
-            elif kind in _FIXED_WIDTHS:
-                at += _FIXED_WIDTHS[kind]
-            elif kind == 3:
-                at = frames.skip_group(some, at)
-            else:
-                return False  # its parser refuses it
-    return False
-
-
-_FIXED_WIDTHS: Final = {1: 8, 5: 4}
-
-
-@cache
-def _message_fields(descriptor: Descriptor) -> dict[int, Descriptor]:
-    """The fields of a message that are messages themselves, by number."""
-    return {field.number: field.message_type for field in descriptor.fields if field.message_type is not None}

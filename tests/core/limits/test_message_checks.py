@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dragoman.core.errors import A2AError, ContentTypeNotSupported, InvalidParams
-from dragoman.core.limits import message_limits
+from dragoman.core.limits import message_checks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MODES = ("text/plain", "application/json")
@@ -18,12 +18,12 @@ def request(**message: Any) -> pb.SendMessageRequest:
 
 def refusal(asked: pb.SendMessageRequest) -> A2AError:
     with pytest.raises(A2AError) as caught:
-        message_limits.check_message(asked, MODES)
+        message_checks.check_message(asked, MODES)
     return caught.value
 
 
 def test_a_good_message_passes() -> None:
-    message_limits.check_message(request(), MODES)
+    message_checks.check_message(request(), MODES)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_negative_history_length_is_named() -> None:
 def test_parts_are_held_against_the_agents_input_modes(part: pb.Part, mode: str, passes: bool) -> None:
     asked = request(parts=[part])
     if passes:
-        message_limits.check_message(asked, [mode])
+        message_checks.check_message(asked, [mode])
     else:
         with pytest.raises(ContentTypeNotSupported, match=r"message\.parts\[0\]\.mediaType.*use one of"):
-            message_limits.check_message(asked, [mode])
+            message_checks.check_message(asked, [mode])

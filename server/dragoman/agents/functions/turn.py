@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, TurnOutput
 from dragoman.agents.values import struct_to_json, value_to_json
 from dragoman.core import trace
-from dragoman.core.limits.message_limits import media_type_of
+from dragoman.core.limits.message_checks import media_type_of
 from dragoman.core.limits.quotas import UsageReport, checked_usage_report
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange

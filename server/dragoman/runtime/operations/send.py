@@ -25,7 +25,7 @@ from dragoman.core.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
-from dragoman.core.limits import message_limits
+from dragoman.core.limits import message_checks, message_limits
 from dragoman.core.limits.admission import QuotaExceeded
 from dragoman.core.names import Owner, make_task_key, task_id_of, task_key_of
 from dragoman.core.task import states
@@ -190,8 +190,8 @@ class SendOperation:
         """The change that stores a message: it creates a task, or continues the one it names."""
         message_limits.check_size(request.ByteSize(), self._limits.message_bytes)
         spec = self._agents[call.caller.agent]
-        message_limits.check_message(
-            request, message_limits.ANY_MEDIA_TYPE if spec.checks_own_modes else spec.input_modes
+        message_checks.check_message(
+            request, message_checks.ANY_MEDIA_TYPE if spec.checks_own_modes else spec.input_modes
         )
         asked = request.configuration
         if asked.HasField("task_push_notification_config"):

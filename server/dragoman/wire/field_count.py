@@ -1,0 +1,73 @@
+"""Counts the fields of a serialized message before it is parsed.
+
+A small message can hold millions of empty fields, each of which becomes an object.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from google.protobuf.descriptor import Descriptor
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.limits.message_limits import MAX_VALUES
+from dragoman.core.task import frames
+
+MAX_MESSAGE_FIELDS: Final = 4 * MAX_VALUES
+"""Fields of a message, nested ones included: an entry of an object is three, and its value one more."""
+
+
+def check_field_count(descriptor: Descriptor, data: bytes) -> None:
+    """Raises InvalidParams for a message of more than MAX_MESSAGE_FIELDS fields; invalid bytes are the parser's."""
+    if len(data) <= MAX_MESSAGE_FIELDS:  # a field with a length has at least two bytes
+        return
+    try:
+        if _exceeds_field_count(descriptor, data):
+            raise InvalidParams(f"request: holds more than {MAX_MESSAGE_FIELDS} fields; at most so many are accepted")
+    except (IndexError, ValueError):
+        return
+
+
+def _exceeds_field_count(descriptor: Descriptor, data: bytes) -> bool:
+    count, left = 0, [(_message_fields(descriptor), data)]
+    while left:
+        inner, some = left.pop()
+        at, end = 0, len(some)
+        while at < end:
+            key = some[at]
+            at += 1
+            if key > 0x7F:
+                key, at = frames.read_varint(some, at - 1)
+            kind = key & 7
+            if kind == 2:
+                length = some[at]
+                at += 1
+                if length > 0x7F:
+                    length, at = frames.read_varint(some, at - 1)
+                count += 1
+                if count > MAX_MESSAGE_FIELDS:
+                    return True
+                if length and key >> 3 in inner:
+                    left.append((_message_fields(inner[key >> 3]), some[at : at + length]))
+                at += length
+            elif kind == 0:
+                while some[at] > 0x7F:
+                    at += 1
+                at += 1
+            elif kind in _FIXED_WIDTHS:
+                at += _FIXED_WIDTHS[kind]
+            elif kind == 3:
+                at = frames.skip_group(some, at)
+            else:
+                return False  # the parser rejects it
+    return False
+
+
+_FIXED_WIDTHS: Final = {1: 8, 5: 4}
+
+
+@cache
+def _message_fields(descriptor: Descriptor) -> dict[int, Descriptor]:
+    """The fields of a message that are messages themselves, by number."""
+    return {field.number: field.message_type for field in descriptor.fields if field.message_type is not None}
