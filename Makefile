@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
-# every target is an act, none a file
+# No target is a file.
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
@@ -50,8 +50,8 @@ cluster: $(ENV) ## PostgreSQL, NATS, two servers, two workers and callers on thi
 
 # ---------------------------------------------------------------- tests
 
-# What takes long: whole matrices on real servers, processes that are killed, what needs Node or a browser. `make test`
-# leaves them to `make long`, to stay well under three minutes.
+# Tests that take long: whole matrices on real servers, killed processes, Node or a browser. `make test` leaves them to
+# `make long`, to stay well under three minutes.
 LONG = \
 	tests/bus/test_nats.py \
 	tests/cli/serve/test_encrypted.py \
@@ -72,13 +72,13 @@ LONG = \
 	tests/stores/postgres/test_open_store.py \
 	tests/stores/postgres/test_concurrency.py \
 	tests/stores/sqlite/test_next_schema.py \
-	tests/strangers \
+	tests/isolation \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
-	tests/upstream \
-	tests/workers
+	tests/agents/upstream \
+	tests/agents/workers
 
-# What CI has no time for within its quarter of an hour: before a release, and after a change of what they are about.
+# Tests that take longest: abuse, overload, upgrades, executors, storms of workers. CI runs them as a step of their own.
 LONGEST = \
 	tests/abuse \
 	tests/cli/test_completion.py \
@@ -88,10 +88,10 @@ LONGEST = \
 	tests/cli/test_worker.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
-	tests/executors \
+	tests/agents/executors/test_executors.py \
 	tests/one_port \
 	tests/overload \
-	tests/patience \
+	tests/endurance \
 	tests/stores/postgres/test_next_schema.py \
 	tests/stores/postgres/test_state_machine.py \
 	tests/stores/postgres/test_pooler.py \
@@ -103,43 +103,43 @@ LONGEST = \
 	tests/agents/workers/test_crash.py \
 	tests/agents/workers/test_churn.py
 
-test: $(ENV) ## our tests, but for the long ones and the browser's (ARGS="-k name" for some)
+test: $(ENV) ## the tests, without the long ones and the browser's (ARGS="-k name" selects)
 	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console --ignore=tests/docs/test_sessions.py $(ARGS)
 
-access: $(ENV) ## write docs/reference/access.md anew: who may ask what, from the server's own tables
+access: $(ENV) ## write docs/reference/access.md: who may call what, from the server's own tables
 	@python -m tests.access.write
 
 protocol-pages: $(ENV) ## write what is generated of docs/reference/protocol anew: errors, and the shapes of every version
 	@python -m tests.docs.errors_page
 	@python -m tests.docs.shapes_page
 
-long: $(ENV) ## the long ones
+long: $(ENV) ## the long tests
 	@python -m pytest -n 3 --durations=12 $(LONG) $(LONGEST:%=--ignore=%) $(ARGS)
 
-longest: $(ENV) ## those that CI leaves out: abuse, overload, upgrades, executors, storms of workers, PostgreSQL behind a pooler
+longest: $(ENV) ## the longest tests: abuse, overload, upgrades, executors, storms of workers, PostgreSQL behind a pooler
 	@python -m pytest -n 2 $(LONGEST) $(ARGS)
 
-upgrade: $(ENV) ## from an older commit to this one, to one that is to come and back, under load, on both stores
+upgrade: $(ENV) ## upgrade from an older commit, to a future schema and back, under load, on both stores
 	@python -m pytest tests/cli/serve/test_upgrade.py $(ARGS)
 
-coverage: $(ENV) chromium ## all our tests, and which lines they reach; fails below the threshold
-	@python -m pytest -n 2 --cov --cov-report=term
+coverage: $(ENV) chromium ## the tests of test, long and browser, and which lines they reach; fails below the threshold
+	@python -m pytest -n 2 --cov --cov-report=term $(LONGEST:%=--ignore=%) --ignore=tests/docs/test_sessions.py
 
-fuzz: $(ENV) ## made-up requests against a server, and more examples for properties (FUZZ_SECONDS=60)
+fuzz: $(ENV) ## generated requests against a server, and more examples for property tests (FUZZ_SECONDS=60)
 	@python -m tests.fuzz.run
 
-fuzz-parsers: $(ENV) ## every parser under a guided fuzzer (FUZZ_SECONDS=60 for each, FUZZ_PARSERS=json,url for some)
+fuzz-parsers: $(ENV) ## every parser under a guided fuzzer (FUZZ_SECONDS=60 for each, FUZZ_PARSERS=json,url selects)
 	@python -m tests.fuzz.run_parsers
 
-chaos: $(ENV) ## kill and freeze a server under load, then judge what everybody saw (CHAOS_SECONDS=120 CHAOS_SEED=...)
+chaos: $(ENV) ## kill and freeze a server under load, then check what every client saw (CHAOS_SECONDS=120 CHAOS_SEED=...)
 	@python -m tests.chaos.run
 	@SOAK_SECONDS=$${SOAK_SECONDS:-30} python -m tests.chaos.soak
 
-chaos-cluster: $(ENV) ## the same with three servers, two workers, PostgreSQL and NATS, all of which are struck
+chaos-cluster: $(ENV) ## the same with three servers, two workers, PostgreSQL and NATS, all killed and frozen
 	@python -m tests.chaos.run --replicas
 
 patience: $(ENV) ## ten-minute tasks through `dragoman flaky` over every binding, nothing lost or doubled (PATIENCE_SECONDS=600)
-	@python -m tests.patience.run
+	@python -m tests.endurance.run
 
 soak: $(ENV) ## steady load for an hour: do memory, files and handles stay flat? (SOAK_SECONDS=3600)
 	@python -m tests.chaos.soak
@@ -156,7 +156,7 @@ bench: $(ENV) ## the bare transports, other servers and us, side by side (ARGS="
 bench-smoke: $(ENV) ## the benchmarks' short form: does everything answer, and rightly?
 	@BENCH_SHORT=1 python -m bench $(ARGS)
 
-profile: $(ENV) ## where the microseconds of one send go (ARGS="--binding jsonrpc --callers 64")
+profile: $(ENV) ## CPU profile of one send (ARGS="--binding jsonrpc --callers 64")
 	@python -m bench.profile $(ARGS)
 
 # ---------------------------------------------------------------- console
@@ -217,8 +217,9 @@ format: $(ENV) ## rewrite Python and proto sources in the house format
 format-check: $(ENV) ## is everything in the house format?
 	@ruff format --check .
 
-lint: $(ENV) ## ruff
+lint: $(ENV) ## ruff, and no retired word in any name (tools/retired_words.toml)
 	@ruff check .
+	@python tools/retired_words.py
 
 types: $(ENV) ## mypy, strict
 	@mypy

@@ -16,30 +16,37 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 TERMS = Path(__file__).with_suffix(".toml")
 SOURCES = ("server/", "tests/", "tools/", "bench/", "examples/")
+SENTENCE_LENGTH = 4
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 class Terms(NamedTuple):
-    """The retired words, the retired whole names, and the identifiers that may stay: (file or "*", identifier)."""
+    """The retired words and whole names with their replacements, and the identifiers that may stay.
+
+    `exceptions` has pairs of a file (or "*") and an identifier. `sentence_words` are fine in names that are sentences.
+    """
 
     words: dict[str, str]
     names: dict[str, str]
-    exceptions: frozenset[tuple[str, str]]
+    exceptions: frozenset[tuple[str, str]] = frozenset()
+    sentence_words: frozenset[str] = frozenset()
 
     def replacement(self, identifier: str) -> str | None:
         """What to call it instead; None for a name that may be used."""
         if identifier in self.names:
             return self.names[identifier]
-        for word in WORD.findall(identifier):
-            if word.lower() in self.words:
-                return f"{self.words[word.lower()]} (for {word.lower()!r})"
+        words = [word.lower() for word in WORD.findall(identifier)]
+        is_sentence = len(words) >= SENTENCE_LENGTH and identifier.islower()
+        for word in words:
+            if word in self.words and not (is_sentence and word in self.sentence_words):
+                return f"{self.words[word]} (for {word!r})"
         return None
 
 
 def read_terms(path: Path = TERMS) -> Terms:
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     exceptions = frozenset((row["file"], name) for row in data.get("exceptions", []) for name in row["names"])
-    return Terms(data["words"], data["names"], exceptions)
+    return Terms(data["words"], data["names"], exceptions, frozenset(data["sentence_words"]))
 
 
 def identifiers(source: str) -> Iterator[tuple[int, str]]:
@@ -75,7 +82,9 @@ def main(prefixes: list[str]) -> int:
     for line in found:
         print(line)
     if found:
-        print(f"{len(found)} retired names; docs/glossary.md explains the terms, tools/retired_words.toml lists them")
+        print(
+            f"{len(found)} retired names; docs/reference/glossary.md explains the terms, tools/retired_words.toml lists them"
+        )
     return 1 if found else 0
 
 
