@@ -116,7 +116,7 @@ def _status(error: grpc.aio.AioRpcError) -> Any:
 def _failed(status: Any, *, http: int = 0) -> web.Response:
     return web.Response(
         status=http or http_status(status.code),
-        body=error_body(status, http=http),
+        body=error_body(status, http_code=http),
         content_type="application/json",
     )
 

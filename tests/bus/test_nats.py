@@ -218,7 +218,7 @@ async def test_a_transport_that_is_closed_before_its_client_knows_breaks_off_not
     ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
         with monkeypatch.context() as patch:
-            patch.setattr(other._connection._client, "settle", refuses)
+            patch.setattr(other._connection._client, "flush_fully", refuses)
             await asyncio.gather(other.flush(), heard.listen(other, ref), other.flush())
             await other.flush()
         await other.flush()
@@ -239,7 +239,7 @@ async def test_a_connection_that_did_not_answer_is_not_held_against_the_next_one
     ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         first = one._connection._client
-        monkeypatch.setattr(first, "settle", too_late)
+        monkeypatch.setattr(first, "flush_fully", too_late)
         asking = asyncio.create_task(one.flush())
         own_nats.stop()
         await until(lambda: one.problem and other.problem)

@@ -60,7 +60,7 @@ def test_several_are_a_list_or_have_commas_between() -> None:
 
 
 def test_two_of_one_id_are_refused() -> None:
-    with pytest.raises(ValueError, match='"a" is the id of two of them'):
+    with pytest.raises(ValueError, match='"a" is the id of two executors'):
         parse_executors("x:A,y:A")
 
 

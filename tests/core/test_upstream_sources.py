@@ -48,17 +48,17 @@ def test_what_is_kept_is_what_was_said() -> None:
     [
         ("x", "url: must be http"),
         ("http://u:p@x", "without user name and password"),
-        ({"url": "http://x", "colour": "red"}, '"colour" is no key of an upstream; there are url, id'),
-        ({"url": 3}, "url: must be a text"),
+        ({"url": "http://x", "colour": "red"}, '"colour" is not a key of an upstream; use url, id'),
+        ({"url": 3}, "url: must be a string"),
         ({"url": "http://x", "id": "Desk"}, "id: agent id"),
-        ({"url": "http://x", "id": "desk", "prefix": "a-"}, "goes without id"),
-        ({"url": "http://x", "token": "a", "token_file": "b"}, "say one of them"),
+        ({"url": "http://x", "id": "desk", "prefix": "a-"}, "cannot be used with id"),
+        ({"url": "http://x", "token": "a", "token_file": "b"}, "set only one of them"),
         ({"url": "http://x", "token": "a\n"}, "headers.Authorization: must be printable ASCII"),
         ({"url": "http://x", "headers": "a"}, "headers: must be a table"),
         ({"url": "http://x", "turns": True}, "turns: must be 1 to"),
-        ({"url": "http://x", "time_limit": -1}, "time_limit: must be seconds"),
-        ({"url": "http://x", "time_limit": float("nan")}, "time_limit: must be seconds"),
-        (3, "3 is no upstream"),
+        ({"url": "http://x", "time_limit": -1}, "time_limit: must be a number of seconds"),
+        ({"url": "http://x", "time_limit": float("nan")}, "time_limit: must be a number of seconds"),
+        (3, "3 is not an upstream"),
     ],
 )
 def test_what_is_none_is_refused_with_the_rule(said: object, why: str) -> None:
@@ -86,5 +86,5 @@ def test_it_is_called_as_it_is_named(upstream: UpstreamSpec, name: str, id: str)
 
 @pytest.mark.parametrize("name", ["世界", "42", "v1", ""])
 def test_a_name_that_makes_no_id_is_told(name: str) -> None:
-    with pytest.raises(ValueError, match="give it one"):
+    with pytest.raises(ValueError, match="set one with"):
         upstream_agent_id(UpstreamSpec(url="u"), name)

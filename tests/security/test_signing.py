@@ -12,7 +12,7 @@ import pytest
 from jwt.types import Options
 from tests.security.key_values import InMemoryKeyValues
 
-from dragoman.core.access.signing_keys import DEFAULT_KEY_KEEP_MS, DEFAULT_KEY_LEAD_MS
+from dragoman.core.access.signing_keys import DEFAULT_KEY_LEAD_MS, DEFAULT_KEY_RETENTION_MS
 from dragoman.core.errors import InvalidParams, KeyNotFound, Unavailable
 from dragoman.security.secret_box import SEALED_PREFIX, AesGcmSecretBox
 from dragoman.security.signing import SIGNING_KEYS_CACHE_TTL, SIGNING_KEYS_ENTRY, StoredSigningKeys, WebhookSigner
@@ -103,7 +103,7 @@ async def test_a_signature_says_who_sends_what_to_whom_and_when_and_which_it_is(
 
 async def test_no_half_of_a_key_is_shown_but_the_public_one() -> None:
     keys = keys_of()
-    await keys.rotate("EdDSA", lead=DEFAULT_KEY_LEAD_MS, keep=DEFAULT_KEY_KEEP_MS)
+    await keys.rotate("EdDSA", lead=DEFAULT_KEY_LEAD_MS, retention=DEFAULT_KEY_RETENTION_MS)
     edwards, key = json.loads(await keys.public())["keys"]
     assert key.keys() == {"kty", "crv", "x", "y", "kid", "alg", "use"}
     assert (key["kty"], key["crv"], key["alg"], key["use"]) == ("EC", "P-256", "ES256", "sig")
@@ -146,7 +146,7 @@ async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(a
     time = Time()
     keys = keys_of(time)
     before = await letter(keys)
-    fresh = await keys.rotate(algorithm, lead=DEFAULT_KEY_LEAD_MS, keep=DEFAULT_KEY_KEEP_MS)
+    fresh = await keys.rotate(algorithm, lead=DEFAULT_KEY_LEAD_MS, retention=DEFAULT_KEY_RETENTION_MS)
     # What anybody remembers from now on is enough for all that is signed until the old one goes.
     remembered = await keys.public()
     assert await shown(keys) == [fresh.id, kid(before)]
@@ -158,7 +158,7 @@ async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(a
     assert jwt.get_unverified_header(after)["alg"] == algorithm
     checked(after, remembered)
     checked(before, await keys.public())
-    time.past(DEFAULT_KEY_KEEP_MS - 1)
+    time.past(DEFAULT_KEY_RETENTION_MS - 1)
     assert await shown(keys) == [fresh.id, kid(before)]
     time.past(1)
     assert await shown(keys) == [fresh.id]
@@ -169,7 +169,7 @@ async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(a
 async def test_a_key_in_wrong_hands_is_gone_at_once() -> None:
     keys = keys_of()
     stolen = await letter(keys)
-    fresh = await keys.rotate("", lead=0, keep=0)
+    fresh = await keys.rotate("", lead=0, retention=0)
     assert await shown(keys) == [fresh.id]
     assert kid(await letter(keys)) == fresh.id
     with pytest.raises(KeyError):
@@ -180,7 +180,7 @@ async def test_every_server_of_a_store_shows_a_new_key_at_once() -> None:
     papers = InMemoryKeyValues()
     here, there = keys_of(papers=papers), keys_of(papers=papers)
     (first,) = await shown(there)
-    fresh = await here.rotate("EdDSA", lead=0, keep=DEFAULT_KEY_KEEP_MS)
+    fresh = await here.rotate("EdDSA", lead=0, retention=DEFAULT_KEY_RETENTION_MS)
     assert await shown(there) == [fresh.id, first]
     checked(await letter(here), await there.public())
 
@@ -205,8 +205,8 @@ async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more
 async def test_a_former_key_can_be_withdrawn_and_the_one_that_signs_cannot() -> None:
     keys = keys_of()
     (first,) = await shown(keys)
-    fresh = await keys.rotate("", lead=0, keep=DEFAULT_KEY_KEEP_MS)
-    with pytest.raises(InvalidParams, match="this key signs; rotate to another one first"):
+    fresh = await keys.rotate("", lead=0, retention=DEFAULT_KEY_RETENTION_MS)
+    with pytest.raises(InvalidParams, match="this key signs; rotate to another key first"):
         await keys.withdraw(fresh.id)
     await keys.withdraw(first)
     assert await shown(keys) == [fresh.id]
@@ -218,11 +218,11 @@ async def test_a_new_key_that_is_withdrawn_leaves_all_as_it_was() -> None:
     time = Time()
     keys = keys_of(time)
     (first,) = await shown(keys)
-    fresh = await keys.rotate("EdDSA", lead=DEFAULT_KEY_LEAD_MS, keep=DEFAULT_KEY_KEEP_MS)
-    with pytest.raises(InvalidParams, match="a new key is shown already and does not sign yet"):
-        await keys.rotate("", lead=0, keep=0)
+    fresh = await keys.rotate("EdDSA", lead=DEFAULT_KEY_LEAD_MS, retention=DEFAULT_KEY_RETENTION_MS)
+    with pytest.raises(InvalidParams, match="a new key is already published and does not sign yet"):
+        await keys.rotate("", lead=0, retention=0)
     await keys.withdraw(fresh.id)
-    time.past(DEFAULT_KEY_LEAD_MS + DEFAULT_KEY_KEEP_MS)
+    time.past(DEFAULT_KEY_LEAD_MS + DEFAULT_KEY_RETENTION_MS)
     assert await shown(keys) == [first]
     assert kid(await letter(keys)) == first
 
@@ -235,7 +235,7 @@ async def test_what_is_asked_of_a_rotation_is_looked_at() -> None:
         (("", 0, 367 * 86_400_000), "keep: must be 0 or more, and at most a year"),
     ):
         with pytest.raises(InvalidParams, match=why):
-            await keys.rotate(wish[0], lead=wish[1], keep=wish[2])
+            await keys.rotate(wish[0], lead=wish[1], retention=wish[2])
     assert len(await shown(keys)) == 1
 
 
@@ -245,7 +245,7 @@ async def test_servers_of_one_store_have_the_same_keys() -> None:
     told: list[str] = []
     two.change_listeners.append(lambda: told.append("changed"))
     assert await shown(one) == await shown(two)
-    fresh = await one.rotate("", lead=0, keep=DEFAULT_KEY_KEEP_MS)
+    fresh = await one.rotate("", lead=0, retention=DEFAULT_KEY_RETENTION_MS)
     time.past(int(SIGNING_KEYS_CACHE_TTL * 1000))
     assert await shown(two) == await shown(one)
     assert kid(await letter(two)) == fresh.id
@@ -262,13 +262,13 @@ async def test_of_two_who_rotate_at_once_one_is_told_to_look() -> None:
 
     keys = keys_of(papers=Late())
     with pytest.raises(Unavailable, match="changed by somebody else"):
-        await keys.rotate("", lead=0, keep=0)
+        await keys.rotate("", lead=0, retention=0)
 
 
 async def test_a_key_that_was_made_up_is_sealed_in_the_store() -> None:
     time, papers, vault = Time(), InMemoryKeyValues(), AesGcmSecretBox([b"k" * 32])
     keys = keys_of(time, papers, vault=vault)
-    fresh = await keys.rotate("EdDSA", lead=0, keep=0)
+    fresh = await keys.rotate("EdDSA", lead=0, retention=0)
     assert SEALED_PREFIX in papers.texts[SIGNING_KEYS_ENTRY]
     assert (b"\x01" * 32).hex() not in papers.texts[SIGNING_KEYS_ENTRY]
     again = keys_of(time, papers, vault=AesGcmSecretBox([b"n" * 32, b"k" * 32]))

@@ -126,7 +126,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
             '--outbound-allow (command line): "10.0.0.1/8" is not NETWORK, ADDRESS, HOST',
         ),
         ({"outbound_allow": "169.254.169.254"}, '--outbound-allow (command line): "169.254.169.254": link-local '),
-        ({"outbound_ports": "https"}, '--outbound-ports (command line): "https" is no port; a port is 1 to 65535'),
+        ({"outbound_ports": "https"}, '--outbound-ports (command line): "https" is not a port; a port is 1 to 65535'),
         ({"config": "absent.toml"}, "--config: there is no file absent.toml"),
     ],
 )
@@ -274,10 +274,10 @@ def test_how_long_tasks_are_kept_may_be_a_table_with_tables_of_agents(monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"retain_completed": "soon"}, '--retain-completed (command line): "soon" is no age: '),
-        ({"retention": "working=1d"}, '--retention (command line): "working" is no state that retention applies to'),
+        ({"retain_completed": "soon"}, '--retain-completed (command line): "soon" is not an age: '),
+        ({"retention": "working=1d"}, '--retention (command line): "working" is not a state that retention applies to'),
         ({"retention": "completed"}, '--retention (command line): "completed" is not STATE=AGE'),
-        ({"retention": "echo.completed=1y"}, '--retention (command line): "1y" is no age: '),
+        ({"retention": "echo.completed=1y"}, '--retention (command line): "1y" is not an age: '),
     ],
 )
 def test_a_wrong_age_is_named_with_its_form(arguments: dict[str, str], said: str) -> None:
@@ -288,7 +288,7 @@ def test_a_wrong_age_is_named_with_its_form(arguments: dict[str, str], said: str
 
 def test_a_wrong_age_in_the_file_is_named_with_the_file() -> None:
     Path("dragoman.toml").write_text("[retention]\ncompleted = true\n")
-    with pytest.raises(SettingsError, match=r"^retention \(dragoman.toml\): completed: True is no age"):
+    with pytest.raises(SettingsError, match=r"^retention \(dragoman.toml\): completed: True is not an age"):
         load_settings({})
 
 
@@ -300,7 +300,9 @@ def test_policies_are_one_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("DRAGOMAN_ISOLATION", "owner,other=scope")
     isolation = load_settings({}).isolation
     assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "scope")
-    with pytest.raises(SettingsError, match=r'^--isolation \(command line\): default: "none" is no policy; use owner,'):
+    with pytest.raises(
+        SettingsError, match=r'^--isolation \(command line\): default: "none" is not an isolation policy; use owner,'
+    ):
         load_settings({"isolation": "none"})
 
 
@@ -333,7 +335,10 @@ def test_limits_are_numbers_with_tables_of_agents() -> None:
         ({"live_tasks": "-1"}, '--live-tasks (command line): "-1" must be greater than or equal to 0'),
         ({"queued_bytes": "lots"}, '--queued-bytes (command line): "lots" '),
         ({"agent_limits": "echo=5"}, '--agent-limits (command line): "echo=5" is not AGENT.LIMIT=N'),
-        ({"agent_limits": "echo.open-streams=5"}, '--agent-limits (command line): echo: "open-streams" is no limit of'),
+        (
+            {"agent_limits": "echo.open-streams=5"},
+            '--agent-limits (command line): echo: "open-streams" is not a limit of',
+        ),
     ],
 )
 def test_a_wrong_limit_is_named_with_its_rule(arguments: dict[str, str], said: str) -> None:

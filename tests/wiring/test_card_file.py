@@ -76,7 +76,7 @@ async def test_a_new_file_is_shown_and_signed_and_a_bad_one_changes_nothing(
 
 
 async def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path) -> None:
-    for text, why in ((None, "cards.toml: No such file"), ('[echo]\nname = ""\n', "echo.name: must be a text")):
+    for text, why in ((None, "cards.toml: No such file"), ('[echo]\nname = ""\n', "echo.name: must be a string")):
         if text is not None:
             (tmp_path / "cards.toml").write_text(text)
         with pytest.raises(SettingsError, match=f"--card-file: .*{why}"):

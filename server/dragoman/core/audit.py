@@ -1,15 +1,11 @@
-"""The audit log: who did what, entry after entry, each bound to the one before it.
-
-An entry's hash is over the hash of the entry before it and everything that the entry says, its particulars (who, and
-whose) only by way of a seal: the SHA-256 of them and a salt. So what was changed, left out or put in between shows, and
-particulars can be taken away for good, as an erasure demands, with the chain still whole.
+"""The hash chain of the audit log: entries, sealing, verification and export.
 
     seal = SHA-256(salt + who)
-    hash = SHA-256(former hash + line)
+    hash = SHA-256(previous hash + line)
 
-`who` is JSON with sorted keys and no blanks, ASCII; `format_audit_line` is the same of number, at, action, outcome,
-about and seal
-(hex).
+Changed, missing or inserted entries break the chain. Personal data (`who`) enters the hash only through the seal, so an
+erasure can remove it and the chain stays valid. `who` and the line (number, at, action, outcome, about and the seal in
+hex) are canonical JSON: sorted keys, no blanks, ASCII.
 """
 
 from __future__ import annotations
@@ -21,36 +17,36 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 AuditLevel = Literal["off", "security", "all"]
-"""What is told. `security`: who was refused, operators' verbs, erasures. `all`: also what callers did to tasks."""
+"""What is recorded. `security`: rejected callers, operator calls, erasures. `all`: also callers' task operations."""
 
 GENESIS_HASH: Final = bytes(32)
 """The hash before the first entry."""
 
 SALT_BYTES: Final = 16
-"""Bytes of a salt."""
+"""The length of a salt."""
 
 MAX_AUDIT_TEXT_LENGTH: Final = 512
-"""Characters of one text in an entry."""
+"""Maximum characters of one text in an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """What happened."""
+    """One audited action."""
 
     at: int
     """Milliseconds since the epoch."""
     action: str
-    """Such as `task.created`, `operator.Purge`, `access.denied`."""
+    """For example `task.created`, `operator.Purge`, `access.denied`."""
     outcome: str = "ok"
     about: Mapping[str, str] = field(default_factory=dict)
-    """What stays as long as the entry does."""
+    """Details that stay as long as the entry."""
     who: Mapping[str, str] = field(default_factory=dict)
-    """Particulars: the principal, its key, its address, the task; gone when the principal is erased."""
+    """Personal data: principal, key, address, task. Removed when the principal is erased."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """An entry in its place. `who` and `salt` are None once they were taken away."""
+    """An entry in the chain. `salt` is None once its personal data was erased."""
 
     number: int
     """From 1, without gaps."""
@@ -61,30 +57,32 @@ class AuditRecord:
 
     @property
     def erased(self) -> bool:
-        """Whether its particulars are gone."""
+        """Whether its personal data was erased."""
         return self.salt is None
 
 
 class AuditChainBroken(ValueError):
-    """The chain does not hold; the text names the first entry that does not."""
+    """The chain is broken. The message names the first invalid entry."""
 
 
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def canonical_json(value: Mapping[str, Any]) -> str:
-    """JSON in its one form."""
+    """JSON in canonical form: sorted keys, no blanks, ASCII."""
     return _ENCODER.encode(value)
 
 
 def audited_principal(entry: AuditEntry) -> str:
-    """By whom an entry is found when its principal is erased. What no principal's name holds is left out: databases do
-    not take a NUL or half of a surrogate pair."""
+    """The principal under which an entry is indexed for erasure.
+
+    NULs and unpaired surrogates, which databases reject and no principal's name holds, are removed or replaced.
+    """
     return entry.who.get("principal", "").replace("\0", "").encode(errors="replace").decode()
 
 
 def chain_entry(previous_hash: bytes, number: int, entry: AuditEntry, salt: bytes) -> AuditRecord:
-    """An entry as it follows another."""
+    """Seals an entry and links it to the one before."""
     seal = hashlib.sha256(salt + canonical_json(entry.who).encode()).digest()
     return AuditRecord(number, entry, salt, seal, _hash(previous_hash, number, entry, seal))
 
@@ -92,7 +90,7 @@ def chain_entry(previous_hash: bytes, number: int, entry: AuditEntry, salt: byte
 def chain_entries(
     previous_hash: bytes, number: int, entries: Iterable[AuditEntry], salts: Iterable[bytes]
 ) -> list[AuditRecord]:
-    """Entries as they follow the one of this number and hash."""
+    """Seals entries and links them to the one with this number and hash."""
     kept: list[AuditRecord] = []
     for entry, salt in zip(entries, salts, strict=True):
         number += 1
@@ -102,7 +100,7 @@ def chain_entries(
 
 
 def _hash(previous_hash: bytes, number: int, entry: AuditEntry, seal: bytes) -> bytes:
-    said = {
+    fields = {
         "number": number,
         "at": entry.at,
         "action": entry.action,
@@ -110,14 +108,14 @@ def _hash(previous_hash: bytes, number: int, entry: AuditEntry, seal: bytes) -> 
         "about": dict(entry.about),
         "seal": seal.hex(),
     }
-    return hashlib.sha256(previous_hash + canonical_json(said).encode()).digest()
+    return hashlib.sha256(previous_hash + canonical_json(fields).encode()).digest()
 
 
 class AuditChainVerifier:
-    """Looks whether entries follow each other. `number` is that of the last one looked at, 0 before the first.
+    """Verifies records in order. `number` is the last verified one, 0 before the first.
 
-    The first entry looked at is taken as it is unless it is number 1: what was before it is gone by policy, or was
-    looked at another time.
+    The first record is accepted without its predecessor unless it is number 1: earlier records may be truncated by
+    policy, or were verified at another time.
     """
 
     def __init__(self) -> None:
@@ -126,7 +124,7 @@ class AuditChainVerifier:
         self.erased = 0
 
     def verify(self, record: AuditRecord) -> None:
-        """Raises Broken."""
+        """Verifies the next record. Raises AuditChainBroken."""
         first = self.number == 0
         if not first and record.number != self.number + 1:
             raise AuditChainBroken(
@@ -134,14 +132,12 @@ class AuditChainVerifier:
             )
         if record.salt is not None:
             if hashlib.sha256(record.salt + canonical_json(record.entry.who).encode()).digest() != record.seal:
-                raise AuditChainBroken(f"entry {record.number}: who did it is not what was sealed")
+                raise AuditChainBroken(f"entry {record.number}: its personal data does not match its seal")
         else:
             self.erased += 1
         known = not first or record.number == 1
         if known and _hash(self.hash, record.number, record.entry, record.seal) != record.hash:
-            raise AuditChainBroken(
-                f"entry {record.number}: is not what was written, or does not follow the one before it"
-            )
+            raise AuditChainBroken(f"entry {record.number}: was changed, or does not follow the one before it")
         self.number, self.hash = record.number, record.hash
 
 
@@ -149,7 +145,7 @@ class AuditChainVerifier:
 
 
 def format_audit_line(record: AuditRecord) -> str:
-    """An entry as one line of JSON."""
+    """A record as one line of JSON."""
     entry = record.entry
     return canonical_json(
         {
@@ -167,21 +163,21 @@ def format_audit_line(record: AuditRecord) -> str:
 
 
 def parse_audit_line(text: str) -> AuditRecord:
-    """The entry in a line. Raises ValueError for what is none."""
+    """Parses a line of an export. Raises ValueError."""
     try:
-        said = json.loads(text)
-        who, salt = said["who"], said["salt"]
+        fields = json.loads(text)
+        who, salt = fields["who"], fields["salt"]
         if (who is None) != (salt is None):
             raise ValueError("who and salt belong together")
         entry = AuditEntry(
-            int(said["at"]), str(said["action"]), str(said["outcome"]), dict(said["about"]), dict(who or {})
+            int(fields["at"]), str(fields["action"]), str(fields["outcome"]), dict(fields["about"]), dict(who or {})
         )
         return AuditRecord(
-            int(said["number"]),
+            int(fields["number"]),
             entry,
             None if salt is None else bytes.fromhex(salt),
-            bytes.fromhex(said["seal"]),
-            bytes.fromhex(said["hash"]),
+            bytes.fromhex(fields["seal"]),
+            bytes.fromhex(fields["hash"]),
         )
     except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"is no entry of an audit log: {error}") from error
+        raise ValueError(f"is not an entry of an audit log: {error}") from error

@@ -15,7 +15,7 @@ def parse_age(text: str) -> int:
     """Milliseconds. Raises ValueError, naming the form."""
     found = _AGE_PATTERN.fullmatch(text.strip())
     if not found:
-        raise ValueError(f'"{text}" is no age: {AGE_FORMAT}')
+        raise ValueError(f'"{text}" is not an age: {AGE_FORMAT}')
     return int(found[1]) * _AGE_UNITS[found[2] or "s"]
 
 

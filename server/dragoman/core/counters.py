@@ -1,6 +1,6 @@
-"""What is counted while the server works: plain numbers that cost next to nothing, and that whoever shows them reads.
+"""Counters, histograms and store statistics, independent of any export format.
 
-Nothing here knows who shows them, or in what form. Counters only grow, and are read at any moment, from any thread.
+Counters only grow. They may be read at any moment, from any thread.
 """
 
 from __future__ import annotations
@@ -29,36 +29,39 @@ DURATION_BOUNDS: Final = (
     60.0,
     300.0,
 )
-"""Upper bounds for what takes seconds: from a read to a long turn."""
+"""Upper bounds of durations in seconds, from a read to a long turn."""
 
 BATCH_SIZE_BOUNDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
-"""Upper bounds for what comes in batches."""
+"""Upper bounds of batch sizes."""
 
 
 class Histogram:
-    """How often a value was at most each bound, and above all of them; and the sum of the values."""
+    """Counts of values by upper bound, and the sum of the values.
+
+    `counts` has one more entry than `bounds`, for values above all bounds.
+    """
 
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float] = DURATION_BOUNDS) -> None:
-        """`bounds` ascend."""
+        """`bounds` must ascend."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def add(self, value: float) -> None:
-        """Counts one value. From one thread only."""
+        """Counts one value. Call from one thread only."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self.counts)
 
 
 class MetricSample(NamedTuple):
-    """One value of a family: the values of its labels, and the number, or how a number was spread."""
+    """One sample of a family: its label values, and a number or histogram."""
 
     labels: tuple[str, ...]
     value: float | Histogram
@@ -66,7 +69,7 @@ class MetricSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """Samples of one meaning. `name` has its unit, and no ending that one form of showing it asks for."""
+    """Samples of one metric. `name` ends in its unit, without a format's suffix such as `_total`."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -76,17 +79,17 @@ class MetricFamily:
 
 
 def counter(name: str, help: str, value: float) -> MetricFamily:
-    """A family of one number that only grows."""
+    """A family with one counter."""
     return MetricFamily(name, "counter", help, samples=(MetricSample((), value),))
 
 
 def gauge(name: str, help: str, value: float) -> MetricFamily:
-    """A family of one number that goes up and down."""
+    """A family with one gauge."""
     return MetricFamily(name, "gauge", help, samples=(MetricSample((), value),))
 
 
 def histogram(name: str, help: str, value: Histogram) -> MetricFamily:
-    """A family of one spread."""
+    """A family with one histogram."""
     return MetricFamily(name, "histogram", help, samples=(MetricSample((), value),))
 
 
@@ -97,29 +100,27 @@ class CommitCounters:
     changes: Histogram = field(default_factory=lambda: Histogram(BATCH_SIZE_BOUNDS))
     """Changes in one commit."""
     seconds: Histogram = field(default_factory=Histogram)
-    """How long one took, from the beginning of its transaction until it was on disk."""
+    """Durations from the start of the transaction until it was on disk."""
     failed_batches: int = 0
-    """Batches that the database refused, and that were undone."""
+    """Batches that the database rejected and rolled back."""
 
 
 @dataclass(slots=True)
 class TurnCounters:
-    """The runs of one agent in this process, so far."""
+    """The turns of one agent in this process."""
 
     started: int = 0
     ended_by_state: Counter[int] = field(default_factory=Counter)
-    """By the state in which a run left its task."""
+    """Turns by the resulting state of the task."""
     seconds: Histogram = field(default_factory=Histogram)
     tokens: int = 0
     cost: int = 0
-    """What their agents reported; the cost in billionths."""
+    """Reported usage; `cost` is in billionths."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentBacklog:
-    """Tasks of one agent that wait for a worker. `since`: from when on the one waits that has
-    waited the longest.
-    """
+    """Waiting tasks of one agent. `since` is the time from which the oldest one waits."""
 
     tasks: int
     since: int
@@ -130,20 +131,20 @@ class StoreStats:
     """Counts over all owners. Times are milliseconds since the epoch, by the store's clock; 0 for none."""
 
     counted_at: int
-    """When it was counted."""
+    """The time of the count."""
     tasks: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """Visible tasks by agent and state."""
     backlog: Mapping[str, AgentBacklog] = field(default_factory=dict)
     """By agent."""
     pending_pushes: int = 0
-    """Push configurations that have something to deliver."""
+    """Push configurations with undelivered events."""
     pending_pushes_since: int = 0
-    """When what has been due the longest was to be delivered."""
+    """The earliest due time among them."""
     failing_since: int = 0
-    """Since when the receiver that fails the longest takes nothing."""
+    """The start of the longest failure of a receiver."""
     dead_pushes: int = 0
-    """Push configurations that were given up."""
+    """Push configurations in state DEAD."""
 
     def age(self, since: int) -> float:
-        """Seconds from a time until it was counted; 0 for none."""
+        """Seconds from `since` until the count; 0 for none."""
         return max(self.counted_at - since, 0) / 1000 if since else 0.0

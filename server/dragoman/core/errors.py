@@ -1,9 +1,7 @@
-"""The one vocabulary of failure.
+"""The errors that callers can see.
 
-Everything below the bindings raises these and knows no status code; `wire/errors.py` holds the one table that
-turns them into the form of a protocol version and a transport (A2A 1.0 §5.4, `google.rpc.Code`).
-
-A class's docstring is its default message, so that the text is written once.
+Everything below the bindings raises these and knows no status codes. One table in `wire/errors.py` maps them to the
+protocol versions and transports (A2A 1.0 §5.4, `google.rpc.Code`). A class's docstring is its default message.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One field that broke a rule: `field` is a camelCase dotted path (`message.parts[0].raw`)."""
+    """A field that violates a rule. `field` is a camelCase dotted path (`message.parts[0].raw`)."""
 
     field: str
     description: str
@@ -25,7 +23,7 @@ class A2AError(Exception):
     """The request could not be served."""
 
     retry_after = 0.0
-    """Seconds after which it may be worth while to ask again; 0 when nothing is known of that."""
+    """Seconds after which to retry; 0 when unknown."""
 
     def __init__(self, message: str | None = None, *, metadata: Mapping[str, str] | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip().rstrip(".")
@@ -90,7 +88,7 @@ class InvalidParams(A2AError):
 
     @classmethod
     def field(cls, field: str, rule: str) -> Self:
-        """The usual case: one field, one rule, and the text that names both."""
+        """One violation; the message names the field and the rule."""
         return cls(f"{field}: {rule}", violations=(Violation(field, rule),))
 
 
@@ -124,7 +122,7 @@ class RateLimited(A2AError):
     def __init__(
         self, message: str | None = None, *, limit: str = "", maximum: int = 0, retry_after: float = 1.0
     ) -> None:
-        """`limit` is the name of the setting that counts, `most` its value, `retry_after` in seconds."""
+        """`limit` is the name of the setting, `maximum` its value, `retry_after` is in seconds."""
         super().__init__(message, metadata={"limit": limit, "maximum": str(maximum)} if limit else None)
         self.retry_after = retry_after
 
@@ -135,8 +133,8 @@ class Unauthenticated(A2AError):
     def __init__(
         self, message: str | None = None, *, error: str = "", log_details: Mapping[str, str] | None = None
     ) -> None:
-        """error: the word for it of RFC 6750 §3.1, empty where no credentials were shown. about: what the log may
-        say of them besides, such as the id of a key, and the caller is not told."""
+        """error: the error code of RFC 6750 §3.1, empty when no credentials were presented. log_details: facts for the
+        log, such as the id of a key, which the caller does not see."""
         super().__init__(message)
         self.error = error
         self.log_details = dict(log_details or {})
@@ -148,7 +146,7 @@ class PermissionDenied(A2AError):
     def __init__(
         self, message: str | None = None, *, scope: str = "", log_details: Mapping[str, str] | None = None
     ) -> None:
-        """scope: the scopes that a token needs for it, where that is what it lacks (RFC 6750 §3.1). about: as above."""
+        """scope: the required scopes, if the token lacks one (RFC 6750 §3.1). log_details: as for Unauthenticated."""
         super().__init__(message)
         self.scope = scope
         self.log_details = dict(log_details or {})
@@ -162,7 +160,7 @@ class Unavailable(A2AError):
     """The server is not ready or is shutting down; try again."""
 
     outcome_unknown = False
-    """Whether what was asked for may have been done, or may be done yet, all the same."""
+    """Whether the request may have been executed, or may still be."""
 
 
 class InternalError(A2AError):

@@ -1,14 +1,10 @@
-"""Names on the wire and what they mean: scope, agent, principal, task.
+"""Maps names on the wire to scope, agent, owner and task key.
 
-A2A's `tenant` is an opaque string (1.0 §4.6). Ours names an agent, and may name the room it stands in:
+A2A's `tenant` is an opaque string (1.0 §4.6). Ours names an agent, and optionally its scope: empty is the root agent
+and `ID` that agent, in scope `default`; for `projects/…/locations/…/collections/…/engines/…/assistants/…/agents/ID`
+the scope is everything before `/agents/`.
 
-| tenant                                                     | scope                      | agent          |
-|------------------------------------------------------------|----------------------------|----------------|
-| empty                                                      | `default`                  | the root agent |
-| `ID`                                                       | `default`                  | ID             |
-| `projects/…/locations/…/collections/…/engines/…/assistants/…/agents/ID` | all before `/agents/` | ID        |
-
-A task's key is ours: 16 bytes that sort by time (RFC 9562 §5.7). The id that clients see is its UUID text.
+A task's key is 16 bytes that sort by time (RFC 9562 §5.7). The id that clients see is its UUID text.
 """
 
 from __future__ import annotations
@@ -32,20 +28,20 @@ RESERVED_AGENT_IDS: Final = frozenset(
         *("operations", "projects", "ready", "readyz", "tasks", "tenants", "v1", "ws"),
     )
 )
-"""First path segments that are routes of ours or of the protocol: an agent of that name could not be reached."""
+"""First path segments of our routes and the protocol's: an agent with such an id could not be reached."""
 
 
 class Owner(NamedTuple):
-    """Whose a task is. Everything stored is keyed by it."""
+    """The owner of a task: part of every stored key."""
 
     scope: str
     principal: str
 
 
 def resolve_tenant(tenant: str, root: str) -> tuple[str, str]:
-    """The (scope, agent) that a tenant string names; `root` is the agent meant by the empty one.
+    """The (scope, agent) of a tenant string; an empty string means the agent `root`.
 
-    Raises AgentNotFound for a string of another form.
+    Raises AgentNotFound for any other form.
     """
     if not tenant:
         return DEFAULT_SCOPE, root
@@ -54,11 +50,11 @@ def resolve_tenant(tenant: str, root: str) -> tuple[str, str]:
         return resource["scope"], resource["agent"]
     if AGENT_ID.fullmatch(tenant):
         return DEFAULT_SCOPE, tenant
-    raise AgentNotFound(f'tenant: "{tenant[:200]}" names no agent; use an agent id or projects/…/agents/ID')
+    raise AgentNotFound(f'tenant: "{tenant[:200]}" is not an agent; use an agent id or projects/…/agents/ID')
 
 
 def split_resource_name(name: str) -> tuple[str, str]:
-    """A resource name as tenant and rest: `projects/…/agents/a/tasks/1` is (`projects/…/agents/a`, `tasks/1`)."""
+    """Splits a resource name: `projects/…/agents/a/tasks/1` becomes (`projects/…/agents/a`, `tasks/1`)."""
     found = RESOURCE_NAME.match(name)
     if found and name[found.end() : found.end() + 1] == "/":
         return found[0], name[found.end() + 1 :]
@@ -66,7 +62,7 @@ def split_resource_name(name: str) -> tuple[str, str]:
 
 
 def check_agent_id(agent: str) -> None:
-    """Raises ValueError, naming the rule, when an agent could not be addressed under this id."""
+    """Validates an agent id. Raises ValueError, naming the rule that it breaks."""
     if not AGENT_ID.fullmatch(agent):
         raise ValueError(
             f'agent id "{agent}": must be a lower-case letter, then at most 62 letters, digits or "-"; set id='
@@ -75,12 +71,14 @@ def check_agent_id(agent: str) -> None:
         raise ValueError(f'agent id "{agent}" is taken by a route of the server; set id= to choose another')
 
 
-def make_task_key(now_ns: int, entropy: bytes) -> bytes:
-    """A task key, laid out as UUID version 7: the time in nanoseconds since the epoch as 48 bits of milliseconds and 12
-    of their fraction (RFC 9562 §6.2, method 3), then 62 of the first 8 bytes of `entropy`."""
+def make_task_key(now_ns: int, random_bytes: bytes) -> bytes:
+    """A task key in the layout of UUID version 7, from nanoseconds since the epoch and at least 8 random bytes.
+
+    48 bits of milliseconds, 12 bits of their fraction (RFC 9562 §6.2, method 3), 62 random bits.
+    """
     milliseconds, rest = divmod(now_ns, 1_000_000)
     body = bytearray(milliseconds.to_bytes(6, "big") + ((rest << 12) // 1_000_000 | 0x7000).to_bytes(2, "big"))
-    body += entropy[:8]
+    body += random_bytes[:8]
     body[8] = 0x80 | body[8] & 0x3F
     return bytes(body)
 
@@ -92,7 +90,7 @@ def task_id_of(key: bytes) -> str:
 
 
 def task_key_of(task_id: str) -> bytes | None:
-    """The key behind a task id, or None when no key has that id."""
+    """The key of a task id; None for an id that is not a key's text."""
     return bytes.fromhex(task_id.replace("-", "")) if _TASK_ID.fullmatch(task_id) else None
 
 

@@ -102,7 +102,7 @@ class SigningKeys(Protocol):
         """Those that are shown, and what each is, the newest first."""
         ...
 
-    async def rotate(self, algorithm: str, *, lead: int, keep: int) -> SigningKey:
+    async def rotate(self, algorithm: str, *, lead: int, retention: int) -> SigningKey:
         """Makes a key that is shown at once and signs after `lead`; the one before is shown for `keep` after that.
 
         Both are milliseconds. algorithm: empty for that of the key that signs. Raises InvalidParams, and Unavailable

@@ -92,8 +92,8 @@ class StoredSigningKeys:
             (key, signing_keys.key_state(key, self._keys, now)) for key in signing_keys.published_keys(self._keys, now)
         ]
 
-    async def rotate(self, algorithm: str, *, lead: int, keep: int) -> SigningKey:
-        for field, value in (("lead", lead), ("keep", keep)):
+    async def rotate(self, algorithm: str, *, lead: int, retention: int) -> SigningKey:
+        for field, value in (("lead", lead), ("keep", retention)):
             if not 0 <= value <= signing_keys.MAX_KEY_PERIOD_MS:
                 raise InvalidParams.field(field, "must be 0 or more, and at most a year")
         await self._refresh(force=True)
@@ -109,7 +109,7 @@ class StoredSigningKeys:
             signs=now + lead,
         )
         try:
-            await self._write(signing_keys.rotate_keys(self._keys, fresh, keep=keep, now=now))
+            await self._write(signing_keys.rotate_keys(self._keys, fresh, retention=retention, now=now))
         except ValueError as error:
             raise InvalidParams(str(error)) from error
         _log.info("a new signing key is shown", extra={"kid": pair.id, "alg": meant, "signs_in": lead // 1000})

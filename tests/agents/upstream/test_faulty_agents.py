@@ -57,7 +57,7 @@ def said(task: pb.Task) -> str:
         (json(card(("JSONRPC", "1.0", "file:///etc/passwd"))), "is no URL"),
         (json(card(("JSONRPC", "1.0", "http://10.0.0.1/"))), "names no interface that may be called: JSONRPC 1.0 at"),
         (json(card(("GRPC", "1.0", "169.254.169.254:80"))), "names no interface that may be called: GRPC 1.0 at"),
-        (json(card(("JSONRPC", "1.0", "https://x.example"), name="\u4e16")), "makes no agent id; give it one"),
+        (json(card(("JSONRPC", "1.0", "https://x.example"), name="\u4e16")), "gives no valid agent id; set one"),
         (json({}, 302, Location="http://10.0.0.1/"), "answered with a redirect (302), which is not followed"),
         (json({}, 401), "refused our credentials, or wants some (401)"),
         (json({}, 404), "there is no card"),

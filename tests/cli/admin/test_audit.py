@@ -42,7 +42,11 @@ def test_what_goes_on_with_an_earlier_export_is_whole_by_itself(tmp_path: Path) 
     ("text", "code", "rule"),
     [
         (f"{format_audit_line(LOG[0])}\n{format_audit_line(LOG[2])}\n", 1, "line 2: entry 3 follows entry 1"),
-        (format_audit_line(LOG[0]).replace("alice", "bob"), 1, "line 1: entry 1: who did it is not what was sealed"),
+        (
+            format_audit_line(LOG[0]).replace("alice", "bob"),
+            1,
+            "line 1: entry 1: its personal data does not match its seal",
+        ),
         ("hello\n", 2, "line 1: "),
         ("", 2, "there are no entries"),
     ],

@@ -110,11 +110,11 @@ def test_keys_as_json(run: Run) -> None:
         (
             ("create", "x", "--grant", "root"),
             3,
-            '"root" is no grant; there are operator, agent:ID, scope:NAME, worker, worker:ID',
+            '"root" is not a grant; use operator, agent:ID, scope:NAME, worker, worker:ID',
         ),
-        (("create", "x", "--expires", "soon"), 2, "no age"),
+        (("create", "x", "--expires", "soon"), 2, "not an age"),
         (("rotate", "aaaaaaaaaaaa"), 3, "there is no key"),
-        (("rotate", "aaaaaaaaaaaa", "--grace", "soon"), 2, "no age"),
+        (("rotate", "aaaaaaaaaaaa", "--grace", "soon"), 2, "not an age"),
         (("revoke", "dgm_aaaaaaaaaaaa_secret"), 3, 'there is no key "aaaaaaaaaaaa"'),
     ],
 )

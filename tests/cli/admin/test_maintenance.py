@@ -115,7 +115,7 @@ def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run
     [
         (["purge"], 2, "say which tasks"),
         (["purge", "--agent", "echo"], 2, "say which tasks"),
-        (["purge", "--older-than", "soon"], 2, "is no age"),
+        (["purge", "--older-than", "soon"], 2, "is not an age"),
         (["purge", "--older-than", "0"], 2, "more than nothing"),
         (["purge", "--store", "postgresql://x", "--task", "1"], 2, "names no store"),
         (["purge", "--store", "sqlite:///absent.db", "--task", "1"], 1, "there is no store"),

@@ -41,7 +41,7 @@ def test_grants_are_words_or_a_table() -> None:
     ("said", "why"),
     [
         ("alice", "is not PRINCIPAL=GRANT"),
-        ("alice=king", '"king" is no grant'),
+        ("alice=king", '"king" is not a grant'),
         ("=operator", "must be printable text"),
         ({"alice": 1}, "must be a grant, or a list of grants"),
         (7, "must be a table of grants"),

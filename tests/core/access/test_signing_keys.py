@@ -27,7 +27,7 @@ def test_one_key_signs_at_any_time_and_is_shown_for_as_long_after_as_was_said(
         before = signing_keys.active_key(keys, now)
         fresh = key(str(number), now + lead, now)
         try:
-            keys = signing_keys.rotate_keys(keys, fresh, keep=keep, now=now)
+            keys = signing_keys.rotate_keys(keys, fresh, retention=keep, now=now)
         except ValueError:
             assert any(one.signs > now for one in keys)
         else:

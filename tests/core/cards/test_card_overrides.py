@@ -36,18 +36,18 @@ def test_what_is_said_takes_the_place_of_what_the_agent_says_and_the_rest_stays(
 @pytest.mark.parametrize(
     ("tables", "why"),
     [
-        ({"Echo": {}}, '"Echo" is no agent id'),
+        ({"Echo": {}}, '"Echo" is not an agent id'),
         ({"echo": 1}, "echo: must be a table of name,"),
-        ({"echo": {"streaming": False}}, "echo.streaming: is none of name,"),
-        ({"echo": {"name": ""}}, "echo.name: must be a text, and not empty"),
-        ({"echo": {"version": 2}}, "echo.version: must be a text"),
+        ({"echo": {"streaming": False}}, "echo.streaming: is not one of name,"),
+        ({"echo": {"name": ""}}, "echo.name: must be a string, and not empty"),
+        ({"echo": {"version": 2}}, "echo.version: must be a string"),
         ({"echo": {"provider": {"url": "x"}}}, "echo.provider.organization: is required"),
         ({"echo": {"provider": "x"}}, "echo.provider: must be a table of organization, url"),
         ({"echo": {"skills": {}}}, "echo.skills: must be a list of tables"),
         ({"echo": {"skills": [{"id": "a"}]}}, r"echo.skills\[0\].name: is required"),
-        ({"echo": {"skills": [{"id": "a", "nam": "x"}]}}, r"echo.skills\[0\].nam: is none of id,"),
+        ({"echo": {"skills": [{"id": "a", "nam": "x"}]}}, r"echo.skills\[0\].nam: is not one of id,"),
         ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d", "tags": "t"}]}}, "tags: must be a list"),
-        ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d"}] * 2}}, "two of them have the same id"),
+        ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d"}] * 2}}, "two skills have the same id"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_by_name(tables: dict[str, Any], why: str) -> None:

@@ -48,11 +48,11 @@ def test_limits_of_agents_are_read_from_text_and_tables() -> None:
     [
         ("live-tasks=5", "is not AGENT.LIMIT=N"),
         ("desk.live-tasks", "is not AGENT.LIMIT=N"),
-        ("desk.tasks=5", "is no limit of an agent; there are live_tasks, starts_per_minute"),
-        ("desk.live-tasks=-1", "is no number from 0"),
-        ("desk.live-tasks=many", "is no number from 0"),
-        ({"desk": {"live-tasks": True}}, "is no number from 0"),
-        ({"live-tasks": 5}, "is no table of an agent"),
+        ("desk.tasks=5", "is not a limit of an agent; use live_tasks, starts_per_minute"),
+        ("desk.live-tasks=-1", "must be a whole number"),
+        ("desk.live-tasks=many", "must be a whole number"),
+        ({"desk": {"live-tasks": True}}, "must be a whole number"),
+        ({"live-tasks": 5}, "must be the table of an agent"),
     ],
 )
 def test_a_limit_that_is_none_is_refused(wrong: Any, why: str) -> None:

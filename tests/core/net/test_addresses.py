@@ -149,12 +149,12 @@ def test_what_is_no_entry_is_refused_with_the_form(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("169.254.169.254", "link-local addresses are never called, whatever is allowed"),
+        ("169.254.169.254", "link-local addresses are never called; no entry can allow them"),
         ("169.254.0.0/16", "never called"),
         ("[fe80::1]:80", "never called"),
         ("100.100.100.200:80", "cloud metadata addresses are never called"),
-        ("127.0.0.1:9000", "while the server is bound to loopback, and by no entry"),
-        ("::1", "by no entry"),
+        ("127.0.0.1:9000", "only while the server is bound to loopback"),
+        ("::1", "no entry can allow them"),
     ],
 )
 def test_an_entry_that_would_change_nothing_is_refused(text: str, rule: str) -> None:

@@ -96,7 +96,7 @@ def test_what_has_failed_for_as_long_as_it_may_is_given_up() -> None:
     assert before is not None
     assert later is not None
     assert (before.state, later.state) == (PushState.LIVE, PushState.DEAD)
-    assert later.reason == "given up after 2 tries: refused the connection"
+    assert later.reason == "given up after 2 attempts: refused the connection"
 
 
 def test_a_success_begins_the_count_anew() -> None:
@@ -121,7 +121,7 @@ def test_a_receiver_that_is_gone_is_asked_no_more() -> None:
     push = PushRecord(
         task=REF, config=CONFIG, created=0, last_delivered=1, last_sequence=3, session=1, token=1, due_at=1
     )
-    after = apply_report(push, said(push, DeliveryOutcome.GONE, 1), 0)
+    after = apply_report(push, said(push, DeliveryOutcome.ENDED, 1), 0)
     assert after is not None
     assert (after.state, after.due_at, after.session, after.last_delivered) == (PushState.ENDED, 0, 0, 1)
 

@@ -258,5 +258,5 @@ def test_policies_are_read_from_text_and_tables() -> None:
 
 @pytest.mark.parametrize("wrong", ["everyone", "owner,desk=none", {"desk": 1}])
 def test_a_policy_that_is_none_is_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="is no policy; use owner, scope, context"):
+    with pytest.raises(ValueError, match="is not an isolation policy; use owner, scope, context"):
         parse_isolation(wrong)

@@ -118,7 +118,7 @@ async def test_who_rests_is_given_up_like_anybody(here: Scene) -> None:
     tasks = await tired(here)
     await here.later(3600 * SECOND)
     for task in tasks:
-        assert (await here.until(task, PushState.DEAD)).reason == f"given up after 2 tries: {DOWN}"
+        assert (await here.until(task, PushState.DEAD)).reason == f"given up after 2 attempts: {DOWN}"
     assert len(here.receivers.posts) > BREAKER_THRESHOLD  # who comes late makes a call of its own; see above
 
 

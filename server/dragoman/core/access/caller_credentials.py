@@ -1,15 +1,11 @@
-"""API keys: how one is written, and what is kept of it.
+"""API keys and client certificates: text forms, digests, principals.
 
-    dgm_qx4m2ltw7a6e_k3vz…(52)…5hjb…(7)
-        id            secret      checksum
+    dgm_qx4m2ltw7a6e_k3vz…(52)…5hjb…(7)      id, secret, checksum
 
-The id is no secret: tables, logs and operators call the key by it. The checksum (CRC-32 of what stands before it) lets
-a scanner know a leaked key without asking, and lets a cut or mistyped one be refused without looking it up.
-
-What is kept is the SHA-256 of the whole text. A hash that is slow on purpose (bcrypt, Argon2) protects what people can
-remember, and so others can guess; a secret of 256 random bits cannot be guessed at any speed, while a slow hash would
-have to be paid for every call, by strangers' calls too.
-"""
+The id is not secret: tables, logs and operators use it. With the checksum (CRC-32 of the text before it) a scanner
+recognizes a leaked key, and a truncated or mistyped key is rejected without a lookup. The SHA-256 of the whole text is
+stored. A slow hash (bcrypt, Argon2) protects passwords, which can be guessed; 256 random bits cannot be guessed, and a
+slow hash would cost time on every call, including those of attackers."""
 
 from __future__ import annotations
 
@@ -28,14 +24,14 @@ API_KEY_PREFIX: Final = "dgm_"
 
 API_KEY_ID_BYTES: Final = 8
 API_KEY_SECRET_BYTES: Final = 32
-"""Random bytes that an id and a secret are made of."""
+"""Random bytes in a key's id and in its secret."""
 
 API_KEY_ID: Final = re.compile(r"[a-z2-7]{12}")
 _API_KEY_PATTERN: Final = re.compile(r"(dgm_(?P<id>[a-z2-7]{12})_[a-z2-7]{52})(?P<checksum>[a-z2-7]{7})")
 
 
 class PresentedKey(NamedTuple):
-    """What a key's text says: which key it means, and the digest that proves it."""
+    """The id in the text of a key, and the digest that proves its secret."""
 
     id: str
     digest: bytes
@@ -43,55 +39,55 @@ class PresentedKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """One key as it is kept. Times are milliseconds since the epoch, 0 for never."""
+    """A stored API key. Times are milliseconds since the epoch, 0 for never."""
 
     id: str
     name: str
-    """For people."""
+    """A label for people."""
     principal: str
-    """Whose tasks it reaches; several keys may share one."""
+    """The owner of the tasks that it can access; several keys may share one."""
     grants: frozenset[str] = frozenset()
     digest: bytes = field(repr=False)
     created: int
     expires: int = 0
     used: int = 0
-    """About when it was last shown: looked up again only after ten minutes."""
+    """Approximate time of last use, updated at most every ten minutes."""
     rotated: int = 0
     revoked: int = 0
     former: bytes = field(default=b"", repr=False)
-    """The digest of the secret before the last rotation, which is good until `former_until`."""
+    """The digest of the secret before the last rotation, valid until `former_until`."""
     former_until: int = 0
 
     @property
     def identity(self) -> Identity:
-        """Who shows it."""
+        """The identity of its callers."""
         return Identity(self.principal, self.grants, self.id)
 
     def matches(self, digest: bytes, now: int) -> bool:
-        """Whether a text with this digest is this key: the secret of now, or that of before while it is good."""
+        """Whether the digest is that of the current secret, or of the former one while it is valid."""
         is_former = hmac.compare_digest(digest, self.former) and now < self.former_until
         return hmac.compare_digest(digest, self.digest) or is_former
 
     def problem(self, now: int) -> str:
-        """Why it is not good any more; empty while it is."""
+        """Why the key is not valid at `now` (milliseconds); empty when it is."""
         if self.revoked:
             return "was revoked"
         return "has expired" if self.expires and now >= self.expires else ""
 
 
-def new_api_key_id(entropy: bytes) -> str:
-    """The id of a new key."""
-    return _base32(entropy)[:12]
+def new_api_key_id(random_bytes: bytes) -> str:
+    """The id of a new key, from API_KEY_ID_BYTES random bytes."""
+    return _base32(random_bytes)[:12]
 
 
-def format_api_key(id: str, entropy: bytes) -> str:
-    """The text of a key, of which nothing but `api_key_digest` must be kept."""
-    text = f"{API_KEY_PREFIX}{id}_{_base32(entropy)}"
+def format_api_key(id: str, random_bytes: bytes) -> str:
+    """The text of a key, from API_KEY_SECRET_BYTES random bytes. Only its `api_key_digest` may be stored."""
+    text = f"{API_KEY_PREFIX}{id}_{_base32(random_bytes)}"
     return text + _checksum(text)
 
 
 def parse_api_key(text: str) -> PresentedKey | None:
-    """What a text says if it is a key, whole and without a slip; otherwise None."""
+    """Parses the text of a key; None when it is not one, or is truncated or mistyped."""
     found = _API_KEY_PATTERN.fullmatch(text)
     if found is None or _checksum(found[1]) != found["checksum"]:
         return None
@@ -99,7 +95,7 @@ def parse_api_key(text: str) -> PresentedKey | None:
 
 
 def api_key_digest(text: str) -> bytes:
-    """What is kept of a key's text."""
+    """The SHA-256 of a key's text, which is stored in its place."""
     return hashlib.sha256(text.encode()).digest()
 
 
@@ -117,12 +113,12 @@ CertificateName = Literal["cn", "uri", "dns", "email"]
 CERTIFICATE_NAMES: Final = cast("tuple[CertificateName, ...]", get_args(CertificateName))
 
 CERTIFICATE_ID_PREFIX: Final = "certificate:"
-"""What stands before the number of a certificate where else the id of an API key stands."""
+"""The prefix of a certificate's credential id, which is in the same field as the ids of API keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """What matters of a client's certificate. Times are seconds since the epoch."""
+    """The relevant fields of a client certificate. Times are seconds since the epoch."""
 
     issuer: str
     serial: int
@@ -131,24 +127,24 @@ class ClientCertificate:
     names: Mapping[CertificateName, tuple[str, ...]]
 
     def principal(self, kind: CertificateName) -> str:
-        """Its holder. Raises ValueError, naming the rule, when there is none, or more than one."""
-        said = self.names.get(kind, ())
-        if len(said) != 1:
-            raise ValueError(f"it must have one {_NAME_LABELS[kind]}, and has {len(said) or 'none'}")
-        return check_principal(said[0])
+        """The principal in its names of this kind. Raises ValueError when there is not exactly one."""
+        names = self.names.get(kind, ())
+        if len(names) != 1:
+            raise ValueError(f"it must have one {_NAME_LABELS[kind]}, and has {len(names) or 'none'}")
+        return check_principal(names[0])
 
 
 @dataclass(frozen=True, slots=True)
 class CertificatePrincipals:
-    """How certificates become principals, and their grants."""
+    """How client certificates map to principals and grants."""
 
     name_kind: CertificateName = "cn"
     grants: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By principal; who is not there may call every agent, and nothing else."""
+    """Grants by principal. A principal without an entry may call every agent, and nothing else."""
 
 
 def parse_certificate_grants(value: Any) -> dict[str, frozenset[str]]:
-    """Grants by principal: a table, or `alice=operator,box1=worker:desk worker:shop`. Raises ValueError."""
+    """Parses grants by principal: a table, or `alice=operator,box1=worker:desk worker:shop`. Raises ValueError."""
     if isinstance(value, str):
         table: dict[str, Any] = {}
         for item in filter(None, map(str.strip, value.split(","))):

@@ -1,8 +1,8 @@
-"""Who calls, as far as the transport proved it (A2A 1.0 §7): a principal, and what its credentials allow.
+"""Callers: identities, grants, access policy and task isolation (A2A 1.0 §7).
 
-Grants are texts: `operator` (the verbs of dragoman.ops.v1), and `agent:ID` and `scope:NAME`, each of which narrows:
-who has one of a kind may call only what these name, who has none of it may call all. `worker`, and `worker:ID` for one
-agent, allow to run agents (dragoman.worker.v1), and say nothing of calls.
+Grants are texts. `operator` allows dragoman.ops.v1. `agent:ID` and `scope:NAME` restrict calls: a caller with grants of
+one kind may call only what they name, a caller without any may call everything. `worker`, or `worker:ID` for one agent,
+allows running agents (dragoman.worker.v1) and has no effect on calls.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ SCOPE_GRANT_PREFIX: Final = "scope:"
 WORKER_GRANT: Final = "worker"
 
 MAX_PRINCIPAL_LENGTH: Final = 256
-"""Characters of a principal's name."""
+"""Maximum characters of a principal's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One caller. Two of the same principal see the same tasks, whatever their grants."""
+    """An authenticated caller. Callers with the same principal see the same tasks, whatever their grants."""
 
     principal: str = ANONYMOUS_PRINCIPAL
     grants: frozenset[str] = frozenset()
     credential_id: str = ""
-    """The id of the API key that it showed, or `certificate:` and what its certificate is found by."""
+    """The id of its API key, or `certificate:` and the id of its certificate."""
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether the caller showed who it is."""
+        """Whether the caller presented valid credentials."""
         return self.principal != ANONYMOUS_PRINCIPAL
 
     @property
     def is_operator(self) -> bool:
-        """Whether it may use the operators' verbs."""
+        """Whether it may call dragoman.ops.v1."""
         return OPERATOR_GRANT in self.grants
 
     def may_serve(self, agent: str) -> bool:
@@ -46,63 +46,61 @@ class Identity:
         return WORKER_GRANT in self.grants or f"{WORKER_GRANT}:{agent}" in self.grants
 
     def may_call(self, scope: str, agent: str) -> bool:
-        """Whether its credentials reach this agent in this scope."""
-        return not self.grants or (
-            self._reaches(AGENT_GRANT_PREFIX, agent) and self._reaches(SCOPE_GRANT_PREFIX, scope)
-        )
+        """Whether its grants allow calls to this agent in this scope."""
+        return not self.grants or (self._allows(AGENT_GRANT_PREFIX, agent) and self._allows(SCOPE_GRANT_PREFIX, scope))
 
-    def _reaches(self, kind: str, name: str) -> bool:
+    def _allows(self, kind: str, name: str) -> bool:
         return kind + name in self.grants or not any(grant.startswith(kind) for grant in self.grants)
 
 
 ANONYMOUS: Final = Identity()
-"""Who shows no credentials, and everyone where none are asked for."""
+"""Callers without credentials, and all callers when the server requires none."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """Whom a server lets in who shows no credentials. By default it asks nobody who they are."""
+    """What callers without credentials may access. The default requires no credentials."""
 
     credentials_required: bool = False
-    """Callers have to show who they are, but for the agents below."""
+    """Callers must present credentials, except for the agents below."""
     public_agents: frozenset[str] = frozenset()
-    """The ids of agents that everybody may call; `*` for all."""
+    """The ids of agents that anyone may call; `*` for all."""
     hides_agents: bool = False
-    """An agent that a caller may not call is to it as one that is not there."""
+    """Agents that a caller may not call look as if they did not exist."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody without credentials has any agent to call."""
+        """Whether callers without credentials cannot call any agent."""
         return self.credentials_required and not self.public_agents
 
     def is_public(self, agent: str) -> bool:
-        """Whether an agent may be called by who shows no credentials."""
+        """Whether an agent may be called without credentials."""
         return not self.credentials_required or agent in self.public_agents or "*" in self.public_agents
 
     def may_see(self, scope: str, agent: str, identity: Identity) -> bool:
-        """Whether a caller may know of an agent."""
+        """Whether a caller may know that an agent exists."""
         return not self.hides_agents or (
             (identity.is_authenticated or self.is_public(agent)) and identity.may_call(scope, agent)
         )
 
 
 OPEN_ACCESS: Final = AccessPolicy()
-"""Nobody is asked who they are."""
+"""The policy that requires no credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, which agent, and whose tasks that reaches: every operation starts from here."""
+    """The caller of an operation, the called agent, and the owner of the tasks that are in reach."""
 
     owner: Owner
     agent: str
     identity: Identity = ANONYMOUS
     joined: bool = False
-    """It also reaches the conversations that the owner has joined (core/access/identity.py)."""
+    """Also reaches the conversations that the owner has joined."""
 
 
 def check_grants(grants: Iterable[str]) -> frozenset[str]:
-    """Grants as somebody wrote them. Raises ValueError, naming the forms, for one that means nothing."""
+    """Validates grants. Raises ValueError, naming the valid forms."""
     for grant in grants:
         kind, colon, name = grant.partition(":")
         agent = kind + colon == AGENT_GRANT_PREFIX and AGENT_ID.fullmatch(name)
@@ -112,20 +110,22 @@ def check_grants(grants: Iterable[str]) -> frozenset[str]:
             known = (
                 f"{OPERATOR_GRANT}, {AGENT_GRANT_PREFIX}ID, {SCOPE_GRANT_PREFIX}NAME, {WORKER_GRANT}, {WORKER_GRANT}:ID"
             )
-            raise ValueError(f'"{grant}" is no grant; there are {known}')
+            raise ValueError(f'"{grant}" is not a grant; use {known}')
     return frozenset(grants)
 
 
 def check_principal(principal: str) -> str:
-    """A principal's name. Raises ValueError, naming the rule, for one that cannot stand in tables and logs."""
+    """Validates a principal's name. Raises ValueError, naming the rule that it breaks."""
     if not principal or principal != principal.strip() or not principal.isprintable():
-        raise ValueError(f"{principal[:MAX_PRINCIPAL_LENGTH]!r} must be printable text, without blanks around it")
+        raise ValueError(
+            f"{principal[:MAX_PRINCIPAL_LENGTH]!r} must be printable text without leading or trailing blanks"
+        )
     if len(principal) > MAX_PRINCIPAL_LENGTH:
         raise ValueError(f"must have at most {MAX_PRINCIPAL_LENGTH} characters")
     if principal.startswith(RESERVED_PRINCIPAL_PREFIX):
         raise ValueError(f'must not begin with "{RESERVED_PRINCIPAL_PREFIX}"')
     if principal == ANONYMOUS_PRINCIPAL:
-        raise ValueError(f'"{ANONYMOUS_PRINCIPAL}" is who shows no credentials; choose another name')
+        raise ValueError(f'"{ANONYMOUS_PRINCIPAL}" is the name of callers without credentials; choose another name')
     return principal
 
 
@@ -133,7 +133,7 @@ IsolationPolicy = Literal["owner", "scope", "context"]
 ISOLATION_POLICIES: Final[tuple[IsolationPolicy, ...]] = get_args(IsolationPolicy)
 
 RESERVED_PRINCIPAL_PREFIX: Final = "shared:"
-"""What no principal's name may begin with."""
+"""The prefix of internal principals, which callers cannot have."""
 
 SHARED_PRINCIPAL: Final = f"{RESERVED_PRINCIPAL_PREFIX}scope"
 """Stands for all principals of a scope."""
@@ -141,28 +141,28 @@ SHARED_PRINCIPAL: Final = f"{RESERVED_PRINCIPAL_PREFIX}scope"
 
 @dataclass(frozen=True, slots=True)
 class TaskVisibility:
-    """Whose tasks somebody sees."""
+    """Which tasks a principal sees."""
 
     owner: Owner
-    """What is theirs by right, and under which what they begin is kept."""
+    """The owner of the visible tasks, under which new tasks are stored."""
     joined: bool = False
-    """Also those of the conversations that the owner has joined."""
+    """Includes tasks of conversations that the owner has joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The policy of every agent."""
+    """The isolation policies of all agents."""
 
     default: IsolationPolicy = "owner"
     by_agent: Mapping[str, IsolationPolicy] = field(default_factory=dict)
-    """Agents with one of their own, by id."""
+    """Policies of single agents, by id."""
 
     def policy_of(self, agent: str) -> IsolationPolicy:
         """The policy of an agent."""
         return self.by_agent.get(agent, self.default)
 
     def visibility(self, scope: str, agent: str, principal: str) -> TaskVisibility:
-        """Whose tasks of an agent a principal sees in a scope: the one place where a policy becomes an owner."""
+        """Which tasks of an agent a principal sees in a scope. Only here does a policy become an owner."""
         match self.policy_of(agent):
             case "scope":
                 return TaskVisibility(Owner(scope, SHARED_PRINCIPAL))
@@ -173,7 +173,7 @@ class Isolation:
 
 
 def parse_isolation(setting: str | Mapping[str, object]) -> Isolation:
-    """A policy for all agents, or for some: `owner`, `scope,desk=owner`, or a table of agents with `default` in it.
+    """Parses a policy for all agents or for some: `owner`, `scope,desk=owner`, or a table by agent with `default`.
 
     Raises ValueError, naming the rule.
     """
@@ -181,7 +181,7 @@ def parse_isolation(setting: str | Mapping[str, object]) -> Isolation:
     policies: dict[str, IsolationPolicy] = {}
     for name, policy in table.items():
         if policy not in ISOLATION_POLICIES:
-            raise ValueError(f'{name}: "{policy}" is no policy; use {", ".join(ISOLATION_POLICIES)}')
+            raise ValueError(f'{name}: "{policy}" is not an isolation policy; use {", ".join(ISOLATION_POLICIES)}')
         policies[name] = policy
     return Isolation(policies.pop("default", "owner"), policies)
 

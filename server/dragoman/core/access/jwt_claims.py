@@ -1,6 +1,7 @@
-"""What a token has to say to be taken (RFC 7519, RFC 8725 §3, RFC 9068 §4), and whom it makes of its bearer.
+"""Validates the claims of a JWT, maps them to an identity, and parses issuers (RFC 7519, RFC 8725 §3, RFC 9068 §4).
 
-Pure: the clock is an argument, and signatures are somebody else's. All raise Unauthenticated with the word of RFC 6750.
+Pure: the time is an argument, and signatures are verified elsewhere. Failed checks raise Unauthenticated with the error
+code of RFC 6750.
 """
 
 from __future__ import annotations
@@ -26,53 +27,55 @@ from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.names import AGENT_ID
 
 TOKEN_TYPES: Final = frozenset(("jwt", "at+jwt", "application/jwt", "application/at+jwt"))
-"""`typ` of tokens that prove a caller (RFC 8725 §3.11): the same keys sign others for other ends, such as `logout+jwt`.
-Most access tokens say JWT, or nothing."""
+"""Accepted values of `typ` (RFC 8725 §3.11): the same keys also sign tokens for other purposes, such as `logout+jwt`.
+Most access tokens have JWT, or no `typ`."""
 
 GRANT_SCOPE_PREFIX: Final = "dragoman:"
-"""Before a scope that is a grant: `dragoman:operator`, `dragoman:agent:echo`."""
+"""The prefix of a scope that is a grant: `dragoman:operator`, `dragoman:agent:echo`."""
 
 RESERVED_PRINCIPALS: Final = frozenset(("anonymous", "token"))
-"""Principals that are somebody else in this server."""
+"""Principals with a meaning of their own in this server."""
 
 MAX_TOKEN_TIME: Final = 1e15
-"""Seconds since the epoch that no token means."""
+"""Seconds since the epoch; times beyond are invalid."""
 
 INVALID_TOKEN_ERROR: Final = "invalid_token"
 
 
 def invalid_token(reason: str, **log_details: str) -> Unauthenticated:
-    """A token that is not taken, with what the log may say of it."""
+    """The error for a rejected token. `log_details` go to the log only."""
     return Unauthenticated(reason, error=INVALID_TOKEN_ERROR, log_details=log_details)
 
 
 def check_token_header(header: Mapping[str, Any], issuer: Issuer) -> tuple[str, str | None]:
-    """The algorithm and the key id of a token's header."""
+    """Validates a token's header and returns its algorithm and key id."""
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
         shown = algorithm if isinstance(algorithm, str) else "none"
-        raise invalid_token(f'the token\'s alg "{shown[:20]}" is not taken; use one of {", ".join(issuer.algorithms)}')
+        raise invalid_token(
+            f'the token\'s alg "{shown[:20]}" is not accepted; use one of {", ".join(issuer.algorithms)}'
+        )
     kind = header.get("typ")
     if kind is not None and (not isinstance(kind, str) or kind.lower() not in TOKEN_TYPES):
-        raise invalid_token("the token's typ is not that of a token for callers; it may be JWT or at+jwt")
+        raise invalid_token("the token's typ is not that of an access token; it must be JWT or at+jwt")
     if "crit" in header or "b64" in header:
-        raise invalid_token("the token's header names extensions (crit) that this server does not know")
+        raise invalid_token("the token's header names extensions (crit) that this server does not support")
     if kid is not None and not isinstance(kid, str):
-        raise invalid_token("the token's kid must be a text")
+        raise invalid_token("the token's kid must be a string")
     return algorithm, kid
 
 
 def check_claims(claims: Mapping[str, Any], issuer: Issuer, now: float) -> None:
-    """Whether these claims hold here and now; `now` in seconds since the epoch."""
+    """Checks issuer, audience and times. `now` is in seconds since the epoch."""
     if claims.get("iss") != issuer.url:
         raise invalid_token("the token's iss is another issuer")
     audience = claims.get("aud")
-    named = [audience] if isinstance(audience, str) else audience if isinstance(audience, list) else []
-    if not any(one in issuer.audience for one in named if isinstance(one, str)):
+    audiences = [audience] if isinstance(audience, str) else audience if isinstance(audience, list) else []
+    if not any(name in issuer.audience for name in audiences if isinstance(name, str)):
         raise invalid_token("the token's aud does not name this server")
     expires = _time_claim(claims, "exp")
     if expires is None:
-        raise invalid_token("the token has no exp; it must end at some time")
+        raise invalid_token("the token has no exp; tokens without an end are not accepted")
     if now >= expires + issuer.skew:
         raise invalid_token("the token has expired")
     begins, issued = _time_claim(claims, "nbf"), _time_claim(claims, "iat")
@@ -83,18 +86,20 @@ def check_claims(claims: Mapping[str, Any], issuer: Issuer, now: float) -> None:
 
 
 def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
-    """Whom these claims, once they are proved, make of the bearer. Raises PermissionDenied for scopes it lacks."""
+    """The identity in verified claims. Raises PermissionDenied when a required scope is missing."""
     principal = find_claim(claims, issuer.principal_claim)
     if not isinstance(principal, str) or not principal or principal != principal.strip():
-        raise invalid_token(f"the token has no {issuer.principal_claim} that names its bearer")
+        raise invalid_token(f"the token has no {issuer.principal_claim} that names a principal")
     name = f"{issuer.alias}:{principal}" if issuer.alias else principal
     try:
         check_principal(name)
     except ValueError as error:
-        raise invalid_token(f"the token's {issuer.principal_claim} is no name for a caller: {error}") from error
+        raise invalid_token(
+            f"the token's {issuer.principal_claim} is not a valid name of a principal: {error}"
+        ) from error
     if name in RESERVED_PRINCIPALS:
         raise invalid_token(
-            f"the token's {issuer.principal_claim} is a name of this server's own; give the issuer an alias"
+            f"the token's {issuer.principal_claim} is a reserved name in this server; give the issuer an alias"
         )
     scopes = _token_scopes(claims, issuer)
     if lacking := [scope for scope in issuer.required_scopes if scope not in scopes]:
@@ -107,7 +112,7 @@ def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
 
 
 def find_claim(claims: Mapping[str, Any], name: str) -> Any:
-    """A claim by its name, or by the path to it with dots between, as in `realm_access.roles`."""
+    """A claim by name, or by a path with dots, such as `realm_access.roles`; None when it is missing."""
     if name in claims:
         return claims[name]
     found: Any = claims
@@ -117,24 +122,25 @@ def find_claim(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _grants_of_scope(scope: str, issuer: Issuer) -> tuple[str, ...]:
-    # What narrows is taken as it stands: an agent that is none narrows to nothing, and dropping it would open all.
-    # What allows more is taken only under our prefix: a scope `worker` may be anybody's word.
-    own = scope.removeprefix(GRANT_SCOPE_PREFIX)
-    more = scope in (GRANT_SCOPE_PREFIX + OPERATOR_GRANT, GRANT_SCOPE_PREFIX + WORKER_GRANT) or scope.startswith(
-        f"{GRANT_SCOPE_PREFIX}{WORKER_GRANT}:"
-    )
-    said = (own,) if more or own.startswith((AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX)) else ()
-    return (*issuer.grants.get(scope, ()), *said)
+    # Restricting grants count with and without prefix: an unknown agent restricts to nothing, and dropping it would
+    # allow everything. Granting ones need our prefix: a scope `worker` may have another meaning for the issuer.
+    grant = scope.removeprefix(GRANT_SCOPE_PREFIX)
+    is_privilege = scope in (
+        GRANT_SCOPE_PREFIX + OPERATOR_GRANT,
+        GRANT_SCOPE_PREFIX + WORKER_GRANT,
+    ) or scope.startswith(f"{GRANT_SCOPE_PREFIX}{WORKER_GRANT}:")
+    direct = (grant,) if is_privilege or grant.startswith((AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX)) else ()
+    return (*issuer.grants.get(scope, ()), *direct)
 
 
 def _token_scopes(claims: Mapping[str, Any], issuer: Issuer) -> frozenset[str]:
     names = [issuer.scope_claim] if issuer.scope_claim else ["scope", "scp"]
-    given = next((found for name in names if (found := find_claim(claims, name)) is not None), ())
-    if isinstance(given, str):
-        return frozenset(given.split())
-    if isinstance(given, list | tuple) and all(isinstance(one, str) for one in given):
-        return frozenset(given)
-    raise invalid_token(f"the token's {issuer.scope_claim or 'scope'} must be a text, or a list of texts")
+    scopes = next((found for name in names if (found := find_claim(claims, name)) is not None), ())
+    if isinstance(scopes, str):
+        return frozenset(scopes.split())
+    if isinstance(scopes, list | tuple) and all(isinstance(scope, str) for scope in scopes):
+        return frozenset(scopes)
+    raise invalid_token(f"the token's {issuer.scope_claim or 'scope'} must be a string, or a list of strings")
 
 
 def _time_claim(claims: Mapping[str, Any], name: str) -> float | None:
@@ -142,53 +148,53 @@ def _time_claim(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_TOKEN_TIME
-    if not fits:  # nor does NaN
+    if not fits:  # NaN fails the comparison, too
         raise invalid_token(f"the token's {name} must be a number of seconds")
     return float(value)
 
 
 TOKEN_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures that only the issuer can make. With HMAC whoever checks a token can make one; `none` is none."""
+"""Asymmetric signatures only: with HMAC, anyone who verifies a token can also forge one."""
 
 DEFAULT_CLOCK_SKEW: Final = 60.0
 MAX_CLOCK_SKEW: Final = 300.0
-"""Seconds by which clocks may differ."""
+"""Seconds by which the issuer's clock may differ."""
 
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
-    """One issuer. Raises ValueError, naming the field and its rule."""
+    """A trusted token issuer. Raises ValueError, naming the invalid field and its rule."""
 
     url: str
-    """What its tokens say as `iss`, to the letter."""
+    """The exact `iss` of its tokens."""
     audience: tuple[str, ...]
-    """A token is for this server when its `aud` names one of these."""
+    """A token is valid here when its `aud` contains one of these."""
     alias: str = ""
-    """Put before its principals: `corp:alice`. Needed where there are several issuers."""
+    """The prefix of its principals: `corp:alice`. Required with several issuers."""
     algorithms: tuple[str, ...] = TOKEN_ALGORITHMS
     jwks: str = ""
-    """Where its keys are: a URL, or a file; by default where its discovery document says."""
+    """The URL or file of its keys; by default from its discovery document."""
     principal_claim: str = "sub"
     scope_claim: str = ""
-    """The claim with scopes: a text with blanks between, or a list. By default `scope`, else `scp`."""
+    """The claim with the scopes: a list, or a string separated by blanks. By default `scope`, else `scp`."""
     grants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What scopes mean here, by scope, besides what `dragoman:GRANT`, `agent:ID` and `scope:NAME` say by themselves."""
+    """Grants by scope, in addition to the scopes `dragoman:GRANT`, `agent:ID` and `scope:NAME`."""
     required_scopes: tuple[str, ...] = ()
-    """Scopes that a token must have to be of any use here."""
+    """Scopes that every token must have."""
     skew: float = DEFAULT_CLOCK_SKEW
 
     def __post_init__(self) -> None:
         _check_url("url", self.url)
         if not self.audience:
-            raise ValueError("audience: is required: what the issuer calls this server")
+            raise ValueError("audience: is required; it is the issuer's name for this server")
         if self.alias and not AGENT_ID.fullmatch(self.alias):
             raise ValueError(f'alias: "{self.alias}" must be a lower-case letter, then letters, digits or "-"')
         if unknown := [name for name in self.algorithms if name not in TOKEN_ALGORITHMS]:
-            raise ValueError(f"algorithms: {', '.join(unknown)} is not taken; there are {', '.join(TOKEN_ALGORITHMS)}")
+            raise ValueError(f"algorithms: {', '.join(unknown)} is not accepted; use {', '.join(TOKEN_ALGORITHMS)}")
         if not self.algorithms:
-            raise ValueError("algorithms: must name one at least")
+            raise ValueError("algorithms: must name at least one")
         if "://" in self.jwks:
             _check_url("jwks", self.jwks, query=True)
         if not self.principal_claim:
@@ -203,14 +209,14 @@ class Issuer:
 
     @property
     def discovery(self) -> str:
-        """Where its discovery document is (OpenID Connect Discovery §4.1); empty where its keys are given."""
+        """The URL of its discovery document (OpenID Connect Discovery §4.1); empty when `jwks` is set."""
         return "" if self.jwks else self.url.rstrip("/") + DISCOVERY_PATH
 
 
 def parse_issuer(value: str | Mapping[str, Any]) -> Issuer:
-    """An issuer as words or as a table. Raises ValueError, naming the field."""
+    """Parses an issuer: a table, or `URL FIELD=VALUE ...`. Raises ValueError, naming the field."""
     if not isinstance(value, str | Mapping):
-        raise ValueError(f"an issuer is a table or words, and not {value!r}")
+        raise ValueError(f"an issuer is a table or a string, not {value!r}")
     table = (
         _issuer_table(value) if isinstance(value, str) else {str(key).replace("-", "_"): value[key] for key in value}
     )
@@ -226,17 +232,17 @@ def parse_issuer(value: str | Mapping[str, Any]) -> Issuer:
     if "grants" in table:
         if not isinstance(table["grants"], Mapping):
             raise ValueError('grants: must be a table of grants by scope, such as { admins = "operator" }')
-        table["grants"] = {str(scope): _texts(f"grants: {scope}", said) for scope, said in table["grants"].items()}
+        table["grants"] = {str(scope): _texts(f"grants: {scope}", grants) for scope, grants in table["grants"].items()}
     if "skew" in table:
         table["skew"] = _seconds(table["skew"])
     for key in ("url", "alias", "jwks", "principal_claim", "scope_claim"):
         if not isinstance(table.get(key, ""), str):
-            raise ValueError(f"{key}: must be a text")
+            raise ValueError(f"{key}: must be a string")
     return Issuer(**table)
 
 
 def parse_issuers(value: Any) -> tuple[Issuer, ...]:
-    """The issuers of one server: tables, JSON of them, or words, several in one text with `;` between.
+    """Parses the issuers of a server: tables, their JSON, or strings; `;` separates several in one string.
 
     Raises ValueError, naming the field.
     """
@@ -245,39 +251,40 @@ def parse_issuers(value: Any) -> tuple[Issuer, ...]:
         try:
             value = json.loads(value) if is_json else value.split(";")
         except ValueError as error:
-            raise ValueError(f"is no JSON: {error}") from error
+            raise ValueError(f"is not JSON: {error}") from error
     items = [value] if isinstance(value, Mapping) else value
     if not isinstance(items, list | tuple):
-        raise ValueError("must be a table for each issuer, or words such as: https://login.example.com audience=me")
-    every = [part for item in items for part in (item.split(";") if isinstance(item, str) else (item,))]
+        raise ValueError("must be a table for each issuer, or a string such as: https://login.example.com audience=me")
+    parts = [part for item in items for part in (item.split(";") if isinstance(item, str) else (item,))]
     return check_issuers(
-        one if isinstance(one, Issuer) else parse_issuer(one)
-        for one in every
-        if not isinstance(one, str) or one.strip()
+        part if isinstance(part, Issuer) else parse_issuer(part)
+        for part in parts
+        if not isinstance(part, str) or part.strip()
     )
 
 
 def check_issuers(issuers: Iterable[Issuer]) -> tuple[Issuer, ...]:
-    """Issuers that one server trusts. Raises ValueError when their principals could be taken for each other's."""
+    """Validates a set of issuers. Raises ValueError when their principals could be confused."""
     every = tuple(issuers)
-    for name, said in (("url", [one.url for one in every]), ("alias", [one.alias for one in every if one.alias])):
-        if twice := sorted({text for text in said if said.count(text) > 1}):
-            raise ValueError(f'{name}: "{twice[0]}" is given to two issuers')
-    if len(every) > 1 and (bare := [one.url for one in every if not one.alias]):
-        raise ValueError(f"alias: is required where there are several issuers; {', '.join(bare)} has none")
+    aliases = [issuer.alias for issuer in every if issuer.alias]
+    for name, values in (("url", [issuer.url for issuer in every]), ("alias", aliases)):
+        if duplicates := sorted({value for value in values if values.count(value) > 1}):
+            raise ValueError(f'{name}: "{duplicates[0]}" is given to two issuers')
+    if len(every) > 1 and (without_alias := [issuer.url for issuer in every if not issuer.alias]):
+        raise ValueError(f"alias: is required with several issuers; {', '.join(without_alias)} has none")
     return every
 
 
 def _issuer_table(text: str) -> dict[str, Any]:
-    url, *more = text.split()
+    url, *assignments = text.split()
     table: dict[str, Any] = {"url": url}
-    for word in more:
+    for word in assignments:
         name, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f'"{word}" is not FIELD=VALUE, such as audience=dragoman')
         name = name.replace("-", "_")
         if name == "grants":
-            raise ValueError("grants: is a table; give it in TOML")
+            raise ValueError("grants: must be a table; set it in a TOML file")
         table[name] = value
     return table
 
@@ -285,7 +292,7 @@ def _issuer_table(text: str) -> dict[str, Any]:
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) and item.strip() for item in items):
-        raise ValueError(f"{name}: must be a text, or a list of texts")
+        raise ValueError(f"{name}: must be a string, or a list of strings")
     return tuple(item.strip() for item in items)
 
 
@@ -301,15 +308,15 @@ def _seconds(value: Any) -> float:
 
 
 def _check_url(name: str, url: str, *, query: bool = False) -> None:
-    """Keys that come in clear text could be anybody's, so http is for this machine only."""
+    """Checks a URL. Keys fetched without TLS could be forged, so http is allowed on loopback only."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError as error:
-        raise ValueError(f'{name}: "{url}" is no URL: {error}') from error
+        raise ValueError(f'{name}: "{url}" is not a URL: {error}') from error
     safe = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
     if not (safe and host) or parts.username is not None or parts.fragment or (parts.query and not query):
-        raise ValueError(f'{name}: "{url}" must be https://HOST[:PORT][/PATH]; http only on this machine')
+        raise ValueError(f'{name}: "{url}" must be https://HOST[:PORT][/PATH]; http is allowed on loopback only')
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,16 +1,8 @@
-"""The keys with which a server signs: which one does, which are shown, and how one takes the place of another.
+"""Rotation of the server's signing keys. Times are milliseconds since the epoch.
 
-A key is shown before it signs, so that whoever remembers the keys (RFC 7517) has it by then, and stays shown after it
-has signed for the last time, so that what is under way can still be checked:
-
-| a key is | from          | until   | shown |
-|----------|---------------|---------|-------|
-| next     | it was made   | `signs` | yes   |
-| signing  | `signs`       | the next one's `signs` | yes |
-| former   |               | `until` | yes   |
-| gone     | `until`       |         | no    |
-
-Times are milliseconds since the epoch.
+A key is published before it signs, so that receivers that cache the key set (RFC 7517) have it by then, and after its
+last signature, so that recent signatures can still be verified. States: `next` (published, signs later), `signing`
+(until the `signs` of the next key), `former` (published until `until`), `gone` (no longer published).
 """
 
 from __future__ import annotations
@@ -24,53 +16,53 @@ SigningAlgorithm = Literal["ES256", "EdDSA"]
 """RFC 7518 §3.4, on P-256; RFC 8037 §3.1, on Ed25519."""
 
 SigningKeyState = Literal["next", "signing", "former", "gone"]
-"""See the table above."""
+"""See the module's docstring."""
 
 SIGNING_ALGORITHMS: Final = cast("tuple[SigningAlgorithm, ...]", get_args(SigningAlgorithm))
 
 DEFAULT_KEY_LEAD_MS: Final = 3_600_000
-"""Milliseconds for which a new key is shown before it signs, when nobody says how long: receivers that remember keys
-for an hour have it then."""
+"""Default time in milliseconds for which a new key is published before it signs: receivers that cache keys for an hour
+have it then."""
 
-DEFAULT_KEY_KEEP_MS: Final = 7 * 86_400_000
-"""Milliseconds for which a key is shown after it signed for the last time: as long as a signed card may lie about."""
+DEFAULT_KEY_RETENTION_MS: Final = 7 * 86_400_000
+"""Default time in milliseconds for which a key is published after its last signature: the lifetime of a cached card."""
 
 MAX_KEY_PERIOD_MS: Final = 366 * 86_400_000
-"""Milliseconds that either may be."""
+"""The maximum of both, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKey:
-    """One key, as it is kept."""
+    """A stored signing key."""
 
     id: str
-    """The thumbprint of its public half (RFC 7638), which signatures name as `kid`."""
+    """The thumbprint of its public key (RFC 7638), which is the `kid` of signatures."""
     algorithm: SigningAlgorithm
     seed: str
-    """What its private half is made of, as it is kept; empty for the one that follows from the store."""
+    """The stored form of its private key's seed; empty for the key derived from the store's secret."""
     made: int
     signs: int
-    """From when on it signs, unless a later one does."""
+    """When it starts to sign, unless a later key does."""
     until: int = 0
-    """When it is shown no more; 0 while it is in use."""
+    """When it is no longer published; 0 while it is in use."""
 
     def is_published(self, now: int) -> bool:
         return not self.until or now < self.until
 
 
 def active_key(keys: Iterable[SigningKey], now: int) -> SigningKey:
-    """The one that signs: the newest of those whose time has come. There is one, unless somebody took it away."""
+    """The key that signs at `now`: the newest that has reached `signs`. Raises ValueError when there is none."""
     ready = [key for key in keys if key.signs <= now and key.is_published(now)]
-    return max(reversed(ready), key=lambda key: key.signs)  # of two in one millisecond the later one
+    return max(reversed(ready), key=lambda key: key.signs)  # of two in one millisecond, the later one
 
 
 def published_keys(keys: Iterable[SigningKey], now: int) -> list[SigningKey]:
-    """Those with which signatures may be checked, the newest first."""
+    """The keys that verify signatures at `now`, newest first."""
     return sorted((key for key in keys if key.is_published(now)), key=lambda key: (-key.signs, -key.made))
 
 
 def key_state(key: SigningKey, keys: Iterable[SigningKey], now: int) -> SigningKeyState:
-    """What a key is; see the table above."""
+    """The state of a key at `now`."""
     if not key.is_published(now):
         return "gone"
     if key.signs > now:
@@ -78,38 +70,41 @@ def key_state(key: SigningKey, keys: Iterable[SigningKey], now: int) -> SigningK
     return "signing" if key == active_key(keys, now) else "former"
 
 
-def rotate_keys(keys: Sequence[SigningKey], new_key: SigningKey, *, keep: int, now: int) -> tuple[SigningKey, ...]:
-    """The keys with one more, which signs from its own `signs` on; the one before is shown for `keep` after that.
+def rotate_keys(keys: Sequence[SigningKey], new_key: SigningKey, *, retention: int, now: int) -> tuple[SigningKey, ...]:
+    """Adds a key, which signs from its `signs` on; the key before is published for `retention` milliseconds after that.
 
-    Raises ValueError while another one waits to sign: the two would be in each other's way.
+    Raises ValueError while another key is published and does not sign yet.
     """
     if any(key.signs > now and key.is_published(now) for key in keys):
-        raise ValueError("a new key is shown already and does not sign yet; withdraw it, or wait until it does")
-    end = new_key.signs + keep
+        raise ValueError("a new key is already published and does not sign yet; withdraw it, or wait until it signs")
+    end = new_key.signs + retention
     former = [replace(key, until=key.until or end) for key in keys if key.is_published(now)]
     return (*former, new_key)
 
 
 def withdraw_key(keys: Sequence[SigningKey], id: str, now: int) -> tuple[SigningKey, ...]:
-    """The keys without one, as after a theft: what it signed counts no more. One that had not signed yet leaves
-    everything as it was before it came. Raises KeyError for none that is shown, ValueError for the one that signs."""
+    """Removes a key, as after a theft: its signatures are no longer valid.
+
+    Removing a key that has not signed yet undoes its rotation. Raises KeyError when no such key is published,
+    ValueError for the key that signs.
+    """
     found = next((key for key in keys if key.id == id and key.is_published(now)), None)
     if found is None:
         raise KeyError(id)
     if found == active_key(keys, now):
-        raise ValueError("this key signs; rotate to another one first, with a lead of 0 if there is haste")
+        raise ValueError("this key signs; rotate to another key first, with a lead of 0 if it is urgent")
     rest = tuple(key for key in keys if key.id != id)
-    if found.signs > now:  # nobody takes the place of the one that signs any more
+    if found.signs > now:  # the current key has no successor any more
         current = active_key(rest, now)
         rest = tuple(replace(key, until=0) if key == current else key for key in rest)
     return rest
 
 
 def signing_keys_to_json(keys: Iterable[SigningKey]) -> str:
-    """The keys as a text."""
+    """Encodes keys as JSON."""
     return json.dumps([asdict(key) for key in keys], separators=(",", ":"))
 
 
 def signing_keys_from_json(text: str) -> tuple[SigningKey, ...]:
-    """The keys in such a text."""
-    return tuple(SigningKey(**one) for one in json.loads(text))
+    """Decodes the keys of `signing_keys_to_json`."""
+    return tuple(SigningKey(**fields) for fields in json.loads(text))

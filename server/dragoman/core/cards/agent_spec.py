@@ -1,4 +1,4 @@
-"""What an agent says of itself: the arguments of `@agent`, from which every shape of card is made."""
+"""The description of an agent, card overrides, and the server's A2A extensions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Skill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """Who stands behind an agent (A2A 1.0 §4.4.2)."""
+    """The provider of an agent (A2A 1.0 §4.4.2)."""
 
     organization: str
     url: str
@@ -42,13 +42,16 @@ class Extension:
     uri: str
     description: str = ""
     required: bool = False
-    """Calls that do not activate it are refused."""
+    """Calls that do not activate it are rejected."""
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """One agent as the server knows it. `id` is its address, `name` is for people."""
+    """One agent: the arguments of `@agent`, from which all forms of its card are built.
+
+    `id` is its address, `name` is for people.
+    """
 
     id: str
     name: str
@@ -58,40 +61,40 @@ class AgentSpec:
     input_modes: tuple[str, ...] = DEFAULT_MODES
     output_modes: tuple[str, ...] = DEFAULT_MODES
     checks_own_modes: bool = False
-    """It is asked whatever a message holds, and refuses itself what it does not take."""
+    """Whether the agent itself rejects unsupported media types, so that the server does not check them."""
     provider: Provider | None = None
     icon_url: str = ""
     documentation_url: str = ""
     extensions: tuple[Extension, ...] = ()
     security_schemes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """How callers show who they are: OpenAPI security schemes by name (0.3 §5.5.3)."""
+    """OpenAPI security schemes by name (0.3 §5.5.3)."""
     security: tuple[Mapping[str, Sequence[str]], ...] = ()
-    """Which of them are needed: any one of these, each the schemes it takes and their scopes."""
+    """Alternative security requirements, each with its schemes and their scopes."""
     state_transition_history: bool = False
-    """For cards of 0.3 and before: the history shows what became of a task."""
+    """The capability `stateTransitionHistory` of cards of 0.3 and before."""
     extended_skills: tuple[Skill, ...] = ()
-    """Skills that only callers who have shown who they are get to see (1.0 §3.1.11)."""
+    """Skills that only authenticated callers see (1.0 §3.1.11)."""
     default: bool = False
-    """The root agent: the one meant when a request names none."""
+    """Whether it is the root agent, which serves requests that name no agent."""
     streaming: bool = True
-    """Its streams and subscriptions are offered; otherwise the card says that they are not, and they are refused."""
+    """Whether it supports streams and subscriptions; otherwise they are rejected and the card says so."""
     direct: bool = False
-    """May answer with a Message instead of a task."""
+    """Whether it may reply with a Message instead of a task."""
     cancelable: bool = True
     retries: int = 0
-    """How often a turn is begun again after the process that ran it died; 0 ends the task as FAILED instead."""
+    """Further attempts of a turn after the process that ran it died; 0 ends the task as FAILED."""
     idle_limit: float = 0.0
-    """Seconds without an event after which a turn is ended; 0 for none."""
+    """Seconds without an event after which a turn is stopped; 0 for none."""
     time_limit: float = 0.0
-    """Seconds after which a turn is ended in any case; 0 for none."""
+    """Maximum seconds of a turn; 0 for none."""
     while_working: Literal["queue", "refuse"] = "queue"
-    """What happens to a message for a task that is running."""
+    """What happens to a message for a running task."""
     retention: Mapping[int, int] = field(default_factory=dict)
-    """Milliseconds that its tasks are kept, by state, where it says so itself (core.retention)."""
+    """Milliseconds for which its tasks are kept, by state (core.task.maintenance)."""
 
 
 CardOverride = Mapping[str, Any]
-"""Fields of AgentSpec, with their values."""
+"""Values for fields of AgentSpec, by name."""
 
 _TEXT_FIELDS: Final = ("name", "description", "version", "documentation_url", "icon_url")
 _SKILL_FIELDS: Final = ("skills", "extended_skills")
@@ -100,11 +103,11 @@ _OPTIONAL_FIELDS: Final = ("documentation_url", "icon_url")
 
 
 def parse_card_overrides(tables: Mapping[str, Any]) -> dict[str, CardOverride]:
-    """What is said of each agent. Raises ValueError, naming agent and field."""
+    """Parses the card overrides by agent. Raises ValueError, naming agent and field."""
     found = {}
     for agent, table in tables.items():
         if not AGENT_ID.fullmatch(agent):
-            raise ValueError(f'"{agent}" is no agent id')
+            raise ValueError(f'"{agent}" is not an agent id')
         try:
             found[agent] = _parse_override(table)
         except ValueError as error:
@@ -113,28 +116,28 @@ def parse_card_overrides(tables: Mapping[str, Any]) -> dict[str, CardOverride]:
 
 
 def apply_card_override(spec: AgentSpec, override: CardOverride | None) -> AgentSpec:
-    """An agent as the operator shows it."""
+    """The agent with the operator's overrides applied."""
     return replace(spec, **override) if override else spec
 
 
 def _parse_override(table: Any) -> CardOverride:
     if not isinstance(table, Mapping):
         raise ValueError(f"must be a table of {', '.join(_OVERRIDE_FIELDS)}")
-    said: dict[str, Any] = {}
+    override: dict[str, Any] = {}
     for name, value in table.items():
         if name in _TEXT_FIELDS:
-            said[name] = _parse_text(name, value, empty=name in _OPTIONAL_FIELDS)
+            override[name] = _parse_text(name, value, empty=name in _OPTIONAL_FIELDS)
         elif name == "provider":
-            said[name] = _parse_object(name, Provider, value)
+            override[name] = _parse_object(name, Provider, value)
         elif name in _SKILL_FIELDS:
             if not isinstance(value, list):
                 raise ValueError(f"{name}: must be a list of tables")
-            said[name] = tuple(_parse_object(f"{name}[{number}]", Skill, one) for number, one in enumerate(value))
-            if len({skill.id for skill in said[name]}) < len(said[name]):
-                raise ValueError(f"{name}: two of them have the same id")
+            override[name] = tuple(_parse_object(f"{name}[{number}]", Skill, item) for number, item in enumerate(value))
+            if len({skill.id for skill in override[name]}) < len(override[name]):
+                raise ValueError(f"{name}: two skills have the same id")
         else:
-            raise ValueError(f"{name}: is none of {', '.join(_OVERRIDE_FIELDS)}")
-    return said
+            raise ValueError(f"{name}: is not one of {', '.join(_OVERRIDE_FIELDS)}")
+    return override
 
 
 def _parse_object(path: str, kind: type[Any], table: Any) -> Any:
@@ -142,7 +145,7 @@ def _parse_object(path: str, kind: type[Any], table: Any) -> Any:
     if not isinstance(table, Mapping):
         raise ValueError(f"{path}: must be a table of {', '.join(known)}")
     if unknown := [name for name in table if name not in known]:
-        raise ValueError(f"{path}.{unknown[0]}: is none of {', '.join(known)}")
+        raise ValueError(f"{path}.{unknown[0]}: is not one of {', '.join(known)}")
     if missing := [name for name, field in known.items() if field.default is MISSING and name not in table]:
         raise ValueError(f"{path}.{missing[0]}: is required")
     return kind(**{name: _parse_value(f"{path}.{name}", known[name].default, value) for name, value in table.items()})
@@ -152,13 +155,13 @@ def _parse_value(path: str, default: Any, value: Any) -> Any:
     if not isinstance(default, tuple):
         return _parse_text(path, value)
     if not isinstance(value, list):
-        raise ValueError(f"{path}: must be a list of texts")
-    return tuple(_parse_text(path, one) for one in value)
+        raise ValueError(f"{path}: must be a list of strings")
+    return tuple(_parse_text(path, item) for item in value)
 
 
 def _parse_text(path: str, value: Any, *, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value.strip() or empty):
-        raise ValueError(f"{path}: must be a text{'' if empty else ', and not empty'}")
+        raise ValueError(f"{path}: must be a string{'' if empty else ', and not empty'}")
     return value
 
 
@@ -173,28 +176,30 @@ IDEMPOTENCY_EXTENSION: Final = Extension(
 SERVER_EXTENSIONS: Final = (RESUME_EXTENSION, IDEMPOTENCY_EXTENSION)
 
 _METADATA_FIELDS: Final = {1: 6, 3: 4, 4: 6}
-"""The field `metadata` of each member of StreamResponse that has one."""
+"""The number of the field `metadata`, by member of StreamResponse."""
 
 
 def with_cursor(event: Event) -> Event:
-    """The event with its cursor in its metadata, made once and shared.
+    """The event with its cursor in its metadata, encoded once and shared.
 
-    Nothing is parsed: a serialized message followed by another of its kind is both merged (Protocol Buffers encoding,
-    "Last One Wins"), so the metadata are put behind.
+    Nothing is parsed: the metadata are appended, because concatenated serialized messages merge (Protocol Buffers
+    encoding, "Last One Wins").
     """
-    made = event.encodings.get(with_cursor)
-    if made is None:
+    with_metadata = event.encodings.get(with_cursor)
+    if with_metadata is None:
         member = event.data[0] >> 3
         data = event.data
         if member in _METADATA_FIELDS and event.cursor:
             data += resume_metadata(member, {"cursor": event.cursor, "sequence": event.sequence})
-        made = event.encodings[with_cursor] = Event(event.sequence, data, event.state, event.ends, event.cursor)
-    assert isinstance(made, Event)
-    return made
+        with_metadata = event.encodings[with_cursor] = Event(
+            event.sequence, data, event.state, event.ends, event.cursor
+        )
+    assert isinstance(with_metadata, Event)
+    return with_metadata
 
 
 def resume_metadata(member: int, values: Mapping[str, str | float | bool]) -> bytes:
-    """A serialized StreamResponse with nothing but metadata of RESUME in one member, to be put behind another."""
-    holder = pb.Task()
-    holder.metadata.update({RESUME_EXTENSION.uri: dict(values)})
-    return frames.frame(member, frames.frame(_METADATA_FIELDS[member], holder.metadata.SerializeToString()))
+    """A serialized StreamResponse with only RESUME metadata in one member, to be appended to another."""
+    task = pb.Task()
+    task.metadata.update({RESUME_EXTENSION.uri: dict(values)})
+    return frames.frame(member, frames.frame(_METADATA_FIELDS[member], task.metadata.SerializeToString()))

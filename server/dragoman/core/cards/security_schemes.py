@@ -1,6 +1,6 @@
-"""What a server takes for credentials, as its cards say it (A2A 1.0 §4.5, §7.3), and what is left of agents' own words.
+"""Security schemes in cards: the server's own, merged with the agents' declarations (A2A 1.0 §4.5, §7.3).
 
-Schemes are OpenAPI's: `{"type": "http", "scheme": "bearer"}`.
+Schemes have OpenAPI's form: `{"type": "http", "scheme": "bearer"}`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ API_KEY_HEADER: Final = "X-API-Key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSecurity:
-    """What callers may show, any one of it; nothing, where nobody is asked."""
+    """The credentials that a server accepts, as alternatives; empty when it requires none."""
 
     schemes: Mapping[str, SecurityScheme] = field(default_factory=dict)
     scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What a token must allow, by scheme."""
+    """Required scopes of a token, by scheme."""
     accepts_tokens: bool = False
-    """Tokens of issuers are taken."""
+    """Whether tokens of issuers are accepted."""
 
     @property
     def requirements(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:
-        """Any one of these."""
+        """Security requirements, one of which must be met."""
         return tuple({name: self.scopes.get(name, ())} for name in self.schemes)
 
 
@@ -39,57 +39,57 @@ NO_SECURITY: Final = ServerSecurity()
 def server_security(
     *, token: bool, keys: bool, issuers: Iterable[Issuer], certificates: bool = False
 ) -> ServerSecurity:
-    """What a server takes that knows callers by these. All but certificates may be shown as bearer token."""
-    every = tuple(issuers)
+    """The schemes of a server with these authenticators. All but certificates work as bearer tokens."""
+    issuers = tuple(issuers)
     schemes: dict[str, SecurityScheme] = {}
     scopes: dict[str, tuple[str, ...]] = {}
-    for issuer in every:
+    for issuer in issuers:
         if issuer.discovery:
             name = f"oidc-{issuer.alias}" if issuer.alias else "oidc"
             schemes[name] = {"type": "openIdConnect", "openIdConnectUrl": issuer.discovery}
             scopes[name] = issuer.required_scopes
-    if token or keys or every:
+    if token or keys or issuers:
         only_tokens = not (token or keys)
         schemes["bearer"] = {"type": "http", "scheme": "bearer", **({"bearerFormat": "JWT"} if only_tokens else {})}
     if keys:
         schemes["apiKey"] = {"type": "apiKey", "in": "header", "name": API_KEY_HEADER}
     if certificates:
         schemes["mtls"] = {"type": "mutualTLS"}
-    return ServerSecurity(schemes=schemes, scopes=scopes, accepts_tokens=bool(every))
+    return ServerSecurity(schemes=schemes, scopes=scopes, accepts_tokens=bool(issuers))
 
 
 def apply_security(
     spec: AgentSpec, server: ServerSecurity, *, public: bool
 ) -> tuple[AgentSpec, list[Mapping[str, Any]]]:
-    """An agent as its card shows it on this server, and which of its own requirements had to go.
+    """The agent with this server's security in its card, and those of its own requirements that were dropped.
 
-    What it declared is kept where it does not contradict: a requirement that the server's demand is part of, under the
-    agent's own names, and the schemes of such. `public`: nothing is required of callers.
+    A declared requirement stays, under the agent's own names, if it includes a scheme of the server. `public`: callers
+    need no credentials.
     """
     if not server.schemes:
         return spec, []
     declared = spec.security_schemes
-    stands = {name: _matching_scheme(scheme, server) for name, scheme in declared.items()}
-    kept = [one for one in spec.security if any(stands[name] is not None for name in one)]
-    gone = [one for one in spec.security if one not in kept]
+    matches = {name: _matching_scheme(scheme, server) for name, scheme in declared.items()}
+    kept = [entry for entry in spec.security if any(matches[name] is not None for name in entry)]
+    dropped = [entry for entry in spec.security if entry not in kept]
     schemes = {
         name: scheme
         for name, scheme in declared.items()
-        if stands[name] is not None or any(name in one for one in kept)
+        if matches[name] is not None or any(name in entry for entry in kept)
     }
     required = list(kept)
     for ours, scheme in server.schemes.items():
-        name = next((name for name, meant in stands.items() if meant == ours), "")
+        name = next((name for name, match in matches.items() if match == ours), "")
         if not name:
             name = ours if ours not in schemes else f"dragoman-{ours}"
             schemes[name] = scheme
-        if not any(name in one for one in required):
+        if not any(name in entry for entry in required):
             required.append({name: server.scopes.get(ours, ())})
-    return replace(spec, security_schemes=schemes, security=() if public else tuple(required)), gone
+    return replace(spec, security_schemes=schemes, security=() if public else tuple(required)), dropped
 
 
 def _matching_scheme(scheme: SecurityScheme, server: ServerSecurity) -> str | None:
-    """Which scheme of the server's own this is; empty for another way to what the server takes; None if it is none."""
+    """The server's scheme that this one is; empty for another way to get an accepted token; None for no match."""
     match scheme["type"]:
         case "oauth2":
             return "" if server.accepts_tokens else None

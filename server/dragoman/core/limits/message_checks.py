@@ -10,16 +10,16 @@ from dragoman.core.limits.message_limits import MAX_ID_LENGTH, check_parts, chec
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ANY_MEDIA_TYPE: Final = ("*/*",)
-"""The media types of an agent that takes all of them."""
+"""The input modes of an agent that accepts all media types."""
 
 
 def check_message(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:
-    """Raises InvalidParams or ContentTypeNotSupported, naming the field, unless the agent may be given this."""
+    """Validates a send. Raises InvalidParams or ContentTypeNotSupported, naming the field."""
     if not request.HasField("message"):
         raise InvalidParams.field("message", "is required")
     message = request.message
     if not message.message_id:
-        raise InvalidParams.field("message.messageId", "is required; any text that is unique to the sender")
+        raise InvalidParams.field("message.messageId", "is required; use any text that is unique for the sender")
     _check_length("message.messageId", message.message_id)
     _check_length("message.contextId", message.context_id)
     _check_length("message.taskId", message.task_id)
@@ -65,7 +65,7 @@ def _check_part(index: int, part: pb.Part, input_modes: Sequence[str]) -> None:
 
 
 def media_type_of(part: pb.Part) -> str:
-    """The media type a part has, said or implied; empty for a link that does not say."""
+    """The explicit or implied media type of a part; empty for a link without one."""
     if part.media_type:
         return part.media_type
     match part.WhichOneof("content"):
@@ -80,7 +80,7 @@ def media_type_of(part: pb.Part) -> str:
 
 
 def _mode_matches(media_type: str, mode: str) -> bool:
-    """Whether a declared mode (`text/plain`, `text/*`, `*/*`, the `text` of 0.1 cards) admits a media type."""
+    """Whether a declared mode (`text/plain`, `text/*`, `*/*`, the `text` of 0.1 cards) matches a media type."""
     given = media_type.split(";", 1)[0].strip().lower()
     allowed = mode.split(";", 1)[0].strip().lower()
     if allowed in ("*/*", "*", given):

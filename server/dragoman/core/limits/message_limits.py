@@ -8,37 +8,38 @@ from typing import Any, Final
 from dragoman.core.errors import InvalidParams, PayloadTooLarge
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
-"""Default for the decoded request, whatever its wire form."""
+"""Default maximum size of a decoded request, in every wire form."""
 
 MAX_NESTING_DEPTH: Final = 24
-"""Levels of arrays and objects in data and metadata. An object costs three protobuf levels, and readers stop at 100."""
+"""Levels of arrays and objects in data and metadata. An object takes three protobuf levels; parsers stop at 100."""
 
 MAX_VALUES: Final = 50_000
-"""Values in the data and metadata of one field, or in one JSON body: what seven million would cost, everybody waits
-for."""
+"""Values in the data or metadata of one field, or in one JSON body. Parsing seven million would block everyone."""
 
 MAX_PARTS: Final = 10_000
-"""Parts of a message."""
+"""Parts in a message."""
 
 MAX_ID_LENGTH: Final = 512
-"""Characters of an id that a client chose."""
+"""Characters in an id that a client chose."""
 
 
 def check_size(size: int, limit: int) -> None:
-    """Raises PayloadTooLarge when a decoded request of `size` bytes is over `limit`."""
+    """Raises PayloadTooLarge when a decoded request has more than `limit` bytes."""
     if size > limit:
         raise PayloadTooLarge(f"request: {size} bytes decoded; at most {limit} are accepted")
 
 
 def check_value(field: str, value: Any) -> None:
-    """Raises InvalidParams for a Struct or Value (of any descriptor pool) that nests arrays and objects too deeply,
-    or that holds a number JSON has no text for (NaN, infinity)."""
+    """Validates a Struct or Value of any descriptor pool.
+
+    Raises InvalidParams for too many levels or values, and for numbers that JSON cannot express (NaN, infinity).
+    """
     if problem := _value_problem(value, MAX_NESTING_DEPTH, [MAX_VALUES]):
         raise InvalidParams.field(field, problem)
 
 
 def check_parts(field: str, count: int) -> None:
-    """Raises InvalidParams for more parts than a message may have."""
+    """Raises InvalidParams for more than MAX_PARTS parts."""
     if count > MAX_PARTS:
         raise InvalidParams.field(field, f"holds {count} parts; at most {MAX_PARTS} are accepted")
 

@@ -1,4 +1,4 @@
-"""Which limits hold for whom: what the operator said, and the defaults for the rest."""
+"""Quotas of principals, usage of tasks, and budgets: values, defaults and parsing."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ DEFAULT_LIMITS: Final[Mapping[str, int]] = {
     "requests_per_second": 1_000,
     "open_streams": 2_000,
 }
-"""Each limit with what it is for those whom nobody said anything of."""
+"""The default of each limit."""
 
 AGENT_LIMITS: Final[Mapping[str, str]] = {
     "live_tasks": "live_tasks_per_agent",
     "starts_per_minute": "starts_per_minute",
 }
-"""What may be said of one agent: its name there, and the limit that it replaces."""
+"""The limits of a single agent: the name in its settings, and the limit that it replaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The limits of one principal with one agent; 0 is none."""
+    """The limits of one principal with one agent; 0 is no limit."""
 
     live_tasks: int = 0
     live_tasks_per_agent: int = 0
@@ -43,29 +43,30 @@ NO_QUOTA: Final = Quota()
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """What the operator said of limits, and the defaults for the rest.
+    """The operator's limits, and the defaults for the rest.
 
-    The defaults are for principals that showed who they are. Those who did not are one principal, `anonymous`; on a
-    machine of one's own that is oneself, and has no limits but those that were said. `public`: others reach us too.
+    The defaults apply to authenticated principals. Callers without credentials are one principal, `anonymous`. On
+    loopback that is the user of the machine, who has only the configured limits. `public`: other machines can connect,
+    and the defaults apply to everyone.
     """
 
     configured: Mapping[str, int] = field(default_factory=dict)
     agents: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By agent, under the names of BY_AGENT."""
+    """By agent, then by the names in AGENT_LIMITS."""
     public: bool = False
 
     def limit_for(self, limit: str, *, authenticated: bool, agent: str = "") -> int:
-        """A limit for who is known or not; 0 for none."""
-        particular = self.agents.get(agent, {})
+        """The value of a limit; 0 for no limit."""
+        limits_of_agent = self.agents.get(agent, {})
         for name, replaced in AGENT_LIMITS.items():
-            if replaced == limit and name in particular:
-                return particular[name]
+            if replaced == limit and name in limits_of_agent:
+                return limits_of_agent[name]
         if limit in self.configured:
             return self.configured[limit]
         return DEFAULT_LIMITS[limit] if authenticated or self.public else 0
 
     def quota(self, agent: str, *, authenticated: bool) -> Quota:
-        """What is decided where a message is accepted."""
+        """The limits that the store checks when it accepts a message."""
         return Quota(
             *(
                 self.limit_for(limit, authenticated=authenticated, agent=agent)
@@ -75,7 +76,7 @@ class Quotas:
 
 
 def parse_agent_limits(setting: str | Mapping[str, object]) -> dict[str, dict[str, int]]:
-    """Limits of agents: `{"desk": {"live_tasks": 5}}`, or `desk.live-tasks=5,desk.starts-per-minute=60`.
+    """Parses limits of agents: `{"desk": {"live_tasks": 5}}`, or `desk.live-tasks=5,desk.starts-per-minute=60`.
 
     Raises ValueError, naming the rule.
     """
@@ -83,14 +84,14 @@ def parse_agent_limits(setting: str | Mapping[str, object]) -> dict[str, dict[st
     found: dict[str, dict[str, int]] = {}
     for agent, limits in table.items():
         if not isinstance(limits, Mapping):
-            raise ValueError(f'"{agent}" is no table of an agent, such as [agent-limits.desk]')
+            raise ValueError(f'"{agent}" must be the table of an agent, such as [agent-limits.desk]')
         for name, value in limits.items():
             limit = str(name).replace("-", "_")
             if limit not in AGENT_LIMITS:
-                raise ValueError(f'{agent}: "{name}" is no limit of an agent; there are {", ".join(AGENT_LIMITS)}')
+                raise ValueError(f'{agent}: "{name}" is not a limit of an agent; use {", ".join(AGENT_LIMITS)}')
             number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
             if type(number) is not int or number < 0:
-                raise ValueError(f"{agent}.{limit}: {value!r} is no number from 0 (none) on")
+                raise ValueError(f"{agent}.{limit}: {value!r} must be a whole number, 0 for no limit")
             found.setdefault(agent, {})[limit] = number
     return found
 
@@ -108,20 +109,20 @@ def _agent_limit_items(text: str) -> dict[str, dict[str, str]]:
 
 BILLION: Final = 1_000_000_000
 MAX_USAGE: Final = 2**61
-"""Tokens, and billionths, that one report may name, and that a sum may come to."""
+"""Maximum tokens, and billionths of cost, of a report and of a sum."""
 
 MAX_USAGE_KEY_LENGTH: Final = 255
-"""Characters of a report's key."""
+"""Maximum characters of a report's key."""
 
 MAX_DELEGATION_DEPTH: Final = 16
-"""Tasks above a task that are told what it uses: that which it works for, the one that works for, and so on."""
+"""Ancestors of a task (its parent, and so on) that its usage is added to."""
 
 USAGE_METADATA_KEY: Final = "usage"
-"""Where the sum stands: in the metadata of a task, and of the event that ends a turn."""
+"""The metadata key of the sum, in tasks and in the event that ends a turn."""
 
 
 class UsageReport(NamedTuple):
-    """One report. A `key` counts once in a task, however often it is reported."""
+    """Reported usage; `cost` is in billionths. A report with a `key` counts once per task."""
 
     tokens: int = 0
     cost: int = 0
@@ -129,12 +130,12 @@ class UsageReport(NamedTuple):
 
     @property
     def has_amount(self) -> bool:
-        """Whether it is more than nothing. A report of nothing only asks for the sum."""
+        """Whether it adds anything. An empty report only requests the sum."""
         return self.tokens > 0 or self.cost > 0
 
 
 class Usage(NamedTuple):
-    """All that a task has used, and the tasks that work for it; `below` is how much of that is theirs."""
+    """Total usage of a task with its delegated tasks, whose share is in `delegated_tokens` and `delegated_cost`."""
 
     tokens: int = 0
     cost: int = 0
@@ -143,93 +144,93 @@ class Usage(NamedTuple):
 
     @classmethod
     def total(cls, rows: Iterable[Sequence[int]]) -> Usage:
-        """The sum of rows of tokens, cost, and whether other tasks have used that."""
-        tokens = cost = tokens_below = cost_below = 0
-        for more_tokens, more_cost, below in rows:
-            tokens, cost = min(tokens + more_tokens, MAX_USAGE), min(cost + more_cost, MAX_USAGE)
-            if below:
-                tokens_below, cost_below = (
-                    min(tokens_below + more_tokens, MAX_USAGE),
-                    min(cost_below + more_cost, MAX_USAGE),
+        """Sums rows of tokens, cost, and whether a delegated task used them."""
+        tokens = cost = delegated_tokens = delegated_cost = 0
+        for row_tokens, row_cost, is_delegated in rows:
+            tokens, cost = min(tokens + row_tokens, MAX_USAGE), min(cost + row_cost, MAX_USAGE)
+            if is_delegated:
+                delegated_tokens, delegated_cost = (
+                    min(delegated_tokens + row_tokens, MAX_USAGE),
+                    min(delegated_cost + row_cost, MAX_USAGE),
                 )
-        return cls(tokens, cost, tokens_below, cost_below)
+        return cls(tokens, cost, delegated_tokens, delegated_cost)
 
     def __bool__(self) -> bool:
         return self.tokens > 0 or self.cost > 0
 
     @property
     def own(self) -> Usage:
-        """Without what other tasks have used for it."""
+        """Usage without that of delegated tasks."""
         return Usage(self.tokens - self.delegated_tokens, self.cost - self.delegated_cost)
 
     @property
     def as_metadata(self) -> dict[str, float | dict[str, float]]:
-        """As it stands in metadata: what is nothing is left out."""
-        below = _usage_fields(self.delegated_tokens, self.delegated_cost)
-        return {**_usage_fields(self.tokens, self.cost), **({"delegated": below} if below else {})}
+        """The form in metadata, without zero values."""
+        delegated = _usage_fields(self.delegated_tokens, self.delegated_cost)
+        return {**_usage_fields(self.tokens, self.cost), **({"delegated": delegated} if delegated else {})}
 
 
 def _usage_fields(tokens: int, cost: int) -> dict[str, float]:
-    told = {"tokens": float(tokens), "cost": cost / BILLION}
-    return {name: value for name, value in told.items() if value}
+    usage = {"tokens": float(tokens), "cost": cost / BILLION}
+    return {name: value for name, value in usage.items() if value}
 
 
 def usage_from_metadata(metadata: struct_pb2.Struct) -> Usage:
-    """What metadata say of a task's usage, as `add_usage` writes it; nothing for what is of another form."""
+    """The usage in metadata written by `add_usage`; none for metadata of another form."""
     if USAGE_METADATA_KEY not in metadata.fields:
         return NO_USAGE
-    told = metadata.fields[USAGE_METADATA_KEY].struct_value.fields
-    tokens, cost = (told[name].number_value if name in told else 0.0 for name in ("tokens", "cost"))
+    fields = metadata.fields[USAGE_METADATA_KEY].struct_value.fields
+    tokens, cost = (fields[name].number_value if name in fields else 0.0 for name in ("tokens", "cost"))
     if not (0 <= tokens <= MAX_USAGE and 0 <= cost * BILLION <= MAX_USAGE):
         return NO_USAGE
     return Usage(int(tokens), round(cost * BILLION))
 
 
 def add_usage(metadata: bytes, usage: Usage) -> bytes:
-    """The metadata of a task (a serialized Struct) with what it has used."""
-    holder = pb.Message()
-    holder.metadata.MergeFromString(metadata)
-    holder.metadata.update({USAGE_METADATA_KEY: usage.as_metadata})
-    return holder.metadata.SerializeToString(deterministic=True)
+    """Adds usage to the metadata of a task (a serialized Struct)."""
+    message = pb.Message()
+    message.metadata.MergeFromString(metadata)
+    message.metadata.update({USAGE_METADATA_KEY: usage.as_metadata})
+    return message.metadata.SerializeToString(deterministic=True)
 
 
 NO_USAGE: Final = Usage()
 
 
 def checked_usage_report(tokens: int = 0, cost: float = 0.0, key: str = "") -> UsageReport:
-    """A report, checked. Raises TypeError and ValueError that name the argument."""
+    """Builds a report. Raises TypeError or ValueError, naming the invalid argument."""
     if type(tokens) is not int:
-        raise TypeError(f"usage: tokens={tokens!r} is no int")
+        raise TypeError(f"usage: tokens={tokens!r} must be an int")
     if isinstance(cost, bool) or not isinstance(cost, int | float):
-        raise TypeError(f"usage: cost={cost!r} is no number")
+        raise TypeError(f"usage: cost={cost!r} must be a number")
     if tokens < 0 or cost < 0 or not isfinite(cost):
         raise ValueError(f"usage: tokens={tokens}, cost={cost}: must be 0 or more")
     if tokens > MAX_USAGE or cost * BILLION > MAX_USAGE:
-        raise ValueError(f"usage: tokens={tokens}, cost={cost}: is more than can be counted")
+        raise ValueError(f"usage: tokens={tokens}, cost={cost}: must be at most {MAX_USAGE} and {MAX_USAGE // BILLION}")
     if len(key) > MAX_USAGE_KEY_LENGTH:
-        raise ValueError(f"usage: key= has {len(key)} characters, and may have {MAX_USAGE_KEY_LENGTH}")
+        raise ValueError(f"usage: key= has {len(key)} characters; at most {MAX_USAGE_KEY_LENGTH} are accepted")
     return UsageReport(tokens, round(cost * BILLION), key)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskBudget:
-    """What one task may use; 0 is any amount. `cost` is in billionths."""
+    """The maximum usage of one task; 0 is no limit. `cost` is in billionths."""
 
     tokens: int = 0
     cost: int = 0
 
     def exceeded(self, usage: Usage) -> str:
-        """Which limit a task has passed, in words; empty for none."""
+        """Describes the limit that the usage exceeds; empty for none."""
         if self.tokens and usage.tokens > self.tokens:
-            return f"It used {usage.tokens:,} tokens, and may use {self.tokens:,}."
+            return f"It used {usage.tokens:,} tokens; its budget is {self.tokens:,}."
         if self.cost and usage.cost > self.cost:
-            return f"It cost {usage.cost / BILLION:g}, and may cost {self.cost / BILLION:g}."
+            return f"It cost {usage.cost / BILLION:g}; its budget is {self.cost / BILLION:g}."
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskBudgets:
-    """The budgets of tasks: in general, and of some agents, which goes before."""
+    """The default budget of a task, and budgets by agent, which override it."""
 
     default: Mapping[str, int] = field(default_factory=dict)
     by_agent: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -238,16 +239,16 @@ class TaskBudgets:
         return bool(self.default or self.by_agent)
 
     def budget_of(self, agent: str) -> TaskBudget:
-        """The budget of each task of an agent."""
+        """The budget of a task of this agent."""
         return TaskBudget(**{**self.default, **self.by_agent.get(agent, {})})
 
 
 NO_BUDGETS: Final = TaskBudgets()
-"""No budget at all."""
+"""No limits."""
 
 
 def parse_budgets(setting: str | Mapping[str, object]) -> TaskBudgets:
-    """`tokens=100000,cost=5,desk.cost=0.5`, or a table with tables of agents in it. Raises ValueError."""
+    """Parses `tokens=100000,cost=5,desk.cost=0.5`, or a table with tables of agents. Raises ValueError."""
     table: Mapping[str, object] = _budget_items(setting) if isinstance(setting, str) else setting
     agents = {name: _budget_limits(value, f"{name}.") for name, value in table.items() if isinstance(value, Mapping)}
     return TaskBudgets(_budget_limits({name: value for name, value in table.items() if name not in agents}), agents)
@@ -261,11 +262,10 @@ def _budget_limits(table: Mapping[str, object], prefix: str = "") -> dict[str, i
         except ValueError:
             number = -1.0
         if name not in ("tokens", "cost"):
-            raise ValueError(f'"{prefix}{name}" is no budget; there are tokens and cost')
+            raise ValueError(f'"{prefix}{name}" is not a budget; use tokens or cost')
         if not (isfinite(number) and number >= 0 and (name == "cost" or number.is_integer())):
-            raise ValueError(
-                f"{prefix}{name}: {value!r} is no {'amount' if name == 'cost' else 'number'} from 0 (any) on"
-            )
+            kind = "an amount" if name == "cost" else "a whole number"
+            raise ValueError(f"{prefix}{name}: {value!r} must be {kind}, 0 for no limit")
         found[name] = round(number * (BILLION if name == "cost" else 1))
     return found
 

@@ -1,8 +1,8 @@
-"""Which addresses this server may call: every special-purpose range by name, and what an operator allows of them.
+"""Policy for outbound addresses: special-purpose ranges, and the operator's allow-list.
 
-The ranges are those of IANA's IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890) and what lies beside them:
-multicast, what was given back, and where clouds keep their metadata. An IPv6 address that carries an IPv4 address is
-judged by both, because some gateway or the kernel would unwrap it.
+The ranges are those of IANA's IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890), plus multicast, returned
+ranges and the metadata services of clouds. An IPv6 address that embeds an IPv4 address is checked as both, because a
+gateway or the kernel would unwrap it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ IPNetwork = IPv4Network | IPv6Network
 
 
 class AddressKind(IntEnum):
-    """Who decides about an address."""
+    """Who decides whether an address may be called."""
 
     PUBLIC = 0
-    """Nobody has to."""
+    """Always allowed."""
     INTERNAL = 1
-    """The operator's allow-list."""
+    """Decided by the operator's allow-list."""
     LOOPBACK = 2
-    """Where the server listens: this machine may be called while only this machine can call."""
+    """Decided by the listener: loopback may be called while the server is bound to loopback."""
     FORBIDDEN = 3
-    """Nobody may: not a place where a receiver could be, or one that hands out credentials."""
+    """Never allowed: no receiver can be there, or it hands out credentials."""
 
 
 class AddressRange(NamedTuple):
-    """A range of addresses and what it is for."""
+    """A range of addresses and its purpose."""
 
     network: IPNetwork
     kind: AddressKind
@@ -45,18 +45,18 @@ def _ranges(kind: AddressKind, rows: Iterable[tuple[str, str]]) -> Iterator[Addr
 
 
 ADDRESS_RANGES: Final = (
-    # Before the rest: single addresses inside ranges that an operator may allow, or that look public.
+    # First the addresses inside ranges that an operator may allow, or that look public.
     *_ranges(
         AddressKind.FORBIDDEN,
         (
-            ("168.63.129.16/32", "cloud metadata"),  # Azure's, in the middle of public space
+            ("168.63.129.16/32", "cloud metadata"),  # Azure, inside public space
             ("100.100.100.200/32", "cloud metadata"),  # Alibaba
             ("192.0.0.192/32", "cloud metadata"),  # Oracle
             ("fd00:ec2::/32", "cloud metadata"),  # Amazon
             ("fd20:ce::254/128", "cloud metadata"),  # Google
             ("255.255.255.255/32", "limited broadcast"),
             ("0.0.0.0/8", "unspecified (this network)"),  # connecting to 0.0.0.0 reaches this machine
-            ("169.254.0.0/16", "link-local"),  # also the metadata of most clouds
+            ("169.254.0.0/16", "link-local"),  # includes the metadata services of most clouds
             ("224.0.0.0/4", "multicast"),
             ("::/128", "unspecified"),
             ("fe80::/10", "link-local"),
@@ -105,22 +105,22 @@ ADDRESS_RANGES: Final = (
     *_ranges(AddressKind.PUBLIC, (("2000::/3", "public"), ("0.0.0.0/0", "public"))),
     *_ranges(AddressKind.INTERNAL, (("::/0", "reserved"),)),  # IANA assigns global unicast from 2000::/3 alone
 )
-"""The first range that holds an address counts."""
+"""The first range that contains an address counts."""
 
 _MAPPED: Final = ip_network("::ffff:0:0/96")
 _NAT64: Final = ip_network("64:ff9b::/96")
 _LAST_32_BITS: Final = (ip_network("::ffff:0:0:0/96"), ip_network("::/96"), ip_network("64:ff9b:1::/48"))
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
-"""The middle of an ISATAP address, which ends in an IPv4 address (RFC 5214 §6.1)."""
+"""Bits 32 to 63 of an ISATAP address, which ends in an IPv4 address (RFC 5214 §6.1)."""
 
 
 def address_range(address: IPAddress) -> AddressRange:
-    """The range of an address as it stands, without a look at what it carries."""
+    """The range of an address, without regard to embedded addresses."""
     return next(found for found in ADDRESS_RANGES if address in found.network)
 
 
 def embedded_ipv4(address: IPAddress) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses inside an IPv6 address, which whatever unwraps it would call."""
+    """The IPv4 addresses embedded in an address, which a gateway or the kernel would call."""
     if isinstance(address, IPv4Address):
         return ()
     last = IPv4Address(int(address) & 0xFFFFFFFF)
@@ -137,7 +137,7 @@ def embedded_ipv4(address: IPAddress) -> tuple[IPv4Address, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AllowEntry:
-    """One entry of the allow-list: a network or the name of a host, at one port or at any."""
+    """One entry of the allow-list: a network or host name, with one port or any."""
 
     text: str
     network: IPNetwork | None = None
@@ -145,7 +145,7 @@ class AllowEntry:
     port: int | None = None
 
     def covers(self, host: str, address: IPAddress, port: int) -> bool:
-        """Whether it allows to call this address, which `host` stands for."""
+        """Whether the entry allows calls to this address, to which `host` resolved."""
         if self.port not in (None, port):
             return False
         if self.network is None:
@@ -157,7 +157,7 @@ _PORT: Final = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{1,5
 HOST_NAME: Final = re.compile(
     r"(?=.{1,253}\.?\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.(?!\Z)|\.?\Z))+"
 )
-"""A host's name: labels of at most 63 characters, ASCII alone."""
+"""A host name: ASCII labels of at most 63 characters."""
 
 ALLOW_ENTRY_FORMAT: Final = (
     "NETWORK, ADDRESS, HOST, or the last two with :PORT; such as 10.0.0.0/8, hooks.internal, [fd00::5]:8443"
@@ -165,20 +165,20 @@ ALLOW_ENTRY_FORMAT: Final = (
 
 
 def normalize_host(host: str) -> str:
-    """A host's name as names are compared: in lower case, without the dot at its end."""
+    """A host name for comparison: in lower case, without a trailing dot."""
     return host.lower().removesuffix(".")
 
 
 def parse_allow_entry(text: str) -> AllowEntry:
-    """Reads an entry of the allow-list. Raises ValueError, naming the form; also for one that would change nothing."""
+    """Parses an allow-list entry. Raises ValueError, naming the form; also for an entry without effect."""
     entry = _read_entry(text)
     if entry.network is not None:
         found = address_range(entry.network.network_address)
-        whole = entry.network.version == found.network.version and entry.network[-1] in found.network
-        if whole and found.kind is AddressKind.FORBIDDEN:
-            raise ValueError(f'"{text}": {found.name} addresses are never called, whatever is allowed')
-        if whole and found.kind is AddressKind.LOOPBACK:
-            rule = "may be called while the server is bound to loopback, and by no entry"
+        is_inside = entry.network.version == found.network.version and entry.network[-1] in found.network
+        if is_inside and found.kind is AddressKind.FORBIDDEN:
+            raise ValueError(f'"{text}": {found.name} addresses are never called; no entry can allow them')
+        if is_inside and found.kind is AddressKind.LOOPBACK:
+            rule = "may be called only while the server is bound to loopback; no entry can allow them"
             raise ValueError(f'"{text}": {found.name} addresses {rule}')
     return entry
 
@@ -203,31 +203,31 @@ def _read_entry(text: str) -> AllowEntry:
 
 
 def ends_in_number(host: str) -> bool:
-    """Whether readers take a name for an IPv4 address in one of its forms (WHATWG URL, "ends in a number")."""
+    """Whether parsers take a name for an IPv4 address (WHATWG URL, "ends in a number")."""
     last = normalize_host(host).rpartition(".")[2]
     return last.isdecimal() or re.fullmatch(r"0x[0-9a-f]*", last) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """What may be called: public addresses, what `allow` names, and this machine when `loopback` says so."""
+    """The addresses that may be called: public ones, those in `allow`, and loopback if `loopback` is set."""
 
     allow: tuple[AllowEntry, ...] = ()
     loopback: bool = False
 
     def problem(self, address: IPAddress, port: int, host: str = "") -> str:
-        """Why this address may not be called, which `host` stands for; empty when it may."""
-        inside = embedded_ipv4(address)
+        """Why this address, to which `host` resolved, may not be called; empty when it may."""
+        embedded = embedded_ipv4(address)
         if not (isinstance(address, IPv6Address) and (address in _MAPPED or address in _NAT64)) and (
             problem := self._problem(address, port, host, loopback=self.loopback)
         ):
             return problem
-        # The kernel itself unwraps a mapped address; anything else would reach another machine's loopback.
+        # The kernel unwraps only mapped addresses itself; others would reach the loopback of another machine.
         loopback = self.loopback and isinstance(address, IPv6Address) and address in _MAPPED
-        return next(filter(None, (self._problem(part, port, host, loopback=loopback) for part in inside)), "")
+        return next(filter(None, (self._problem(part, port, host, loopback=loopback) for part in embedded)), "")
 
     def names_port(self, host: str, port: int) -> bool:
-        """Whether an entry names this very port of this host or literal address."""
+        """Whether an entry names this port of this host or literal address."""
         try:
             address: IPAddress | None = ip_address(host)
         except ValueError:

@@ -1,7 +1,7 @@
-"""What the text of a URL says about where a call would go, read in one way and no other.
+"""Parses the URLs of outbound calls strictly, and checks them against the operator's policy.
 
-Two readers that understand a URL differently are how checks are passed by: so this reads strictly, refuses what
-readers are known to disagree about, and the caller builds its request from these parts and not from the text.
+Checks are bypassed when two parsers read a URL differently. So this parser rejects everything that parsers are known to
+disagree on, and callers build their requests from the parsed parts, not from the text.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Final
 from dragoman.core.net.addresses import HOST_NAME, AddressPolicy, IPAddress, ends_in_number, normalize_host
 
 MAX_URL_LENGTH: Final = 2048
-"""Characters of a URL."""
+"""Maximum characters of a URL."""
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-"""The schemes, with their ports."""
+"""The allowed schemes and their ports."""
 
-# A line for each would be a page.
 # fmt: off
 UNSAFE_PORTS: Final = frozenset((
     1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
@@ -29,7 +28,7 @@ UNSAFE_PORTS: Final = frozenset((
     5060, 5061, 6000, 6379, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080, 11211,
 ))
 # fmt: on
-"""Ports of protocols that may take the text of a request for commands: browsers' list (Fetch Standard, "bad port"),
+"""Ports of protocols that may interpret an HTTP request as commands: the browsers' list (Fetch Standard, "bad port"),
 and those of SMB, rsync, Redis and memcached."""
 
 _URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>[^#]*)(?:#.*)?")
@@ -40,7 +39,7 @@ _LOCAL_NAMES: Final = ("localhost", ".localhost", ".localdomain")
 
 @dataclass(frozen=True, slots=True)
 class UrlTarget:
-    """Where a URL leads. `host` is in lower case and an IPv6 address without brackets; `path` begins with "/"."""
+    """The parts of a URL. `host` is in lower case, IPv6 addresses without brackets; `path` begins with "/"."""
 
     scheme: str
     host: str
@@ -52,23 +51,23 @@ class UrlTarget:
 
     @property
     def host_port(self) -> str:
-        """HOST:PORT, which is what messages may show: paths and queries can hold secrets."""
+        """HOST:PORT for messages, because paths and queries can hold secrets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_target(url: str) -> UrlTarget:
-    """The parts of an http or https URL. Raises ValueError with the rule that it breaks, without repeating secrets."""
+    """Parses an http or https URL. Raises ValueError with the rule that it breaks, without the URL's secrets."""
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"has {len(url)} characters; at most {MAX_URL_LENGTH}")
     if _FORBIDDEN_CHARACTERS.search(url):
         raise ValueError(
-            "may hold visible ASCII characters and no backslash; write others as %XX, and in hosts as xn--..."
+            "may hold visible ASCII characters only, without backslash; write others as %XX, in hosts as xn--..."
         )
     match = _URL.fullmatch(url)
     if match is None or (scheme := match["scheme"].lower()) not in DEFAULT_PORTS:
         raise ValueError("must begin with https:// or http:// and name a host")
     if "@" in match["authority"]:
-        raise ValueError("may not hold a user name or password before the host")
+        raise ValueError("must not contain a user name or password")
     parts = _AUTHORITY.fullmatch(match["authority"])
     if parts is None:
         raise ValueError("after :// must come HOST or HOST:PORT, an IPv6 address in brackets")
@@ -85,21 +84,21 @@ def parse_target(url: str) -> UrlTarget:
 
 
 def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:
-    """The host as it is compared, and as an address if it is one. Raises ValueError."""
+    """The normalized host, and its address if it is one. Raises ValueError."""
     if bracketed:
         if "%" in text:
-            raise ValueError("an IPv6 address may not name a zone")
+            raise ValueError("an IPv6 address must not contain a zone")
         try:
             found = IPv6Address(text)
         except ValueError:
-            raise ValueError("what is in brackets is no IPv6 address") from None
+            raise ValueError("the text in brackets is not an IPv6 address") from None
         return str(found), found
     if ends_in_number(text):
         try:
             address = IPv4Address(text)
         except ValueError:
             rule = "four decimal numbers from 0 to 255, without leading zeros"
-            raise ValueError(f"a host that ends in a number is an IPv4 address, and that is {rule}") from None
+            raise ValueError(f"a host that ends in a number must be an IPv4 address: {rule}") from None
         return text, address
     if not HOST_NAME.fullmatch(text):
         rule = "labels of at most 63 ASCII letters, digits, - and _, together at most 253 characters"
@@ -109,15 +108,15 @@ def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:
 
 @dataclass(frozen=True, slots=True)
 class OutboundPolicy:
-    """What an operator allows of the text of a URL."""
+    """The operator's rules for URLs."""
 
     address_policy: AddressPolicy = field(default_factory=AddressPolicy)
     https_only: bool = False
     ports: Collection[int] = ()
-    """The only ports; empty: all but UNSAFE. A port that the allow-list names beside a host is added."""
+    """Allowed ports, in addition to those in the allow-list; empty: all but UNSAFE_PORTS."""
 
     def problem(self, target: UrlTarget) -> str:
-        """Which rule a target breaks, as far as its text shows; empty when none."""
+        """The rule that a target breaks, before its host is resolved; empty when none."""
         if self.https_only and target.scheme != "https":
             return "only https:// is allowed here (outbound_https_only)"
         if not self.address_policy.names_port(target.host, target.port):
@@ -136,7 +135,7 @@ class OutboundPolicy:
 
 
 def parse_port(text: str) -> int:
-    """Reads one port. Raises ValueError."""
+    """Parses a port. Raises ValueError."""
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65536):
-        raise ValueError(f'"{text}" is no port; a port is 1 to 65535')
+        raise ValueError(f'"{text}" is not a port; a port is 1 to 65535')
     return int(text)

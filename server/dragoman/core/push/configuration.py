@@ -1,4 +1,4 @@
-"""What a client asks for when it wants to be told by push (A2A 1.0 §4.3, §13.2), and what of that can be used."""
+"""Push notification configurations and their validation (A2A 1.0 §4.3, §13.2)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.message_limits import MAX_ID_LENGTH
 
 MAX_PUSH_CONFIGS: Final = 32
-"""Configurations that one task may have."""
+"""Maximum configurations of a task."""
 
 OLDEST_CONFIG_ID: Final = "/"
-"""Stands for the oldest configuration of a task, where a dialect lets its callers name none. No id has a slash."""
+"""Stands for a task's oldest configuration, for dialects without configuration ids. No id has a slash."""
 
 MAX_WEBHOOK_URL_LENGTH: Final = 2048
 MAX_WEBHOOK_SECRET_LENGTH: Final = 8192
-"""Characters of a URL, and of a token or credentials."""
+"""Maximum characters of a URL, and of a token or credentials."""
 
 _CONFIG_ID: Final = re.compile(rf"[^/\x00-\x1f\x7f]{{1,{MAX_ID_LENGTH}}}")
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
@@ -27,7 +27,7 @@ _HEADER_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushConfig:
-    """A webhook as a client asked for it. What goes into a header is safe there (`check`)."""
+    """A requested webhook. After `check_push_config` its values are safe in HTTP headers."""
 
     id: str
     url: str
@@ -35,16 +35,16 @@ class PushConfig:
     scheme: str = ""
     credentials: str = ""
     dialect: str = ""
-    """In whose words it is told: the dialect of the call that made it."""
+    """The dialect of its notifications: that of the call that created it."""
 
     @property
     def host(self) -> str:
-        """Who is called, as far as connections are shared: host and port."""
+        """The host and port of the URL, as one key."""
         return host_and_port(self.url)
 
 
 def check_push_config(config: PushConfig, prefix: str = "") -> None:
-    """Raises InvalidParams for a configuration that could not be used. `at` stands before the names of its fields."""
+    """Raises InvalidParams for an invalid configuration. `prefix` precedes the names of its fields."""
     if not config.url:
         raise InvalidParams.field(f"{prefix}url", "is required")
     if len(config.url) > MAX_WEBHOOK_URL_LENGTH:
@@ -53,23 +53,26 @@ def check_push_config(config: PushConfig, prefix: str = "") -> None:
         if len(value) > MAX_WEBHOOK_SECRET_LENGTH:
             raise InvalidParams.field(f"{prefix}{field}", f"must be at most {MAX_WEBHOOK_SECRET_LENGTH} characters")
         if value and not _HEADER_VALUE.fullmatch(value):
-            raise InvalidParams.field(f"{prefix}{field}", "goes into a header: printable ASCII, no blank at either end")
+            raise InvalidParams.field(
+                f"{prefix}{field}",
+                "must be printable ASCII without leading or trailing blanks, because it is sent in a header",
+            )
     if config.scheme and not (_HEADER_TOKEN.fullmatch(config.scheme) and len(config.scheme) <= MAX_ID_LENGTH):
         raise InvalidParams.field(
-            f"{prefix}authentication.scheme", "is no scheme of HTTP, such as Bearer (RFC 9110 §11.1)"
+            f"{prefix}authentication.scheme", "must be an HTTP authentication scheme, such as Bearer (RFC 9110 §11.1)"
         )
 
 
 def check_push_config_id(id: str, prefix: str = "") -> None:
-    """Raises InvalidParams for an id that a path could not name."""
+    """Raises InvalidParams for an id that cannot be used in a path."""
     if not _CONFIG_ID.fullmatch(id):
         raise InvalidParams.field(
-            f"{prefix}id", f'must be 1 to {MAX_ID_LENGTH} characters, without "/" and control characters'
+            f"{prefix}id", f'must be 1 to {MAX_ID_LENGTH} characters without "/" and control characters'
         )
 
 
 def host_and_port(url: str) -> str:
-    """Host and port of a URL, as one key; empty for what is none."""
+    """The host and port of a URL, as one key; empty for an invalid URL."""
     try:
         parts = urlsplit(url)
         return f"{(parts.hostname or '').lower()}:{parts.port or (80 if parts.scheme == 'http' else 443)}"

@@ -1,17 +1,9 @@
-"""Push notifications: how far each receiver is, and what comes of a try (A2A 1.0 §4.3).
+"""State of push deliveries, and the effect of each attempt on it (A2A 1.0 §4.3).
 
-The log of a task is the outbox. A `PushRecord` is a cursor over it that lasts: `delivered` is the last event that the
-receiver has taken, and what follows it is still to come, in order. Whoever delivers holds a claim (session, token), as
-whoever runs a task does, and says by `DeliveryReport` what came of a try; `apply_report` is the one place that
-decides what that
-means, so that every store keeps the same.
-
-| state   | means                                                                        |
-|---------|------------------------------------------------------------------------------|
-| `LIVE`  | events come, or are still to come                                            |
-| `DONE`  | the task has ended and everything was delivered                              |
-| `DEAD`  | given up: the receiver took nothing for too long; what is left are dead letters |
-| `ENDED` | the receiver said that it is gone (410)                                      |
+The log of a task is the outbox: a `PushRecord` is a durable cursor over it, and later events are sent in order. A
+sender holds a claim (session, token) and reports each attempt as a `DeliveryReport`; only `apply_report` decides what
+follows from it, so all stores behave alike. States: `LIVE` (events are, or will be, delivered), `DONE` (the task has
+ended and everything was delivered), `DEAD` (given up; the rest are dead letters), `ENDED` (the receiver answered 410).
 """
 
 from __future__ import annotations
@@ -28,11 +20,11 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import TaskRef
 
 MAX_KEPT_ATTEMPTS: Final = 20
-"""The last tries of a configuration are kept, to be looked at."""
+"""The number of recent attempts stored per configuration."""
 
 
 class PushState(IntEnum):
-    """See the table above."""
+    """See the module's docstring."""
 
     LIVE = 0
     DONE = 1
@@ -42,47 +34,47 @@ class PushState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushRecord:
-    """A configuration of a task, and how far it is. Times are milliseconds since the epoch, by the store's clock."""
+    """A configuration and its delivery state. Times are milliseconds since the epoch, by the store's clock."""
 
     task: TaskRef
     config: PushConfig
     created: int
     last_delivered: int
-    """The last event that its receiver has taken, or that is not for it."""
+    """The last event that was accepted by the receiver, or is not meant for it."""
     last_state_sent: int = 0
-    """The state that it was told last, for those who are told states only."""
+    """The last task state that was sent, for receivers of state changes only."""
     state: PushState = PushState.LIVE
     reason: str = ""
-    """Why it is dead or has ended; of a live one, why the last try failed."""
+    """Why it is dead or has ended; while live, why the last attempt failed."""
     failures: int = 0
-    """Tries of the next event that failed."""
+    """Failed attempts to deliver the next event."""
     failing_since: int = 0
-    """Since when its receiver takes nothing; 0 when it does."""
+    """The time of the first of these failures; 0 when there is none."""
     due_at: int = 0
-    """When the next event is to be tried; 0 when there was none to try."""
+    """When the next event is due; 0 when there is none."""
     session: int = 0
-    """The worker session that delivers; 0 when nobody does."""
+    """The session that holds the claim; 0 for none."""
     token: int = 0
-    """Counts claims: what is settled under an older one is refused."""
+    """The fencing token. Reports with an older token are ignored."""
     attempt_count: int = 0
-    """Counts all tries."""
+    """Number of all attempts."""
     last_sequence: int = 0
-    """The task's last event."""
+    """The sequence of the task's last event."""
     task_ended: bool = False
     """The task has ended, so nothing comes after `last`."""
     task_id: str = ""
     agent: str = ""
-    """The task as its client knows it, and whose it is."""
+    """The task's id as its client knows it, and its agent."""
 
     @property
     def lag(self) -> int:
-        """Events that the receiver has not taken."""
+        """Number of undelivered events."""
         return max(self.last_sequence - self.last_delivered, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryAttempt:
-    """One try, as it is kept to be looked at. `status` is 0 when there was no answer, and `error` then says why."""
+    """A stored attempt. `status` is 0 when there was no response; `error` then says why."""
 
     sequence: int
     at: int = 0
@@ -92,18 +84,19 @@ class DeliveryAttempt:
 
 
 class DeliveryOutcome(IntEnum):
-    """What came of a try."""
+    """The result of an attempt."""
 
     SKIPPED = 0
-    """There was none: events up to `delivered` are not for this receiver, or there are none."""
+    """No attempt: there are no events up to `last_delivered` for this receiver."""
     DELIVERED = 1
     FAILED = 2
-    GONE = 3
+    ENDED = 3
+    """The receiver answered 410 Gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryReport:
-    """What whoever holds the claim (session, token) of a push says of it."""
+    """The result of an attempt, by the holder of the claim (session, token)."""
 
     task: TaskRef
     id: str
@@ -111,46 +104,46 @@ class DeliveryReport:
     token: int
     outcome: DeliveryOutcome
     last_delivered: int
-    """The last event that is dealt with, this one included unless it failed."""
+    """The last event that needs no further attempt; includes this one unless it failed."""
     last_state_sent: int = 0
     attempt: DeliveryAttempt | None = None
     retry_delay: int = 0
-    """After a failure: milliseconds until the next try."""
+    """After a failure: milliseconds until the next attempt."""
     give_up_after: int = 0
-    """After a failure: milliseconds of nothing but failures after which there is none."""
+    """After a failure: milliseconds of continuous failure after which the configuration is DEAD."""
     release: bool = False
-    """Lets go of the claim, unless there is more to deliver."""
+    """Releases the claim, unless more events are due."""
     hand_over: bool = False
-    """Lets go of the claim in any case: somebody else is to go on."""
+    """Releases the claim in any case, so that another process continues."""
 
 
 def replace_record(new: PushRecord, previous: PushRecord | None, now: int) -> PushRecord:
-    """The push as a store keeps it when `fresh` is put in the place of `former`.
+    """The record to store when `new` replaces `previous`, a record of the same id.
 
-    A new address is no reason to lose or to repeat anything: it goes on where the former one was. Only where that one
-    said that it is gone does the new one begin anew. Whoever delivers for the former is refused from then on.
+    A new URL loses and repeats nothing: delivery continues where the previous one was. Only after ENDED does it start
+    anew. Reports of the previous claim are ignored from then on.
     """
     if previous is not None and previous.state is not PushState.ENDED:
-        place = replace(
+        record = replace(
             new,
             created=previous.created,
             last_delivered=previous.last_delivered,
             last_state_sent=previous.last_state_sent,
         )
     else:
-        place = new
-    done = place.task_ended and place.last_delivered >= place.last_sequence
+        record = new
+    done = record.task_ended and record.last_delivered >= record.last_sequence
     return replace(
-        place,
+        record,
         state=PushState.DONE if done else PushState.LIVE,
-        due_at=now if place.last_delivered < place.last_sequence else 0,
+        due_at=now if record.last_delivered < record.last_sequence else 0,
         token=previous.token + 1 if previous else 0,
         attempt_count=previous.attempt_count if previous else 0,
     )
 
 
 def apply_report(record: PushRecord, report: DeliveryReport, now: int) -> PushRecord | None:
-    """The push after that; None when the claim is not that of `said` any more, so that nothing of it counts."""
+    """The record after a report at `now`; None when the report's claim no longer holds, so that it has no effect."""
     if (record.session, record.token, record.state) != (report.session, report.token, PushState.LIVE):
         return None
     record = replace(
@@ -159,8 +152,8 @@ def apply_report(record: PushRecord, report: DeliveryReport, now: int) -> PushRe
         last_state_sent=report.last_state_sent or record.last_state_sent,
         attempt_count=record.attempt_count + (report.attempt is not None),
     )
-    if report.outcome is DeliveryOutcome.GONE:
-        return replace(record, state=PushState.ENDED, reason="410: its receiver is gone", due_at=0, session=0)
+    if report.outcome is DeliveryOutcome.ENDED:
+        return replace(record, state=PushState.ENDED, reason="410: the receiver is gone", due_at=0, session=0)
     if report.outcome is DeliveryOutcome.FAILED:
         return _apply_failure(record, report, now)
     if report.outcome is DeliveryOutcome.DELIVERED:
@@ -178,26 +171,25 @@ def _apply_failure(record: PushRecord, report: DeliveryReport, now: int) -> Push
         record, failures=record.failures + 1, failing_since=record.failing_since or now, reason=why, session=0
     )
     if now - record.failing_since >= report.give_up_after:
-        return replace(record, state=PushState.DEAD, due_at=0, reason=f"given up after {record.failures} tries: {why}")
+        return replace(
+            record, state=PushState.DEAD, due_at=0, reason=f"given up after {record.failures} attempts: {why}"
+        )
     return replace(record, due_at=now + report.retry_delay)
 
 
 def failure_reason(attempt: DeliveryAttempt) -> str:
-    """Why a try failed, for people."""
+    """Why an attempt failed, for messages."""
     return attempt.error or f"answered {attempt.status}"
 
 
 def restart_record(record: PushRecord, now: int, after: int | None = None) -> PushRecord:
-    """The push as it begins again: with the event after `after`, or with what its receiver has not taken.
-
-    Nobody holds it then: whoever did is refused.
-    """
+    """The record restarted after event `after`, or after `last_delivered`. Releases the claim and fences its holder."""
     delivered = record.last_delivered if after is None else after
     done = delivered >= record.last_sequence and record.task_ended
     return replace(
         record,
         last_delivered=delivered,
-        # What was shown before that is not known: the next change of state is told in any case.
+        # The state sent before that event is unknown, so the next state change is sent in any case.
         last_state_sent=record.last_state_sent if after is None else 0,
         state=PushState.DONE if done else PushState.LIVE,
         reason="",
@@ -209,21 +201,21 @@ def restart_record(record: PushRecord, now: int, after: int | None = None) -> Pu
     )
 
 
-# When to try again -------------------------------------------------------------------------------------------------
+# Retries -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PushRetryPolicy:
-    """Seconds: the first wait after a failure at most, any wait at most, and all of them until it is given up."""
+    """Seconds: the longest first delay, the longest delay, and the total until a configuration is given up."""
 
     first_delay: float = 1.0
     max_delay: float = 3600.0
     give_up_after: float = 86_400.0
 
     def delay(self, failures: int, random: float, retry_after: float = 0.0) -> float:
-        """Seconds to wait after so many failures in a row: exponential, with full jitter (`dice`, from 0 to 1).
+        """Seconds to wait after this number of consecutive failures: exponential with full jitter (`random`, 0 to 1).
 
-        `asked` is what the receiver asked for; it is given that, but no more than the longest wait.
+        At least the `retry_after` of the receiver, and never more than `max_delay`.
         """
         backoff = Backoff(self.first_delay, self.max_delay, jitter=1.0)
         return max(backoff.delay(failures, random), min(retry_after, self.max_delay))
@@ -233,17 +225,17 @@ DEFAULT_PUSH_RETRY_POLICY: Final = PushRetryPolicy()
 
 
 def retry_after_seconds(status: int, headers: Mapping[str, str], now: datetime) -> float:
-    """The seconds that `Retry-After` asks for (RFC 9110 §10.2.3), where it means something; 0 when it says nothing.
+    """The seconds in `Retry-After` (RFC 9110 §10.2.3) of a 429 or 503 response; 0 for none.
 
-    `headers` have lower-case names. A date is read against the receiver's own `date`, or against `now`.
+    `headers` have lower-case names. A date is relative to the receiver's own `date`, or to `now`.
     """
     text = headers.get("retry-after", "").strip()
     if status not in (429, 503) or not text:
         return 0.0
     if text.isascii() and text.isdigit():
         return float(text[:9])
-    then, here = _parse_date(text), _parse_date(headers.get("date", "")) or now
-    return max((then - here).total_seconds(), 0.0) if then else 0.0
+    retry_at, sent_at = _parse_date(text), _parse_date(headers.get("date", "")) or now
+    return max((retry_at - sent_at).total_seconds(), 0.0) if retry_at else 0.0
 
 
 def _parse_date(text: str) -> datetime | None:

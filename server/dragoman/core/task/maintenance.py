@@ -42,9 +42,9 @@ def parse_retention_ages(value: str | int | Mapping[str, str | int]) -> dict[int
     for name, age in value.items():
         state = RETENTION_STATES.get(str(name).lower().replace("_", "-"))
         if state is None:
-            raise ValueError(f'"{name}" is no state that retention applies to; use {", ".join(RETENTION_STATES)}')
+            raise ValueError(f'"{name}" is not a state that retention applies to; use {", ".join(RETENTION_STATES)}')
         if type(age) not in (str, int):  # values come from TOML or agent code, and True is an int
-            raise ValueError(f"{name}: {age!r} is no age, such as 30d")
+            raise ValueError(f"{name}: {age!r} is not an age, such as 30d")
         found[state] = parse_age(str(age))
     return found
 

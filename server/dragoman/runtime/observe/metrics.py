@@ -37,7 +37,7 @@ STATS_CACHE_SECONDS: Final = 2.0
 STATS_TIMEOUT: Final = 5.0
 """Seconds for which a store is waited for: one that does not answer must not hide everything else."""
 
-_OUTCOMES: Final = {DeliveryOutcome.DELIVERED: "taken", DeliveryOutcome.FAILED: "failed", DeliveryOutcome.GONE: "gone"}
+_OUTCOMES: Final = {DeliveryOutcome.DELIVERED: "taken", DeliveryOutcome.FAILED: "failed", DeliveryOutcome.ENDED: "gone"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

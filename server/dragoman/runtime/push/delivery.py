@@ -205,7 +205,7 @@ class PushDelivery:
             self._last_delivered, self._last_state_sent = event.sequence, event.state or self._last_state_sent
             self._count(DeliveryOutcome.DELIVERED, ms)
             return await self._record(DeliveryOutcome.DELIVERED, attempt)
-        verdict = DeliveryOutcome.GONE if status == 410 else DeliveryOutcome.FAILED
+        verdict = DeliveryOutcome.ENDED if status == 410 else DeliveryOutcome.FAILED
         self._count(verdict, ms)
         asked = retry_after_seconds(status, reply.headers, means.now()) if reply else 0.0
         wait = means.retry_policy.delay(self.push.failures + 1, means.random(), asked)

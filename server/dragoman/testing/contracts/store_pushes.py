@@ -174,7 +174,7 @@ class StorePushes:
         self, store: Store, ref: TaskRef, session: int
     ) -> None:
         (push,) = await claim_due(store, session)
-        await apply_reports(store, report_of(push, DeliveryOutcome.GONE, 0, attempt=attempt_at(1, 410)))
+        await apply_reports(store, report_of(push, DeliveryOutcome.ENDED, 0, attempt=attempt_at(1, 410)))
         again = await store.pushes.put(ref, HOOK)
         assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 0)
 
@@ -324,7 +324,7 @@ class StorePushes:
         (push,) = await claim_due(store, session)
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
         assert (push.state, push.due_at, push.session) == (PushState.DEAD, 0, 0)
-        assert push.reason == "given up after 2 tries: answered 500"
+        assert push.reason == "given up after 2 attempts: answered 500"
         await store.append(follow_up(ref, "nobody is told"))
         assert await claim_due(store, session) == []
         assert [push.lag for push in await store.pushes.unfinished(10)] == [2]
