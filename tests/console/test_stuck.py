@@ -132,7 +132,7 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
             assert not differs(shown.splitlines()[2:], [], lines, {}, loosely=True)
             worker.signal(signal.SIGKILL)
             await seen(
-                stage, "far", task, 'Nothing: it has ended: "INTERRUPTED: The worker that ran this task is gone."'
+                stage, "far", task, 'Nothing: it has ended: "INTERRUPTED: The worker running this task was lost."'
             )
             # Whoever comes now waits for another one.
             late = await begun(stage, "far", "later")

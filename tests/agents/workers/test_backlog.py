@@ -79,7 +79,7 @@ async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
         ended = await client.get(task)
         assert (ended.status.state, status_text(ended)) == (
             states.FAILED,
-            "NO_WORKER: No worker of this agent came to take this task.",
+            "NO_WORKER: No worker of this agent connected in time to run this task.",
         )
         assert [one.id async for one in client.list()] == [task]
 
