@@ -256,7 +256,7 @@ async def test_who_has_to_show_credentials_is_asked_for_them_once(browser: str, 
         await page.type("#find", task)
         await page.press("Enter")
         await page.see("None of your tasks has this id", ".detail")
-        await page.see("It waits for a message of its caller", ".execution")
+        await page.see("It waits for a message from its caller", ".execution")
         await page.see("ann", ".execution")
 
 
@@ -268,7 +268,7 @@ async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -
         # Somebody works on it.
         busy = await stage.send("go on")
         await page.click("[data-tab=execution]")
-        await page.see("Its agent works on it", ".next")
+        await page.see("Its agent has been working on it", ".next")
         facts = "document.querySelector('.execution .facts').innerText.replace(/\\s+/g, ' ')"
         for fact in ("attempt 1 of 1", "this server", "unread messages 0", "made in A2A 1.0", "principal anonymous"):
             await page.until(f"{facts}.includes('{fact}')")
@@ -278,7 +278,7 @@ async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -
         await page.see("It waits for a free slot here: all 1 are taken", ".next")
         # Its caller has to say something, and its receiver is down.
         await stage.to(f"#/tasks/curious/{asked['id']}?tab=execution")
-        await page.see("It waits for a message of its caller", ".next")
+        await page.see("It waits for a message from its caller", ".next")
         spoken = {"messageId": "m-red", "role": "ROLE_USER", "taskId": asked["id"], "parts": [{"text": "red"}]}
         body = {"message": spoken, "configuration": {"returnImmediately": True}}
         async with stage.http.post("/curious/message:send", json=body) as answer:
@@ -289,9 +289,9 @@ async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -
             await page.see(fact, ".pushes .facts")
         # It has ended.
         await stage.to(f"#/tasks/dictation/{busy}?tab=execution")
-        await page.see("Its agent works on it", ".next")
+        await page.see("Its agent has been working on it", ".next")
         stage.conductor.say(None)
-        await page.see("Nothing: it has ended.", ".next")
+        await page.see("Nothing: the task has ended.", ".next")
 
 
 async def test_an_agent_that_does_not_stream_is_followed_all_the_same(browser: str, tmp_path: Path) -> None:

@@ -118,9 +118,9 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
         worker = await asyncio.to_thread(at.__enter__)
         try:
             task = await begun(stage, "far")
-            said = await seen(stage, "far", task, "Its agent works on it, since", "last said something")
+            said = await seen(stage, "far", task, "Its agent has been working on it since", "its last output was")
             assert said["worker"].startswith("box-7 (ipv4:127.0.0.1:")
-            assert "Should its worker go, it ends as FAILED at once" in said["next"]
+            assert "If its worker dies, it ends as FAILED at once" in said["next"]
             await stage.page.see("box-7 (ipv4:127.0.0.1:", ".execution .facts")
             # It is frozen, and nobody knows yet.
             worker.signal(signal.SIGSTOP)
@@ -132,13 +132,13 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
             assert not differs(shown.splitlines()[2:], [], lines, {}, loosely=True)
             worker.signal(signal.SIGKILL)
             await seen(
-                stage, "far", task, 'Nothing: it has ended: "INTERRUPTED: The worker that ran this task is gone."'
+                stage, "far", task, 'Nothing: the task has ended: "INTERRUPTED: The worker running this task was lost."'
             )
             # Whoever comes now waits for another one.
             late = await begun(stage, "far", "later")
             waits = (
-                'It waits for a worker of agent "far"; none has been connected for',
-                "it ends as FAILED. Start one",
+                'It waits for a worker of agent "far". None has been connected for',
+                "the task ends as FAILED. Start one",
             )
             said = await seen(stage, "far", late, *waits)
             assert said["held by"].startswith("nobody; it waits")
@@ -153,9 +153,9 @@ async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_
             stage,
             "mute",
             task,
-            "and has said nothing yet. It was sent the message, and has not answered",
+            "it has produced no output yet. It was sent the message, and has not answered",
             "a call to it that brings nothing for 120 s is given up, and another one made",
-            "It has no time_limit and no idle_limit, so this may last; a cancel ends it",
+            "It has no time_limit and no idle_limit, so it may run indefinitely; a cancel ends it",
         )
         assert said["worker"] == f"upstream JSONRPC 1.0 at {upstream.url}/"
         # It hangs up, too: it may have the message, so it is asked for its tasks, to which it says nothing either.
@@ -178,12 +178,12 @@ async def test_the_queue_is_full_it_waits_for_its_caller_or_its_receiver_is_down
             stage,
             "curious",
             asked,
-            'It waits for a message of its caller: "Which color?" A cancel ends it, too; unanswered it ends as FAILED',
-            f"Its webhook {DOWN} takes nothing since",
+            'It waits for a message from its caller: "Which color?" Without an answer it ends as FAILED at about',
+            f"Its webhook {DOWN} has accepted nothing since",
             "(answered 503)",
         )
         assert f"to {DOWN}: LIVE, " in said["push"]
         await begun(stage, "dictation")
         waiting = await begun(stage, "dictation", "later")
-        full = 'It waits for a free slot here: all 1 are taken, by agent "dictation". It is taken once turns have ended'
+        full = 'It waits for a free slot here: all 1 are taken, by agent "dictation". It starts when a slot is free'
         await seen(stage, "dictation", waiting, full)

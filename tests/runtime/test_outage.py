@@ -133,7 +133,7 @@ async def test_a_run_that_meets_another_error_ends_its_task(tmp_path: Path, capl
         ended = await here.ended(task.id)
         assert (state(ended), status_text(ended)) == (
             "FAILED",
-            "INTERRUPTED: The server could not go on with this task.",
+            "INTERRUPTED: The server could not continue this task.",
         )
         await here.idle()
     assert "a bug" in caplog.text
@@ -337,7 +337,7 @@ async def test_a_message_that_was_stored_is_said_to_be_when_its_task_cannot_be_r
         store.unavailable.clear()
         for task, caught in ((first, sent), (second, streamed)):
             assert str(caught.value).startswith(
-                f"the message was stored for task {task.id}, and is not to be sent again"
+                f"the message was stored for task {task.id}, but the store is unavailable now"
             )
             assert caught.value.metadata == {"task": task.id}
             assert texts(await here.ended(task.id)) == ["more of 0 after 2"]

@@ -202,7 +202,7 @@ async def test_a_turn_whose_process_is_lost_fails_or_begins_again(tmp_path: Path
             end.set_result(DONE)
         ended = await here.ended(task.id)
         assert state(ended) == expected
-        assert status_text(ended) == ("" if retries else "INTERRUPTED: The worker that ran this task is gone.")
+        assert status_text(ended) == ("" if retries else "INTERRUPTED: The worker running this task was lost.")
 
 
 async def test_a_turn_that_never_began_is_given_back_in_any_case(tmp_path: Path) -> None:

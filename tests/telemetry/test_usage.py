@@ -113,7 +113,7 @@ async def test_a_task_that_uses_more_than_it_may_ends_and_says_why(tmp_path: Pat
         task, told = await ended(app, agent="endless")
         assert task.status.state == pb.TASK_STATE_FAILED
         said = task.status.message.parts[0].text
-        assert said.startswith("OVER_BUDGET: The task has used more than it may. It used ")
+        assert said.startswith("OVER_BUDGET: The task exceeded its budget. It used ")
         assert said.endswith("tokens, and may use 1,000.")
         assert task.status.message.metadata["reason"] == "OVER_BUDGET"
         assert told[-1]["usage"] == {"tokens": 1100.0}  # at once, and not when it is on disk

@@ -1,10 +1,9 @@
-"""Following a task: everyone sees the same events in the same order, and a slow reader hurts only itself.
+"""Feeds: every subscriber of a task sees the same events in the same order; a slow one delays only itself.
 
-A follower is shared by all subscribers of a task in this process. It listens first; a subscriber then reads, and
-goes on by sequence. The follower keeps a short window of recent events, shared and encoded once; a subscriber is
-a cursor, not a queue. Whoever falls out of the window, or meets a hole in it (the bus may lose and reorder),
-reads from the store at its own pace. A lost *last* event shows itself by the round that asks the store, in one
-query, for the versions of all followed tasks.
+A TaskFeed is shared by all subscribers of a task in this process. It listens to the bus first; a subscriber then reads
+from the store and continues by sequence, as a cursor and not a queue. The feed keeps a short window of recent events,
+encoded once. A subscriber that falls out of the window, or meets a gap (the bus may lose and reorder), reads from the
+store. A lost *last* event is found by polling the versions of all followed tasks in one query.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ log = logging.getLogger("dragoman.runtime")
 
 FEED_WINDOW_EVENTS: Final = 1024
 FEED_WINDOW_BYTES: Final = 1024 * 1024
-"""What a follower keeps for those who are almost up to date."""
+"""What a feed keeps for subscribers that are almost up to date."""
 
 FEED_BATCH_EVENTS: Final = 64
 FEED_BATCH_BYTES: Final = 64 * 1024
-"""What a subscriber is given at a time: what is written before it is waited for whoever reads."""
+"""What a subscriber gets at a time: a reader waits until it is written."""
 
 VERSION_POLL_INTERVAL: Final = 2.0
-"""Seconds between two looks at the versions of followed tasks: what a lost last event costs."""
+"""Seconds between polls of versions: the cost of a lost last event."""
 
 
 class TaskFeed:
@@ -44,26 +43,26 @@ class TaskFeed:
     def __init__(self, ref: TaskRef) -> None:
         self.ref = ref
         self.last = 0
-        """The newest sequence known to be committed; 0 when nothing was heard yet."""
+        """The newest sequence known to be committed; 0 when none is known."""
         self.subscribers = 0
         self.unsubscribe: Unsubscribe | None = None
         self.subscribe_lock = asyncio.Lock()
         self.deleted = False
-        """The task was erased."""
+        """Whether the task was erased."""
         self._window: deque[Event] = deque()
         self._bytes = 0
         self._batches: dict[int, Sequence[Event]] = {}
-        """Pieces of the window that somebody was given, by the sequence before."""
+        """Batches of the window given to subscribers, by the sequence before them."""
         self._waiters: list[asyncio.Future[None]] = []
 
     def deliver(self, events: Sequence[Event]) -> None:
-        """Takes what the bus brings. Knows repeats by their sequence; a hole starts the window anew."""
+        """Adds events from the bus. Repeats are dropped; a gap restarts the window."""
         for event in events:
             if event.sequence <= self.last:
                 continue
             if event.sequence != self.last + 1:
                 self._clear()
-            if not event.data:  # too large for the bus: whoever wants it reads it
+            if not event.data:  # too large for the bus: subscribers read it from the store
                 self._clear()
                 self.last = event.sequence
                 continue
@@ -76,42 +75,42 @@ class TaskFeed:
         self._wake()
 
     def observe_version(self, version: int) -> None:
-        """Takes the store's word that events up to `version` exist."""
+        """Notes that the store has events up to `version`."""
         if version > self.last:
             self._clear()
             self.last = version
             self._wake()
 
     def mark_deleted(self) -> None:
-        """Takes the word that the task is no more: all who wait for its next event hear that."""
+        """Notes that the task was erased, and wakes all waiters."""
         self.deleted = True
         self._clear()
         self._wake()
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody who has seen the task waits for its next event."""
+        """Whether a subscriber waits for the next event."""
         return bool(self._waiters)
 
     def event_at(self, sequence: int) -> Event | None:
-        """The event of this sequence, if the window still holds it."""
+        """The event of this sequence, if it is in the window."""
         if not self._window:
             return None
         index = sequence - self._window[0].sequence
         return self._window[index] if 0 <= index < len(self._window) else None
 
     def batch_after(self, sequence: int) -> Sequence[Event]:
-        """What the window holds after this sequence, a lot at most: the same one for all who ask from there."""
-        found = self._batches.get(sequence)
-        if found is None:
+        """The next batch of the window after this sequence, shared by all subscribers at that position."""
+        batch = self._batches.get(sequence)
+        if batch is None:
             index = sequence + 1 - self._window[0].sequence if self._window else -1
             if index < 0:
                 return ()
-            found = self._batches[sequence] = _first_batch(islice(self._window, index, index + FEED_BATCH_EVENTS))
-        return found
+            batch = self._batches[sequence] = _first_batch(islice(self._window, index, index + FEED_BATCH_EVENTS))
+        return batch
 
     async def wait_for_change(self) -> None:
-        """Waits until something new is known."""
+        """Waits until a new event or version is known."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -134,7 +133,7 @@ class TaskFeed:
 
 
 class Subscriber:
-    """A cursor over one task's events. `at` is the last sequence seen."""
+    """A cursor over one task's events. `position` is the last sequence seen."""
 
     def __init__(self, store: Store, feed: TaskFeed) -> None:
         self._store = store
@@ -144,16 +143,17 @@ class Subscriber:
         self.position = 0
 
     async def next(self) -> Event:
-        """The next event, waiting for it if need be.
+        """The next event; waits for it if necessary.
 
-        Raises TaskNotFound when the task is no more, core.log.Cut when the log no longer goes back so far.
+        Raises TaskNotFound when the task was erased, core.task.log.LogTruncated when the log no longer reaches back to
+        `position`.
         """
-        follower = self._feed
+        feed = self._feed
         while True:
             if self._buffered:
                 event = self._buffered.popleft()
-            elif found := follower.event_at(self.position + 1):
-                event = found
+            elif recent := feed.event_at(self.position + 1):
+                event = recent
             else:
                 await self._fill_buffer()
                 continue
@@ -161,75 +161,75 @@ class Subscriber:
             return self.attach_cursor(event)
 
     async def next_batch(self) -> Sequence[Event]:
-        """The next event and those that are at hand behind it; waits and raises as `next`.
+        """The next event and those available behind it. Waits and raises as `next`.
 
-        Many who follow one task wake once for all that was committed together, and write it at once: with 100 of them
-        that is four times as much as event by event.
+        Many subscribers of one task wake once for all events of a commit and write them at once: with 100 of them that
+        is four times as fast as event by event.
         """
-        follower = self._feed
+        feed = self._feed
         while True:
             if self._buffered:
-                lot = _first_batch(self._buffered)
-                for _ in lot:
+                batch = _first_batch(self._buffered)
+                for _ in batch:
                     self._buffered.popleft()
-            elif not (lot := follower.batch_after(self.position)):
+            elif not (batch := feed.batch_after(self.position)):
                 await self._fill_buffer()
                 continue
-            self.position = lot[-1].sequence
-            for event in lot:
+            self.position = batch[-1].sequence
+            for event in batch:
                 if not event.cursor:
                     self.attach_cursor(event)
-            return lot
+            return batch
 
     async def _fill_buffer(self) -> None:
-        """Reads what the window does not have, or waits for it to happen. Raises as `next`."""
-        follower = self._feed
-        if follower.last > self.position:
-            self._buffered.extend(await self._store.events(follower.ref, self.position))
+        """Reads events that the window does not have, or waits for new ones. Raises as `next`."""
+        feed = self._feed
+        if feed.last > self.position:
+            self._buffered.extend(await self._store.events(feed.ref, self.position))
             if not self._buffered:
                 raise TaskNotFound
-        elif follower.deleted:
+        elif feed.deleted:
             raise TaskNotFound
         else:
-            await follower.wait_for_change()
+            await feed.wait_for_change()
 
     @property
     def lag(self) -> int:
-        """Events that are there and that it was not given yet; 0 before it has begun to read."""
+        """Committed events that it has not been given; 0 before it has begun to read."""
         return max(self._feed.last - self.position, 0) if self.position else 0
 
     async def wait_for_events(self) -> None:
-        """Waits until there is something that `next` gives or raises without waiting for it to happen."""
-        follower = self._feed
-        while not (self._buffered or follower.last > self.position or follower.deleted):
-            await follower.wait_for_change()
+        """Waits until `next` would return or raise without waiting for a commit."""
+        feed = self._feed
+        while not (self._buffered or feed.last > self.position or feed.deleted):
+            await feed.wait_for_change()
 
     def resume_after(self, position: int, last: int) -> None:
-        """Stands after event `at` of a task whose log, as the caller has read it, ends with event `last`."""
+        """Continues after event `position` of a task whose log, as read by the caller, ends with event `last`."""
         self.position = position
         self._feed.observe_version(last)
 
     def attach_cursor(self, event: Event) -> Event:
-        """Gives the event its cursor, if nobody did yet: it is the same for all who read it."""
+        """Gives the event its cursor, which is the same for all readers."""
         if not event.cursor:
             event.cursor = f"{self._cursor_prefix}{event.sequence}"
         return event
 
 
 def _first_batch(events: Iterable[Event]) -> Sequence[Event]:
-    """The first of these: one at least, if there are any, and no more than one is given at a time."""
-    lot: list[Event] = []
+    """The first batch of these events: at least one event, if any, up to the limits of a batch."""
+    batch: list[Event] = []
     size = 0
     for event in events:
         size += len(event.data)
-        if lot and (size > FEED_BATCH_BYTES or len(lot) >= FEED_BATCH_EVENTS):
+        if batch and (size > FEED_BATCH_BYTES or len(batch) >= FEED_BATCH_EVENTS):
             break
-        lot.append(event)
-    return lot
+        batch.append(event)
+    return batch
 
 
 class TaskFeeds:
-    """All followers of this process."""
+    """All feeds of this process."""
 
     def __init__(self, store: Store, bus: Bus) -> None:
         self._store = store
@@ -239,82 +239,82 @@ class TaskFeeds:
 
     @asynccontextmanager
     async def subscribe(self, ref: TaskRef) -> AsyncIterator[Subscriber]:
-        """Listens, and gives a cursor to be set (`at`) to what the caller then reads."""
-        follower = self._feeds.get(ref)
-        if follower is None:
-            follower = self._feeds[ref] = TaskFeed(ref)
-        follower.subscribers += 1
+        """Listens to a task, and gives a subscriber whose `position` the caller sets to what it then reads."""
+        feed = self._feeds.get(ref)
+        if feed is None:
+            feed = self._feeds[ref] = TaskFeed(ref)
+        feed.subscribers += 1
         try:
-            async with follower.subscribe_lock:
-                if follower.unsubscribe is None:
-                    follower.unsubscribe = await self._bus.subscribe(ref, follower.deliver)
-            subscriber = Subscriber(self._store, follower)
+            async with feed.subscribe_lock:
+                if feed.unsubscribe is None:
+                    feed.unsubscribe = await self._bus.subscribe(ref, feed.deliver)
+            subscriber = Subscriber(self._store, feed)
             self._subscribers.add(subscriber)
             try:
                 yield subscriber
             finally:
                 self._subscribers.discard(subscriber)
         finally:
-            follower.subscribers -= 1
-            if not follower.subscribers:
+            feed.subscribers -= 1
+            if not feed.subscribers:
                 self._feeds.pop(ref, None)
-                stop, follower.unsubscribe = follower.unsubscribe, None  # which leads back to the follower
+                stop, feed.unsubscribe = feed.unsubscribe, None  # breaks the reference cycle with the feed
                 if stop is not None:
                     await stop()
 
     def subscriber_count(self, ref: TaskRef) -> int:
-        """How many follow a task here."""
-        follower = self._feeds.get(ref)
-        return follower.subscribers if follower else 0
+        """Subscribers of a task in this process."""
+        feed = self._feeds.get(ref)
+        return feed.subscribers if feed else 0
 
     @property
     def subscribers(self) -> int:
-        """How many follow some task here: readers, callers who wait, and carriers of pushes."""
+        """Subscribers of all tasks in this process: readers, waiting callers, and push deliveries."""
         return len(self._subscribers)
 
     @property
     def lag(self) -> int:
-        """By how many events the slowest of them is behind what this process knows of its task."""
-        return max((one.lag for one in self._subscribers), default=0)
+        """The largest lag of any subscriber, in events."""
+        return max((subscriber.lag for subscriber in self._subscribers), default=0)
 
     def mark_deleted(self, ref: TaskRef) -> None:
-        """Tells who follows the task here that it was erased."""
-        if follower := self._feeds.get(ref):
-            follower.mark_deleted()
+        """Tells the subscribers of a task that it was erased."""
+        if feed := self._feeds.get(ref):
+            feed.mark_deleted()
 
     async def poll_forever(self) -> None:
-        """Asks the store, every ROUND seconds, how far the followed tasks are. Runs until cancelled."""
+        """Polls the versions of followed tasks every VERSION_POLL_INTERVAL seconds, until cancelled."""
         while True:
             await asyncio.sleep(VERSION_POLL_INTERVAL)
             try:
                 await self.poll()
             except Exception:
-                log.exception("could not ask the store for the versions of followed tasks")
+                log.exception("could not poll the store for new events of followed tasks")
 
     async def poll(self) -> None:
-        """One such round."""
+        """One poll of versions."""
         if self._feeds:
-            waiting = [ref for ref, follower in self._feeds.items() if follower.has_waiters]
-            found = await self._versions()
-            for ref, version in found.items():
-                if follower := self._feeds.get(ref):
-                    follower.observe_version(version)
-            for ref in waiting:  # they had seen it, so it was erased, by whoever it was
-                if ref not in found:
+            waiting = [ref for ref, feed in self._feeds.items() if feed.has_waiters]
+            versions = await self._versions()
+            for ref, version in versions.items():
+                if feed := self._feeds.get(ref):
+                    feed.observe_version(version)
+            for ref in waiting:  # followed, but no longer in the store: erased by some process
+                if ref not in versions:
                     self.mark_deleted(ref)
 
     async def _versions(self) -> dict[TaskRef, int]:
         refs = list(self._feeds)
-        found = await self._store.last_sequences(refs)
-        return {ref: found[ref.key] for ref in refs if ref.key in found}
+        versions = await self._store.last_sequences(refs)
+        return {ref: versions[ref.key] for ref in refs if ref.key in versions}
 
 
 EventBatches = AsyncGenerator[Sequence[Event], None]
-"""Events, never none, as many at a time as were at hand."""
+"""Batches of one or more events."""
 
 
 class EventStream:
-    """The events of one stream. Nothing happens before the first is asked for, and what is begun has to be closed."""
+    """The events of one stream. Nothing happens before the first is requested. Has to be closed."""
 
     __slots__ = ("_batches", "_buffered")
 
@@ -326,31 +326,31 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event. Raises what the operation raises."""
+        """The next event. Raises the errors of the operation."""
         if not self._buffered:
             self._buffered.extend(await anext(self._batches))
         return self._buffered.popleft()
 
     async def next_batch(self) -> Sequence[Event]:
-        """The next event and all that are there behind it; none when the stream has ended. Raises likewise."""
+        """The next event and all available behind it; empty at the end of the stream. Raises as `__anext__`."""
         if self._buffered:
-            left, self._buffered = self._buffered, deque()
-            return tuple(left)
+            buffered, self._buffered = self._buffered, deque()
+            return tuple(buffered)
         try:
             return await anext(self._batches)
         except StopAsyncIteration:  # an empty tuple as the default of `anext` is a SystemError in CPython 3.11
             return ()
 
     async def aclose(self) -> None:
-        """Ends it, wherever it is. May be called twice."""
+        """Ends the stream. May be called twice."""
         await self._batches.aclose()
 
 
-# Where a stream ends ------------------------------------------------------------------------------------------------
+# End of a stream ----------------------------------------------------------------------------------------------------
 
 
 def split_at_end(batch: Sequence[Event], is_last: Callable[[Event], bool]) -> tuple[Sequence[Event], bool]:
-    """These events up to the first that is the last of its stream, and whether there was one."""
+    """The events up to the first for which `is_last` holds, and whether there was one."""
     for number, event in enumerate(batch, 1):
         if is_last(event):
             return batch[:number], True
@@ -362,10 +362,10 @@ ends_turn: Final = attrgetter("ends")
 
 
 def ends_task(event: Event) -> bool:
-    """Whether the task ends with it."""
+    """Whether the task ends with this event."""
     return event.state in states.TERMINAL
 
 
 def ends_turn_or_task(event: Event) -> bool:
-    """Whether either does."""
+    """Whether the turn or the task ends with this event."""
     return event.ends or event.state in states.TERMINAL

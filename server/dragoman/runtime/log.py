@@ -1,8 +1,8 @@
-"""Committed before visible: the runtime's way to the store's one door.
+"""Appends to task logs, published after the commit; and reads of one task.
 
-Whoever waits for an append may be cancelled at any moment (a client goes away); what follows from the commit
-must happen all the same. So the store's future is never handed out: its callback tells the bus, does what the
-caller asked for, and only then wakes the caller.
+A caller that waits for an append may be cancelled at any moment (a client disconnects), but what follows from the
+commit must still happen. So the store's future is never handed out: its callback publishes to the bus, calls
+`on_result`, and only then wakes the caller.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from dragoman.core.backoff import Backoff
-from dragoman.core.errors import Unavailable
-from dragoman.core.task.log import Append, Appended, AppendRejected, Guard, TaskRef
-from dragoman.ports import Bus, Store
+from dragoman.core.cards.agent_spec import resume_metadata
+from dragoman.core.errors import TaskNotFound, Unavailable
+from dragoman.core.task import frames
+from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guard, TaskRef
+from dragoman.ports import Bus, Store, TaskSnapshot
 
 log = logging.getLogger("dragoman.runtime")
 
 T = TypeVar("T")
 
 STORE_RETRY_BACKOFF: Final = Backoff(0.5, 30.0)
-"""Between two tries to write the end of a turn, or to read its input."""
+"""Between attempts to write the end of a turn, or to read its input."""
 
 
 class EventLog:
-    """Appends to tasks and publishes what was committed."""
+    """Appends to tasks and publishes committed events."""
 
     def __init__(self, store: Store, bus: Bus, on_push_due: Callable[[TaskRef], None] | None = None) -> None:
-        """`pushed` is told of tasks that got events, and of which receivers are to be told."""
+        """`on_push_due` is called for tasks that got events and have live push configurations."""
         self._store = store
         self._bus = bus
         self._on_push_due = on_push_due
         self.committed_events = 0
-        """Events that were committed from here."""
+        """Events committed by this process."""
         self.rejected: Counter[str] = Counter()
-        """Appends that were refused, by reason."""
+        """Rejected appends, by reason."""
         self.on_unknown_outcome: Callable[[TaskRef], None] = lambda _: None
-        """Is told of tasks whose claim may have been taken, or not: the store broke off in its commit."""
+        """Called for tasks with a claim of unknown outcome: the store failed during the commit."""
 
     def append(
         self, change: Append, on_result: Callable[[Appended | None], None] | None = None
     ) -> asyncio.Future[Appended]:
-        """Writes `change`; after the commit publishes its events and calls `then`, in this order.
+        """Writes `change`; after the commit publishes its events, then calls `on_result`.
 
-        `then` is called with None when nothing was written.
-
-        The future may be abandoned or cancelled without any effect on that. It raises core.log.Refused, or what
-        the store raised.
+        `on_result` gets None when nothing was written. Abandoning or cancelling the future has no effect on the append.
+        It raises core.task.log.AppendRejected or the store's error.
         """
         answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 
@@ -75,9 +75,9 @@ class EventLog:
                 on_result(None)
             if not answer.done():
                 answer.set_exception(error)
-                answer.exception()  # counts as retrieved: nobody need be there to hear it
+                answer.exception()  # marks it as retrieved: the caller may be gone
             elif not isinstance(error, AppendRejected):
-                log.error("a write failed after its caller had gone", exc_info=error)
+                log.error("a write failed after its caller had disconnected", exc_info=error)
 
         self._store.append(change).add_done_callback(committed)
         return answer
@@ -85,9 +85,10 @@ class EventLog:
     async def insist(
         self, change: Append, on_result: Callable[[Appended | None], None], log_fields: Callable[[], Mapping[str, str]]
     ) -> Appended:
-        """Writes the end of a turn, as soon as the store can: the result is there, and a full disk may be emptied.
+        """Writes the end of a turn, retrying for as long as the store is unavailable.
 
-        `about` gives fields for the line that says that it waits. Raises core.log.Refused.
+        The agent's result must not be lost, and a full disk may be emptied. `log_fields` gives the fields of the log
+        line about waiting. Raises core.task.log.AppendRejected.
         """
         failures = 0
         while True:
@@ -105,10 +106,11 @@ class EventLog:
         guard: Guard,
         log_fields: Callable[[], Mapping[str, str]],
     ) -> T:
-        """What `read` gives the run of a task, as soon as the store can be asked. Raises what else `read` raises.
+        """Returns the result of `query`, retrying for as long as the store is unavailable.
 
-        Before the store is asked again, a change of nothing is written under the run's guard. It is refused
-        (core.log.Refused) when others have taken the task over: the store may have been away for us alone.
+        Before each retry an empty change is appended under the run's guard. It is rejected
+        (core.task.log.AppendRejected) when another session has taken the task over: the store may have been unreachable
+        for this process alone. Raises what `query` raises.
         """
         failures = 0
         while True:
@@ -120,3 +122,23 @@ class EventLog:
                 log.error("a turn waits for the store: %s", error, extra=log_fields())
             failures += 1
             await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
+
+
+async def read_task(store: Store, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot:
+    """Reads one task, with its last `history` messages (None: all). Raises TaskNotFound."""
+    snapshot = await store.read(task, history=history, artifacts=artifacts)
+    if snapshot is None:
+        raise TaskNotFound
+    return snapshot
+
+
+def task_event(snapshot: TaskSnapshot) -> Event:
+    """The whole Task as one event, with the sequence of its last event."""
+    return Event(snapshot.record.last_sequence, frames.frame(1, snapshot.task), snapshot.record.state)
+
+
+def gap_event(snapshot: TaskSnapshot, after: int) -> Event:
+    """The whole Task for a reader whose next event, the one after `after`, is no longer in the log."""
+    event = task_event(snapshot)
+    gap: dict[str, str | float | bool] = {"gap": True, "from": after, "sequence": event.sequence}
+    return Event(event.sequence, event.data + resume_metadata(1, gap), event.state)

@@ -1,8 +1,8 @@
-"""Who runs what in this process: slots, claims, jobs, signals.
+"""Scheduler: slots, claims, jobs and signals of one process.
 
-A task is claimed by the append that makes it ready when a slot is free; otherwise it waits in the store, which
-is the queue. A slot that frees itself takes the next one from there, of each principal in turn, and the bus tells
-idle processes of new ones. Nobody is served past those who wait.
+A task is claimed by the append that makes it ready when a slot is free; otherwise it waits in the store, which is the
+queue. A free slot takes the next task from there, round robin over principals. The bus tells idle processes of new
+tasks. New tasks never overtake waiting ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.limits.quotas import NO_BUDGETS
 from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Ready, TaskRecord, TaskRef
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, StoredMessage, TaskSignal
-from dragoman.runtime.capacity import JobSubscriptions, RemoteCapacity
+from dragoman.runtime.capacity import JobSubscriptions, RemoteCapacity, notify_canceled
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.input import ReferenceResolver
@@ -29,23 +29,23 @@ from dragoman.runtime.turn.runner import TurnRunner
 log = logging.getLogger("dragoman.runtime")
 
 DEFAULT_SLOTS: Final = 1000
-"""Runs at a time in one process, unless the settings say otherwise."""
+"""Concurrent turns in one process, unless the settings say otherwise."""
 
 WORKER_WAIT_SECONDS: Final = 300.0
-"""Seconds for which tasks wait for an agent elsewhere that is not there, unless the settings say otherwise."""
+"""Seconds that tasks wait for an absent remote agent, unless the settings say otherwise."""
 
 BACKLOG_POLL_INTERVAL: Final = 2.0
-"""Seconds between two looks for tasks that another process left waiting, where there may be others."""
+"""Seconds between polls for tasks that another process left waiting, where others share the store."""
 
 STOP_NOTICE_SECONDS: Final = 30.0
-"""Seconds before the end of the drain at which runs are told (`turn.stopping`)."""
+"""Seconds before the end of the drain at which turns are notified (`turn.stopping`)."""
 
 STOP_TIMEOUT: Final = 5.0
-"""Seconds for agents to stop at the very end, after the drain."""
+"""Seconds for agents to stop after the drain."""
 
 
 class Scheduler:
-    """The runs of this process. `session` is the number under which it claims tasks."""
+    """Runs the turns of this process. `session` is the number under which it claims tasks."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Scheduler:
         worker_wait: float = WORKER_WAIT_SECONDS,
         runs_agents: bool = True,
     ) -> None:
-        """`patience`: seconds for which tasks wait for an agent elsewhere that is not there. Without `runs` the app's
-        own agents are left to other processes on the same store."""
+        """`worker_wait`: seconds that tasks wait for an absent remote agent. With `runs_agents=False` the app's own
+        agents are left to other processes on the same store."""
         self._store = store
         self._bus = bus
         self._log = event_log
@@ -76,20 +76,20 @@ class Scheduler:
         self.runs_agents = runs_agents
         self.remote_capacity = RemoteCapacity(agents, worker_wait)
         self.run_turns: Callable[[TurnRunner], Coroutine[Any, Any, None]] = TurnRunner.run
-        """What a run is driven by: itself, or by who traces it."""
+        """Runs a runner; replaced when turns are traced."""
         self.budgets = NO_BUDGETS
         self._runners: dict[TaskRef, TurnRunner] = {}
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
         """By agent."""
         self.on_unserved: Callable[[TaskRecord], None] = lambda _: None
-        """Is told of tasks whose agent is gone, and that are claimed here, or wait."""
+        """Called for tasks that are claimed here, or wait, and whose agent was removed."""
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = 0
         self._has_backlog = False
-        """Tasks may wait in the store."""
+        """Whether tasks may wait in the store."""
         self._backlog_exceeds_slots = True
-        """More of them than there are slots, as far as is known: nobody may pass them."""
+        """Whether, as far as known, more tasks wait than there are slots; new ones must not overtake them."""
         self._fetching = False
         self._last_principal = ""
         """The principal whose task was taken last."""
@@ -98,10 +98,10 @@ class Scheduler:
         self._idle.set()
         self._registrations = AsyncExitStack()
         self._job_subscriptions = JobSubscriptions(bus, self._on_job)
-        """For jobs, which would be wasted on us once we drain."""
+        """Subscriptions for jobs, which are ended when the drain begins."""
 
     async def start(self) -> None:
-        """Listens for jobs and signals, and takes up what waits in the store."""
+        """Subscribes to jobs and signals, and takes tasks that wait in the store."""
         await self._job_subscriptions.update(self._runnable_agents())
         self._registrations.push_async_callback(await self._bus.subscribe_signals(self._on_signal))
         if self.runs_agents:
@@ -110,37 +110,38 @@ class Scheduler:
         self._fill_slots()
 
     def capacity_changed(self) -> None:
-        """Some agent elsewhere came or went, or has more room than before."""
+        """A remote agent was added or removed, or its capacity grew."""
         if self._job_subscriptions.differs(runnable := self._runnable_agents()):
-            self._start_task(self._job_subscriptions.update(runnable), "jobs of other agents than before")
+            self._start_task(self._job_subscriptions.update(runnable), "update job subscriptions")
         self._fill_slots()
 
     def _runnable_agents(self) -> list[str]:
-        """The agents that may have turns here."""
-        own = [name for name in self._agents if name not in self.remote_capacity] if self.runs_agents else []
-        return [*own, *self.remote_capacity.runnable_agents]
+        """The agents that may have turns in this process."""
+        local = [name for name in self._agents if name not in self.remote_capacity] if self.runs_agents else []
+        return [*local, *self.remote_capacity.runnable_agents]
 
     @property
     def slots(self) -> int:
-        """Runs that there may be at the same time."""
+        """The maximum of concurrent turns."""
         return self._slots
 
     @property
     def running(self) -> int:
-        """Runs under way."""
+        """Turns under way."""
         return len(self._runners)
 
     @property
     def busiest(self) -> tuple[str, int]:
-        """The agent that has most of them, and how many."""
-        return next(iter(Counter(run.record.agent for run in self._runners.values()).most_common(1)), ("", 0))
+        """The agent with the most running turns, and their number."""
+        return next(iter(Counter(runner.record.agent for runner in self._runners.values()).most_common(1)), ("", 0))
 
     def leaked_threads(self, agent: str) -> int:
-        """Threads of an agent that go on although their turn is over."""
+        """Threads of an agent that still run although their turn has ended."""
         return self._agents[agent].leaked_threads if agent in self._agents else 0
 
     @property
     def draining(self) -> bool:
+        """Whether the server is shutting down."""
         return self._draining
 
     @property
@@ -149,21 +150,20 @@ class Scheduler:
         return self._session
 
     def find_runner(self, ref: TaskRef) -> TurnRunner | None:
-        """The run of this task, if it is here."""
+        """The runner of this task, if it runs here."""
         return self._runners.get(ref)
 
     # Claims -----------------------------------------------------------------------------------------------------
 
     def reserve_slot(self, agent: str) -> int:
-        """A slot for a task about to be written: the session to claim it for, or 0 when it has to wait its turn.
+        """Reserves a slot for a task about to be written: the session to claim it for, or 0 if it has to wait.
 
-        Each reservation is ended by `settle`. Raises Unavailable while draining, and for an agent elsewhere
-        that has
-        been away for too long.
+        Each reservation is ended by `complete_reservation`. Raises Unavailable while draining, and for a remote agent
+        that has been absent for too long.
         """
         if self._draining:
-            raise Unavailable("the server is shutting down and takes no new messages")
-        # Who comes now does not pass those who wait.
+            raise Unavailable("the server is shutting down and accepts no new messages; retry later")
+        # New tasks do not overtake waiting ones.
         if agent in self.remote_capacity:
             self.remote_capacity.check_available(agent)
             return self._take_slot(agent) if self.remote_capacity.accepts_message(agent) else 0
@@ -185,9 +185,9 @@ class Scheduler:
         *,
         fresh_context: bool = False,
     ) -> TurnRunner | None:
-        """Ends a reservation: begins the run that was claimed, or tells of the task that waits.
+        """Ends a reservation: begins the claimed turn, or announces the waiting task.
 
-        `message` is the first of a new task; None has the run read what there is. `appended` is None when
+        `message` is the first message of a new task; with None the runner reads its input. `appended` is None when
         nothing was written.
         """
         if session:
@@ -196,31 +196,34 @@ class Scheduler:
             self.remote_capacity.release(agent)
         if appended is None:
             return None
-        head = appended.record
-        if appended.claimed and head.agent not in self._agents:
-            self.on_unserved(head)
+        record = appended.record
+        if appended.claimed and record.agent not in self._agents:
+            self.on_unserved(record)
         elif appended.claimed:
-            return self._begin(head, message, appended.events if message else (), fresh_context)
-        elif head.ready:
-            self._announce_waiting(head)
-        elif head.running:
-            self._bus.publish_signal(head.ref, TaskSignal.MESSAGE)
+            return self._begin(record, message, appended.events if message else (), fresh_context)
+        elif record.ready:
+            self._announce_waiting(record)
+        elif record.running:
+            self._bus.publish_signal(record.ref, TaskSignal.MESSAGE)
         return None
 
     def _announce_waiting(self, record: TaskRecord) -> None:
-        """A task waits in the store: for us, where there is room and we are only taking others first, else for whoever
-        has room. Were others told of it all the same, each would let its own new tasks wait while it looks."""
+        """Handles a task that waits in the store: takes it here if there is room, else publishes a job.
+
+        A job makes idle processes fetch first and queue their own new tasks meanwhile, so none is published when this
+        process has room.
+        """
         if record.agent not in self._agents:
             self.on_unserved(record)
             return
         if record.agent in self.remote_capacity:
             self.remote_capacity.note_backlog(record.agent)
-            ours = self.remote_capacity.room(record.agent) > 0
+            has_room = self.remote_capacity.room(record.agent) > 0
         else:
             self._has_backlog = True
             self._backlog_exceeds_slots = self._backlog_exceeds_slots or self.free_slots <= 0
-            ours = self.runs_agents
-        if ours and self.free_slots > 0 and not self._draining:
+            has_room = self.runs_agents
+        if has_room and self.free_slots > 0 and not self._draining:
             self._fill_slots()
         else:
             self._bus.publish_job(Job(record.agent, record.ref))
@@ -228,13 +231,11 @@ class Scheduler:
     def _begin(
         self, record: TaskRecord, message: StoredMessage | None, first: Sequence[Event], fresh_context: bool
     ) -> TurnRunner:
-        there = self._runners.get(record.ref)
-        if (
-            there is not None and there.record.token == record.token
-        ):  # the claim was asked for, and then answered after all
-            return there
+        existing = self._runners.get(record.ref)
+        if existing is not None and existing.record.token == record.token:  # ClaimRecovery was faster than the answer
+            return existing
         agent = self._agents[record.agent]
-        run = TurnRunner(
+        runner = TurnRunner(
             self._log,
             self._store,
             agent,
@@ -245,19 +246,19 @@ class Scheduler:
             coalesce=self._coalesce,
         )
         if self.budgets:
-            run.budget = self.budgets.budget_of(record.agent)
-        self._runners[record.ref] = run
+            runner.budget = self.budgets.budget_of(record.agent)
+        self._runners[record.ref] = runner
         self.counts[record.agent].started += 1
         self.remote_capacity.acquire(record.agent)
         self._last_principal = record.principal
         self._idle.clear()
         if message is None:
-            run.resume(self._spawn)
+            runner.resume(self._spawn)
         else:
-            run.begin(message, self._spawn, fresh_context=fresh_context)
-        if self._stopping:  # it was claimed before, and is to begin before it ends
-            asyncio.get_running_loop().call_soon(run.drain)
-        return run
+            runner.begin(message, self._spawn, fresh_context=fresh_context)
+        if self._stopping:  # claimed before the stop: it has to begin in order to end
+            asyncio.get_running_loop().call_soon(runner.drain)
+        return runner
 
     def _spawn(self, runner: TurnRunner) -> asyncio.Task[None]:
         task, began = self._start_task(self.run_turns(runner), f"run {runner.task_id}"), time.perf_counter()
@@ -281,7 +282,7 @@ class Scheduler:
             del self._runners[runner.record.ref]
         self._update_idle()
         self.remote_capacity.release(runner.record.agent)
-        if runner.record.ready:  # given back by an agent elsewhere, or to another process
+        if runner.record.ready:  # released, to be repeated
             self._announce_waiting(runner.record)
         self._fill_slots()
 
@@ -307,7 +308,7 @@ class Scheduler:
             self._start_task(self._fetch_local(), "take waiting tasks")
 
     async def poll_forever(self) -> None:
-        """Looks for waiting tasks every LOOK seconds: whoever made one ready may be gone, and told nobody here.
+        """Polls the store every BACKLOG_POLL_INTERVAL seconds: the process that left a task waiting may have died.
 
         Runs until cancelled.
         """
@@ -319,41 +320,41 @@ class Scheduler:
 
     @property
     def free_slots(self) -> int:
-        """Runs that may still be begun here."""
+        """Turns that may still begin here."""
         return self._slots - len(self._runners) - self._reserved
 
     async def _fetch_local(self) -> None:
         try:
             while self._has_backlog and self.free_slots > 0 and not self._draining:
                 self._has_backlog = False
-                here = [agent for agent in self._agents if agent not in self.remote_capacity]
+                local_agents = [agent for agent in self._agents if agent not in self.remote_capacity]
                 room = self.free_slots
-                heads = await self._store.ready_tasks(here, room, self._last_principal)
-                self._backlog_exceeds_slots = len(heads) >= room
-                if heads:
+                records = await self._store.ready_tasks(local_agents, room, self._last_principal)
+                self._backlog_exceeds_slots = len(records) >= room
+                if records:
                     self._has_backlog = True
-                    await asyncio.gather(*map(self._claim, heads))
+                    await asyncio.gather(*map(self._claim, records))
         except Exception:
             self._has_backlog = True
             asyncio.get_running_loop().call_later(BACKLOG_POLL_INTERVAL, self._fill_slots)
-            log.exception("could not take waiting tasks; this is tried again")
+            log.exception("could not take waiting tasks; retrying")
         finally:
             self._fetching = False
 
     async def _fetch_remote(self, agent: str) -> None:
-        """What waits for one agent elsewhere, as far as there is room."""
+        """Takes the waiting tasks of one remote agent, as far as it has capacity."""
         try:
             while not self._draining and self.free_slots > 0 and (room := self.remote_capacity.next_fetch_size(agent)):
                 room = min(room, self.free_slots)
-                heads = await self._store.ready_tasks((agent,), room, self._last_principal)
-                self.remote_capacity.note_fetched(agent, enough=len(heads) < room)
-                if heads:
+                records = await self._store.ready_tasks((agent,), room, self._last_principal)
+                self.remote_capacity.note_fetched(agent, enough=len(records) < room)
+                if records:
                     self.remote_capacity.note_backlog(agent)
-                    await asyncio.gather(*map(self._claim, heads))
+                    await asyncio.gather(*map(self._claim, records))
         except Exception:
             self.remote_capacity.note_backlog(agent)
             asyncio.get_running_loop().call_later(BACKLOG_POLL_INTERVAL, self._fill_slots)
-            log.exception("could not take waiting tasks of agent %s; this is tried again", agent)
+            log.exception("could not take waiting tasks of agent %s; retrying", agent)
         finally:
             self.remote_capacity.end_fetch(agent)
 
@@ -362,7 +363,7 @@ class Scheduler:
         if not session:
             return
         change = Append(task=record.ref, guard=Ready(), claim_session=session)
-        with suppress(AppendRejected):  # another worker was first, or it was canceled
+        with suppress(AppendRejected):  # another process claimed it, or it was canceled
             await self._log.append(change, lambda appended: self._on_claimed(session, record.agent, appended))
 
     def _on_claimed(self, session: int, agent: str, appended: Appended | None) -> None:
@@ -371,45 +372,37 @@ class Scheduler:
     # Signals ----------------------------------------------------------------------------------------------------
 
     def _on_signal(self, ref: TaskRef, signal: TaskSignal) -> None:
-        run = self._runners.get(ref)
-        if run is None:
+        runner = self._runners.get(ref)
+        if runner is None:
             return
         if signal is TaskSignal.CANCEL:
-            self._start_task(self._cancel(run), f"cancel {run.task_id}")
+            self._start_task(self._cancel(runner), f"cancel {runner.task_id}")
         elif signal is TaskSignal.MESSAGE:
-            run.notify_message()
+            runner.notify_message()
 
     async def _cancel(self, runner: TurnRunner) -> None:
-        """A bus may say late what was meant for an earlier turn: the store knows. What it has no more is over."""
+        """Cancels a runner, if the store confirms it: a late signal may belong to an earlier turn.
+
+        A task that is no longer in the store was erased.
+        """
         ref = runner.record.ref
-        with suppress(Unavailable):  # whoever looks finds it
-            if (
-                ref in await self._store.cancel_requests.pending([ref])
-                or await self._store.read(ref, history=0) is None
-            ):
+        with suppress(Unavailable):  # the poll for cancel requests finds it
+            requested = ref in await self._store.cancel_requests.pending([ref])
+            if requested or await self._store.read(ref, history=0) is None:
                 runner.cancel()
 
     def notify_canceled(self, record: TaskRecord) -> None:
-        """Tells an agent that has tasks of its own elsewhere that one which waited for its caller was canceled."""
+        """Tells an upstream agent that a task which waited for its caller was canceled."""
         agent = self._agents.get(record.agent)
         if isinstance(agent, RemoteAgent) and not agent.is_worker_backed:
-            self._start_task(self._notify_canceled(agent, record.ref), f"let go of {record.id}")
+            self._start_task(notify_canceled(agent, self._store, record.ref), f"notify agent of canceled {record.id}")
 
-    async def _notify_canceled(self, agent: RemoteAgent, ref: TaskRef) -> None:
-        try:
-            conversation = await self._store.messages(ref)
-            if conversation is not None and conversation.task_state:
-                await agent.on_canceled(conversation.task_state)
-        except Exception:
-            log.exception("agent %s could not be told of a cancel", agent.spec.id)
-
-    # The end ----------------------------------------------------------------------------------------------------
+    # Shutdown ---------------------------------------------------------------------------------------------------
 
     async def drain(self, grace: float, report: Callable[[int], None] | None = None) -> None:
-        """Takes nothing new and waits until no run is left, `limit` seconds at most; then ends them as FAILED.
+        """Takes nothing new and waits up to `grace` seconds until no turn runs; then ends the rest as FAILED.
 
-        A task that is being claimed is waited for as well.
-        `report` is told once a second how many runs are left.
+        Pending claims are waited for as well. `report` is called once a second with the number of running turns.
         """
         self._draining = True
         await self._job_subscriptions.close()
@@ -419,8 +412,8 @@ class Scheduler:
         while (self._runners or self._reserved) and loop.time() < deadline:
             if not warned and loop.time() >= deadline - STOP_NOTICE_SECONDS:
                 warned = True
-                for run in self._runners.values():
-                    run.announce_stop()
+                for runner in self._runners.values():
+                    runner.announce_stop()
             if report is not None:
                 report(len(self._runners))
             try:
@@ -428,14 +421,14 @@ class Scheduler:
                     await self._idle.wait()
             except TimeoutError:
                 continue
-        for run in tuple(self._runners.values()):
-            run.drain()
+        for runner in tuple(self._runners.values()):
+            runner.drain()
 
     async def stop(self) -> int:
-        """Ends what still runs as FAILED and lets go of the bus. Gives the number of agents that did not stop."""
+        """Ends running turns as FAILED and unsubscribes. Returns the number of agents that did not stop."""
         self._draining = self._stopping = True
-        for run in tuple(self._runners.values()):
-            run.drain()
+        for runner in tuple(self._runners.values()):
+            runner.drain()
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 await self._idle.wait()

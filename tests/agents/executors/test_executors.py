@@ -101,7 +101,7 @@ async def test_one_that_blocks_looks_alive_and_is_overtaken_by_a_cancel(
 async def test_a_turn_whose_process_dies_begins_again_and_then_fails(server: Server) -> None:
     async with Client(server.grpc) as client:
         task = (await client.send(message("die"))).task
-        assert status_text(task) == "INTERRUPTED: The worker that ran this task is gone."
+        assert status_text(task) == "INTERRUPTED: The worker running this task was lost."
         server.err.until("starting it again in 0.5 s")
         assert texts((await client.send(message("echo again"))).task) == {"output": "again"}
 

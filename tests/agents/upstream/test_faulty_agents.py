@@ -121,7 +121,7 @@ async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypat
             now = pb.SendMessageConfiguration(return_immediately=True)
             waits = (await client.send(message("hello"), configuration=now)).task
             (told,) = await app.runtime.explainer.explain(waits.id)
-            assert told.next.startswith('It waits for agent "words", which has been away for')
+            assert told.next.startswith('It waits for agent "words", which has been unavailable for')
             assert "there is no card" in told.next
             there.answers["/rpc"] = rpc({"task": DONE})
             there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}))
@@ -134,7 +134,7 @@ async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypat
 
 async def test_one_that_stays_away_ends_what_waits_and_refuses_more(opened: Open) -> None:
     async with opened("front", f"words=http://127.0.0.1:{free_port()}", worker_wait=0) as app:
-        with pytest.raises(ClientError, match=r'agent "words" has been away for \d+ s; try again'):
+        with pytest.raises(ClientError, match=r'agent "words" has been unavailable for \d+ s; try again'):
             await ask(app)
 
 

@@ -93,7 +93,7 @@ async def test_a_direct_agent_answers_with_a_message(at: At) -> None:
         ("needs", states.AUTH_REQUIRED, "log in first"),
         ("fails", states.FAILED, "RuntimeError: the pump is broken"),
         ("wrong", states.FAILED, "InvalidAgentResponse: agent wrong, agents.py line"),
-        ("dawdles", states.FAILED, "TIMED_OUT: The agent took longer than it may."),
+        ("dawdles", states.FAILED, "TIMED_OUT: The turn exceeded its time limit."),
     ],
 )
 async def test_a_turn_ends_as_its_function_does(at: At, agent: str, state: int, text: str) -> None:

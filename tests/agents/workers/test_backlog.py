@@ -30,7 +30,7 @@ async def test_a_task_waits_as_submitted_until_there_is_a_credit(opened: Open) -
         await line.register(registration(), credit=0)
         tasks = [(await client.send(message("x"), configuration=NOW)).task.id for _ in range(3)]
         assert {(await client.get(task)).status.state for task in tasks} == {states.SUBMITTED}
-        assert "It waits for room at a worker" in await next_of(app, tasks[0])
+        assert "It waits for capacity at a worker" in await next_of(app, tasks[0])
         await line.send(credit=wk.Credit(agent_id="desk", turns=2))
         turns = [await line.receive("turn_start") for _ in range(2)]
         (left,) = set(tasks) - {turn.task_id for turn in turns}
@@ -53,7 +53,7 @@ async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opene
             assert task.status.state == states.SUBMITTED
     async with opened() as app, Client(str(app.grpc), agent="desk") as client:
         assert (await client.get(task.id)).status.state == states.SUBMITTED
-        assert 'It waits for a worker of agent "desk"; none' in await next_of(app, task.id)
+        assert 'It waits for a worker of agent "desk". None' in await next_of(app, task.id)
         async with connected_worker(str(app.grpc)) as line:
             await line.register(registration())
             turn = await line.receive("turn_start")
@@ -79,7 +79,7 @@ async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
         ended = await client.get(task)
         assert (ended.status.state, status_text(ended)) == (
             states.FAILED,
-            "NO_WORKER: No worker of this agent came to take this task.",
+            "NO_WORKER: No worker of this agent connected in time to run this task.",
         )
         assert [one.id async for one in client.list()] == [task]
 

@@ -39,7 +39,7 @@ async def test_a_turn_whose_worker_is_killed_ends_as_failed(server: Server, tmp_
             task = (await client.send(message("x"), configuration=NOW)).task.id
             os.kill(int(await wait_for_text(client, task)), signal.SIGKILL)
             ended = await wait_for_state(client, task, states.FAILED)
-            assert status_text(ended) == "INTERRUPTED: The worker that ran this task is gone."
+            assert status_text(ended) == "INTERRUPTED: The worker running this task was lost."
             assert ended.status.message.metadata["reason"] == "INTERRUPTED"
 
 
@@ -101,7 +101,7 @@ async def test_what_a_drain_has_no_time_for_is_given_back(
             worker.signal(signal.SIGTERM)
             ended = await wait_for_state(client, task, state)
             if state == states.FAILED:
-                assert status_text(ended).startswith("INTERRUPTED: The worker that ran this task is gone.")
+                assert status_text(ended).startswith("INTERRUPTED: The worker running this task was lost.")
             assert worker.ends() == 0
 
 

@@ -218,7 +218,7 @@ async def test_a_server_may_have_only_agents_of_workers(opened: Open) -> None:
             ):
                 async with http.get(path) as answer:
                     assert (path, answer.status) == (path, status)
-        with pytest.raises(ClientError, match=r'no agent "" here; use one of \(none yet: no worker has come\)'):
+        with pytest.raises(ClientError, match=r'no agent "" here; use one of \(none yet: no worker has connected\)'):
             await client.send(message("x"))
         async with connected_worker(str(app.grpc)) as line:
             await line.register(registration(), registration("before-it"))

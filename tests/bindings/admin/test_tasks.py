@@ -75,7 +75,7 @@ async def test_explain_says_where_a_task_stands_and_what_is_not_there(tmp_path: 
         stub = rpc.OpsServiceStub(channel)
         (one,) = (await stub.Explain(ops.ExplainRequest(task_id="mine"))).tasks
         assert (one.agent, one.scope, one.principal, one.dialect) == ("ant", "default", "anonymous", "0.1")
-        assert (one.state, one.next) == ("TASK_STATE_COMPLETED", "Nothing: it has ended.")
+        assert (one.state, one.next) == ("TASK_STATE_COMPLETED", "Nothing: the task has ended.")
         for task, code in (("none", grpc.StatusCode.NOT_FOUND), ("", grpc.StatusCode.INVALID_ARGUMENT)):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.Explain(ops.ExplainRequest(task_id=task))

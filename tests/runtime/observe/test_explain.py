@@ -33,8 +33,8 @@ async def test_a_running_task_is_held_here_until_its_session_ends(tmp_path: Path
         one = await explained(here, task.id)
         assert (one.here, one.attempts_allowed, one.subscribers) == (True, 1, 0)
         assert one.session_expires > one.record.updated
-        assert "and has said nothing yet. It may take 60 s: at " in one.next
-        assert "Should this server go, it ends as FAILED within 10 s" in one.next
+        assert "it has produced no output yet. Its time limit is 60 s: at " in one.next
+        assert "If this server dies, it ends as FAILED within 10 s" in one.next
 
 
 async def test_how_long_a_silent_agent_may_be_silent_is_said(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ async def test_how_long_a_silent_agent_may_be_silent_is_said(tmp_path: Path) -> 
         task = await here.start()
         await begun.wait()
         said = (await explained(here, task.id)).next
-        assert "last said something " in said
-        assert "It may be silent for 50 s: unless it says something it is stopped about " in said
+        assert "its last output was " in said
+        assert "Its idle limit is 50 s: without output it is stopped at about " in said
     async with open_harness(tmp_path, waits) as here:
         task = await here.start()
         assert "It has no time_limit and no idle_limit" in (await explained(here, task.id)).next
@@ -62,18 +62,18 @@ async def test_a_task_without_a_slot_waits_for_one(tmp_path: Path) -> None:
         waiting = await here.start()
         one = await explained(here, waiting.id)
         assert (one.record.ready, one.here, one.free_slots) == (True, False, 0)
-        assert one.next.startswith('It waits for a free slot here: all 1 are taken, by agent "waits". It is taken once')
+        assert one.next.startswith('It waits for a free slot here: all 1 are taken, by agent "waits". It starts when')
 
 
 async def test_one_that_asked_waits_for_its_caller_and_one_that_ended_for_nothing(tmp_path: Path) -> None:
     async with open_harness(tmp_path, waits) as here:
         asked = await here.send("ask")
         assert (await explained(here, asked.id)).next == (
-            'It waits for a message of its caller: "which?" A cancel ends it, too; it waits for as long as that takes '
-            "(nothing is said of --retain-input-required)."
+            'It waits for a message from its caller: "which?" Without an answer it waits indefinitely '
+            "(--retain-input-required is not set). A cancel also ends it."
         )
         await here.cancel(asked.id)
-        assert (await explained(here, asked.id)).next == "Nothing: it has ended."
+        assert (await explained(here, asked.id)).next == "Nothing: the task has ended."
 
 
 async def test_one_that_waits_too_long_for_its_caller_says_until_when(tmp_path: Path) -> None:
@@ -82,7 +82,9 @@ async def test_one_that_waits_too_long_for_its_caller_says_until_when(tmp_path: 
         asked = await here.send("ask")
         one = await explained(here, asked.id)
         ends = datetime.fromtimestamp(one.record.updated / 1000 + 86_400, UTC)
-        assert one.next.endswith(f"unanswered it ends as FAILED about {ends:%Y-%m-%d %H:%M} UTC.")
+        assert one.next.endswith(
+            f"Without an answer it ends as FAILED at about {ends:%Y-%m-%d %H:%M} UTC. A cancel also ends it."
+        )
 
 
 async def test_one_that_failed_says_why(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ async def test_one_that_failed_says_why(tmp_path: Path) -> None:
     async with open_harness(tmp_path, fails) as here:
         task = await here.send("x")
         said = (await explained(here, task.id)).next
-        assert said.startswith('Nothing: it has ended: "RuntimeError: the pump is broken xxx')
+        assert said.startswith('Nothing: the task has ended: "RuntimeError: the pump is broken xxx')
         assert said.endswith('x…"')
 
 
@@ -100,10 +102,12 @@ async def test_the_task_of_a_dead_process_says_what_becomes_of_it(tmp_path: Path
     clock = Shifted()
     async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
         task = await one.start()
-        assert "its turn begins again (attempt 2 of 2) after " in (await explained(other, task.id)).next
+        assert "its turn is repeated (attempt 2 of 2) after " in (await explained(other, task.id)).next
         assert not (await explained(other, task.id)).here
         clock.ahead += 15_000
-        assert (await explained(other, task.id)).next.startswith("Its process is gone: ")
+        assert (await explained(other, task.id)).next.startswith(
+            "The process running this task has died. A server will repeat its turn (attempt 2 of 2) within a few seconds"
+        )
 
 
 async def test_nothing_is_known_of_what_is_not_there(tmp_path: Path) -> None:

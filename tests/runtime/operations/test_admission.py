@@ -120,7 +120,7 @@ async def test_a_stream_that_ended_is_open_no_more(tmp_path: Path) -> None:
 async def test_a_message_that_is_too_much_is_refused_with_the_limit_and_leaves_nothing(tmp_path: Path) -> None:
     async with limited(tmp_path, live_tasks=2) as here:
         tasks = [await here.start() for _ in range(2)]
-        with pytest.raises(RateLimited, match="live_tasks: 2 of your tasks have not ended, and at most 2") as caught:
+        with pytest.raises(RateLimited, match="live_tasks: 2 of your tasks are unfinished; at most 2") as caught:
             await here.start()
         assert caught.value.retry_after > 0
         assert (await here.list()).total_size == 2
@@ -183,5 +183,5 @@ async def test_messages_that_wait_weigh_on_who_sent_them(tmp_path: Path) -> None
         results = await asyncio.gather(*sends, return_exceptions=True)
         refused = [str(result) for result in results if isinstance(result, RateLimited)]
         assert 7 <= len(refused) <= 9
-        assert all("bytes of your messages wait to be taken up, and at most 3000 may" in text for text in refused)
+        assert all("bytes of your messages are queued; at most 3000 may be" in text for text in refused)
         assert len((await here.get(task.id)).history) == 1 + len(results) - len(refused)

@@ -661,7 +661,7 @@ async def test_a_task_takes_only_so_many(tmp_path: Path) -> None:
         task = await here.world.send()
         for number in range(MAX_PUSH_CONFIGS):
             await here.create(task.id, id=f"{number}")
-        with pytest.raises(InvalidParams, match=f"^id: a task has {MAX_PUSH_CONFIGS} push configurations at most"):
+        with pytest.raises(InvalidParams, match=f"^id: a task can have at most {MAX_PUSH_CONFIGS} push configurations"):
             await here.create(task.id, id="one more")
         asked = request("more", task_id=task.id)
         asked.configuration.task_push_notification_config.url = HOOK

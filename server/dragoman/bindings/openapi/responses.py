@@ -37,7 +37,7 @@ _BODY_ERRORS: Final = (
 )
 UNKNOWN_AGENT_ERROR: Final = errors.AgentNotFound('tenant: no agent "nobody" here; use one of playground')
 _RATE_LIMIT_ERROR: Final = errors.RateLimited(
-    "open_streams: 2000 of your streams and waiting calls are open, and at most 2000 may be; close some",
+    "open_streams: 2000 of your streams and waiting calls are open; at most 2000 may be. Close some",
     limit="open_streams",
     maximum=2000,
     retry_after=1,
@@ -46,7 +46,7 @@ _SEND_ERRORS: Final = (
     InvalidParams.field("message.parts", "must hold at least one part"),
     errors.TaskNotFound(),
     errors.TaskEnded(),
-    errors.UnsupportedOperation("this agent takes no message while it works on the task"),
+    errors.UnsupportedOperation("this agent accepts no messages while it works on the task; retry later"),
     errors.PushNotificationNotSupported(),
     errors.ContentTypeNotSupported('message.parts[0].mediaType: "image/png" is not accepted by this agent'),
     errors.InvalidAgentResponse(),

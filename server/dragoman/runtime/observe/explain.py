@@ -1,4 +1,4 @@
-"""Why is it stuck, who holds it, what happens next: one task as an operator asks about it."""
+"""Explains one task to an operator: who holds it, why it waits, what happens next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of a task beside the task. Times are milliseconds since the epoch, 0 for none."""
+    """What is known of a task besides the Task. Times are milliseconds since the epoch, 0 for none."""
 
     record: TaskRecord
     attempts_allowed: int
@@ -35,17 +35,17 @@ class Explanation:
     free_slots: int
     next: str
     pushes: Sequence[PushRecord] = ()
-    """Who is told of it by push."""
+    """Its push configurations."""
     worker: str = ""
-    """The process elsewhere that runs its turn, for people."""
+    """The remote process that runs its turn, for people."""
     usage: Usage = NO_USAGE
-    """What it has used, as its agent reported."""
+    """Its usage, as reported by its agent."""
     trace: str = ""
-    """The id of its trace."""
+    """Its trace id."""
 
 
 class Explainer:
-    """Explains tasks of one store from where one process sees them."""
+    """Explains tasks of one store, as one process sees them."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Explainer:
         retention_age: Callable[[str, int], int] = lambda agent, state: 0,
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`carriers`: how many followers of a task are there to push it, and no readers. `age`: for how many
-        milliseconds a task of an agent may be in a state, 0 for ever. `now`: milliseconds since the epoch."""
+        """`delivery_count`: subscribers of a task that are push deliveries. `retention_age`: milliseconds that a task
+        of an agent may stay in a state, 0 for ever. `now`: milliseconds since the epoch."""
         self._retention_age = retention_age
         self._now = now
         self._delivery_count = delivery_count
@@ -68,26 +68,26 @@ class Explainer:
         self._agents = agents
 
     def leaked_threads(self, agent: str) -> int:
-        """Threads of an agent that go on here although their turn is over."""
+        """Threads of an agent that still run here although their turn has ended."""
         return self._scheduler.leaked_threads(agent)
 
     async def explain(self, task_id: str) -> list[Explanation]:
-        """Every task that clients call so; none when there is none."""
-        heads = await self._store.locate(task_id)
-        sessions = await self._store.sessions() if heads else {}
+        """Explains every task with this id, which several clients may have chosen; empty when there is none."""
+        records = await self._store.locate(task_id)
+        sessions = await self._store.sessions() if records else {}
         return [
             replace(
                 self._explain_one(
-                    head, sessions, await self._store.pushes.list_configs(head.ref), await self._status_text(head)
+                    record, sessions, await self._store.pushes.list_configs(record.ref), await self._status_text(record)
                 ),
-                usage=await self._store.usage(head.ref),
-                trace=trace.trace_id_of(trace.trace_of(await self._store.envelope(head.ref, 1))),
+                usage=await self._store.usage(record.ref),
+                trace=trace.trace_id_of(trace.trace_of(await self._store.envelope(record.ref, 1))),
             )
-            for head in heads
+            for record in records
         ]
 
     async def _status_text(self, record: TaskRecord) -> str:
-        """What a task says of itself that ended or waits for its caller."""
+        """The status text of a task that has ended or waits for its caller."""
         if record.running or record.ready or record.state == states.COMPLETED:
             return ""
         snapshot = await self._store.read(record.ref, history=0, artifacts=False)
@@ -98,7 +98,7 @@ class Explainer:
     def _explain_one(
         self, record: TaskRecord, sessions: Mapping[int, int], pushes: Sequence[PushRecord], status_text: str
     ) -> Explanation:
-        run = self._scheduler.find_runner(record.ref)
+        runner = self._scheduler.find_runner(record.ref)
         spec = self._agents.get(record.agent)
         allowed = 1 + (spec.retries if spec else 0)
         expires = sessions.get(record.session, 0)
@@ -107,7 +107,7 @@ class Explainer:
             attempts_allowed=allowed,
             session_expires=expires,
             here=record.running and record.session == self._scheduler.session,
-            stopping=run is not None and run.cancelled,
+            stopping=runner is not None and runner.cancelled,
             subscribers=self._feeds.subscriber_count(record.ref)
             - (self._delivery_count(record.ref) if self._delivery_count else 0),
             free_slots=max(self._scheduler.free_slots, 0),
@@ -130,7 +130,7 @@ class Explainer:
 
 
 MAX_STATUS_CHARS: Final = 200
-"""Characters of what a task says of itself that are shown."""
+"""Characters of a status text that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,131 +139,135 @@ class ExplainInput:
 
     record: TaskRecord
     spec: AgentSpec | None
-    """Of its agent; None when no such agent is served here."""
+    """The spec of its agent; None when no such agent is served here."""
     max_attempts: int
-    """How often its turn may be begun."""
+    """How often its turn may be started."""
     session_expires: int
-    """When the session ends that holds it."""
+    """When the session that holds it expires."""
     now: int
     retention_ms: int = 0
-    """For how many milliseconds it may be in its state; 0: for ever."""
+    """Milliseconds that it may stay in its state; 0: for ever."""
     status_text: str = ""
-    """The text of its status: why it failed, or what it asks."""
+    """Its status text: why it failed, or what it asks."""
     pushes: Sequence[PushRecord] = ()
 
 
 def describe_next(facts: ExplainInput, scheduler: Scheduler) -> str:
-    """A few sentences."""
+    """What happens next to a task, in a few sentences."""
     return " ".join(filter(None, (_describe_state(facts, scheduler), *map(_describe_push, facts.pushes))))
 
 
 def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
-    head = facts.record
-    if states.is_terminal(head.state):
-        return f"Nothing: it has ended{_quoted(facts.status_text)}"
-    if head.running:
+    record = facts.record
+    if states.is_terminal(record.state):
+        return f"Nothing: the task has ended{_quoted(facts.status_text)}"
+    if record.running:
         return _describe_running(facts, scheduler)
-    if head.ready:
+    if record.ready:
         return _describe_waiting(facts, scheduler)
     until = (
-        f"unanswered it ends as FAILED about {_format_date(head.updated + facts.retention_ms)}."
+        f"Without an answer it ends as FAILED at about {_format_date(record.updated + facts.retention_ms)}."
         if facts.retention_ms
-        else f"it waits for as long as that takes (nothing is said of --retain-{_option_state(head.state)})."
+        else f"Without an answer it waits indefinitely (--retain-{_option_state(record.state)} is not set)."
     )
-    return f"It waits for a message of its caller{_quoted(facts.status_text)} A cancel ends it, too; {until}"
+    return f"It waits for a message from its caller{_quoted(facts.status_text)} {until} A cancel also ends it."
 
 
-# Somebody has it ------------------------------------------------------------------------------------------------
+# Running tasks ------------------------------------------------------------------------------------------------------
 
 
 def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
-    head, run = facts.record, scheduler.find_runner(facts.record.ref)
-    tries = head.attempt < facts.max_attempts
-    crash = (
-        f"its turn begins again (attempt {head.attempt + 1} of {facts.max_attempts})" if tries else "it ends as FAILED"
-    )
-    if run is not None and run.cancelled:
-        return f"Its agent was asked to stop; it is fenced off when it has not within {FENCE_TIMEOUT:g} s of that."
+    record, runner = facts.record, scheduler.find_runner(facts.record.ref)
+    tries = record.attempt < facts.max_attempts
+    retry = f"(attempt {record.attempt + 1} of {facts.max_attempts})"
+    crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
+    if runner is not None and runner.cancelled:
+        return f"Its agent was asked to stop. If it does not within {FENCE_TIMEOUT:g} s, the task ends without it."
     if not facts.session_expires:
-        return f"Its process is gone: within some seconds, where a server is there, {crash}."
-    if run is None:
+        action = f"repeat its turn {retry}" if tries else "mark the task FAILED"
         return (
-            f"Its agent works on it in another process, and what it is at is known there: ask that server. Should that "
-            f"process die, {crash} after {_format_time(facts.session_expires)}. A cancel reaches it from here, too."
+            f"The process running this task has died. A server will {action} within a few seconds; "
+            "if none is running, at the next start."
         )
-    seconds, silence = run.deadlines.elapsed, run.deadlines.idle_seconds
-    heard = "has said nothing yet" if silence is None else f"last said something {_format_duration(silence)} ago"
-    worker = head.agent in scheduler.remote_capacity and scheduler.remote_capacity.is_worker_backed(head.agent)
-    dies = f"Should its worker go, {crash} at once; should this server" if worker else "Should this server go"
-    words = [
-        f"Its agent works on it, since {_format_time(facts.now - round(seconds * 1000))} ({_format_duration(seconds)}), and {heard}.",
-        scheduler.remote_capacity.describe_run(head.agent, head.id),
-        *_describe_limits(facts, seconds, seconds if silence is None else silence),
-        f"{dies}, {'' if worker else f'{crash} '}within {LEASE_SECONDS:g} s where there is another, else at the next start.",
+    if runner is None:
+        return (
+            "Its agent is working on it in another process; ask that server for details. If that process dies, "
+            f"{crash} after {_format_time(facts.session_expires)}. A cancel sent to this server reaches it, too."
+        )
+    seconds, idle = runner.deadlines.elapsed, runner.deadlines.idle_seconds
+    output = "it has produced no output yet" if idle is None else f"its last output was {_format_duration(idle)} ago"
+    since = _format_time(facts.now - round(seconds * 1000))
+    worker = record.agent in scheduler.remote_capacity and scheduler.remote_capacity.is_worker_backed(record.agent)
+    within = f"within {LEASE_SECONDS:g} s if another server is running, else at the next start."
+    sentences = [
+        f"Its agent has been working on it since {since} ({_format_duration(seconds)}); {output}.",
+        scheduler.remote_capacity.describe_run(record.agent, record.id),
+        *_describe_limits(facts, seconds, seconds if idle is None else idle),
+        f"If its worker dies, {crash} at once; if this server dies, {within}"
+        if worker
+        else f"If this server dies, {crash} {within}",
     ]
-    return " ".join(filter(None, words))
+    return " ".join(filter(None, sentences))
 
 
 def _describe_limits(facts: ExplainInput, elapsed: float, idle: float) -> Sequence[str]:
     time_limit = facts.spec.time_limit if facts.spec else 0
     idle_limit = facts.spec.idle_limit if facts.spec else 0
-    found = []
+    sentences = []
     if time_limit:
         at = _format_time(facts.now + round((time_limit - elapsed) * 1000))
-        found.append(f"It may take {time_limit:g} s: at {at} it is stopped, and FAILED.")
+        sentences.append(f"Its time limit is {time_limit:g} s: at {at} it is stopped and ends as FAILED.")
     if idle_limit:
         at = _format_time(facts.now + round((idle_limit - idle) * 1000))
-        found.append(f"It may be silent for {idle_limit:g} s: unless it says something it is stopped about {at}.")
-    return found or ("It has no time_limit and no idle_limit, so this may last; a cancel ends it.",)
+        sentences.append(f"Its idle limit is {idle_limit:g} s: without output it is stopped at about {at}.")
+    return sentences or ("It has no time_limit and no idle_limit, so it may run indefinitely; a cancel ends it.",)
 
 
-# Nobody has it yet ----------------------------------------------------------------------------------------------
+# Waiting tasks ------------------------------------------------------------------------------------------------------
 
 
 def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
-    agent, places = facts.record.agent, scheduler.remote_capacity
+    agent, capacity = facts.record.agent, scheduler.remote_capacity
     if facts.spec is None:
         return (
-            f'It waits for a worker, and no agent "{agent}" is served here: it is taken once a server or a worker '
-            "has it, and a cancel ends it."
+            f'It waits for a worker: no agent "{agent}" is served here. A server or worker with this agent will take '
+            "it; a cancel ends it."
         )
-    if not scheduler.runs_agents and agent not in places:
-        return (
-            "It waits for a process that runs its agent (--role worker, or all), and is taken as soon as one has room."
-        )
+    if not scheduler.runs_agents and agent not in capacity:
+        return "It waits for a process that runs its agent (--role worker, or all) and has a free slot."
     if scheduler.free_slots <= 0:
-        slots, (agent, most) = scheduler.slots, scheduler.busiest
-        whose = f'by agent "{agent}"' if most >= slots else f'{most} of them by agent "{agent}"'
+        slots, (agent, count) = scheduler.slots, scheduler.busiest
+        whose = f'by agent "{agent}"' if count >= slots else f'{count} of them by agent "{agent}"'
         return (
-            f"It waits for a free slot here: all {slots} are taken, {whose}. It is taken once turns have ended and "
-            "those before it have had theirs, principal by principal; --slots makes room for more, a cancel ends it."
+            f"It waits for a free slot here: all {slots} are taken, {whose}. It starts when a slot is free and earlier "
+            "tasks have started, round robin over principals. --slots adds slots; a cancel ends it."
         )
-    return places.describe_next(agent)
+    return capacity.describe_next(agent)
 
 
-# Who is told of it ----------------------------------------------------------------------------------------------
+# Webhooks -----------------------------------------------------------------------------------------------------------
 
 
 def _describe_push(push: PushRecord) -> str:
-    """Of a webhook with which something is wrong."""
-    left = f"{push.lag} event{'s' if push.lag > 1 else ''}"
+    """A sentence about a webhook that fails; empty for others."""
+    name, events = f"Its webhook {push.config.url}", f"{push.lag} event{'s' if push.lag > 1 else ''}"
     if push.state is PushState.DEAD and push.lag:
-        return f"{_webhook_name(push)} was given up, {left} before the end ({push.reason}): redeliver when it is there again."
+        return (
+            f"{name} was given up with {events} undelivered ({push.reason}). "
+            "Run dragoman push redeliver when the receiver is back."
+        )
     if push.state is not PushState.LIVE or not push.failing_since or not push.lag:
         return ""
-    again = (
-        f"the next try is at {_format_time(push.due_at)}"
+    attempt = (
+        f"the next attempt is at {_format_time(push.due_at)}"
         if push.due_at and not push.session
-        else "it is tried right now"
+        else "an attempt is under way"
     )
-    return f"{_webhook_name(push)} takes nothing since {_format_time(push.failing_since)} ({push.reason}): {left} wait, {again}."
+    since = _format_time(push.failing_since)
+    return f"{name} has accepted nothing since {since} ({push.reason}): {events} pending, {attempt}."
 
 
-def _webhook_name(push: PushRecord) -> str:
-    return f"Its webhook {push.config.url}"
-
-
-# Words ----------------------------------------------------------------------------------------------------------
+# Formats ------------------------------------------------------------------------------------------------------------
 
 
 def _quoted(text: str) -> str:
@@ -273,10 +277,10 @@ def _quoted(text: str) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    whole = max(round(seconds), 0)
-    if whole < 120:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    total = max(round(seconds), 0)
+    if total < 120:
+        return f"{total} s"
+    return f"{total // 60} min" if total < 7200 else f"{total // 3600} h {total % 3600 // 60} min"
 
 
 def _option_state(state: int) -> str:

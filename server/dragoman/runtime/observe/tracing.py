@@ -1,7 +1,7 @@
-"""One trace for each task: its runs, whenever and wherever they are, go on with the trace of the message that made it.
+"""Tracing of turns: every turn continues the trace of the message that created its task.
 
-The trace context of a message is in its envelope, on disk with it. A run is a span under the first message's; one that
-answers a later message of another trace is linked to that.
+A message's trace context is stored with its envelope. A turn is a span under the context of the first message; a turn
+that answers a later message of another trace is linked to that one.
 """
 
 from __future__ import annotations
@@ -16,50 +16,53 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import Store
 from dragoman.ports.tracing import Tracer
-from dragoman.runtime.turn.runner import NO_MESSAGE, TurnRunner
+from dragoman.runtime.turn.input import NO_MESSAGE
+from dragoman.runtime.turn.runner import TurnRunner
 
 log = logging.getLogger("dragoman.runtime")
 
 
 class TracedTurns:
-    """Drives runs so that they are traced."""
+    """Runs turns inside spans."""
 
     def __init__(self, store: Store, tracer: Tracer) -> None:
         self._store = store
         self._tracer = tracer
 
     async def run(self, runner: TurnRunner) -> None:
-        """The same as `run.drive()`, as a span. To be called in an asyncio task of its own."""
-        head = runner.record
-        if runner.message is not NO_MESSAGE:  # its first, of which nothing need be read
+        """Does `runner.run()` inside a span. Call it in an asyncio task of its own."""
+        record = runner.record
+        if runner.message is not NO_MESSAGE:  # a new task's first message, already in memory
             parent = trace.trace_of(runner.stored_envelope)
         else:
-            parent = await self._read_context(head.ref, 1)
+            parent = await self._read_context(record.ref, 1)
         tracer, began = self._tracer, time.perf_counter()
         context = tracer.start_span(parent)
         if not trace.is_recorded(context):
             trace.CURRENT_TRACE.set(context)
             return await runner.run()
-        link = await self._read_context(head.ref, head.last_received) if head.last_received > 1 else ""
+        link = await self._read_context(record.ref, record.last_received) if record.last_received > 1 else ""
         tracer.activate(context)
         try:
             await runner.run()
         finally:
             state = runner.record.state
             tracer.record_span(
-                f"run {head.agent}", "consumer", context, parent, time.perf_counter() - began,
+                f"run {record.agent}", "consumer", context, parent, time.perf_counter() - began,
                 ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state"),
-                (head.agent, head.id, head.attempt, _STATES.get(state, "")),
+                (record.agent, record.id, record.attempt, _STATES.get(state, "")),
                 "the task failed" if state == states.FAILED else "",
                 link if link and trace.trace_id_of(link) != trace.trace_id_of(parent) else "",
             )  # fmt: skip
 
     async def _read_context(self, task: TaskRef, message: int) -> str:
-        """The trace context of a message; empty where it cannot be read: no run waits for who looks on, or fails."""
+        """The trace context of a message; empty when it cannot be read: tracing must not delay or fail a run."""
         try:
             return trace.trace_of(await self._store.envelope(task, message))
         except Exception as error:
-            log.warning("the trace of a run could not be read: %s", error, extra={"task": task_id_of(task.key)})
+            log.warning(
+                "the trace context of a turn could not be read: %s", error, extra={"task": task_id_of(task.key)}
+            )
             return ""
 
 
@@ -67,5 +70,5 @@ _STATES: Final = {state: states.name(state).removeprefix("TASK_STATE_") for stat
 
 
 async def task_trace_context(store: Store, task: TaskRef) -> str:
-    """The trace context of the message that made a task; empty when it was not traced."""
+    """The trace context of the message that created a task; empty when it was not traced."""
     return trace.trace_of(await store.envelope(task, 1))

@@ -1,7 +1,8 @@
-"""Cancels that outlive whoever was asked, and whoever runs the task.
+"""CancelTask: cancels that survive the death of the server that received them.
 
-Whoever runs the task hears of a cancel by the bus, in milliseconds. Nobody is told that a task is being canceled before
-that is on disk as well: the server that was asked may die, the bus may be away, and the task may be begun again.
+The bus brings a cancel to the running agent within milliseconds. Before the caller hears that the task is being
+canceled the request is also on disk, because the receiving server may die, the bus may be unavailable, and the turn may
+be repeated.
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ from contextlib import suppress
 from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import TaskNotCancelable, TaskNotFound
+from dragoman.core.errors import TaskNotCancelable
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, AppendRejected, NotTerminal, StatusChange, TaskRecord, TaskRef
-from dragoman.ports import Bus, Store, TaskSignal, TaskSnapshot
+from dragoman.ports import Bus, Store, TaskSignal
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
-from dragoman.runtime.log import EventLog
+from dragoman.runtime.log import EventLog, read_task
 from dragoman.runtime.scheduler import Scheduler
 
 log = logging.getLogger("dragoman.runtime")
 
 CANCEL_TIMEOUT: Final = 2.0
-"""Seconds that CancelTask waits for a running agent to stop before it answers with the task as it is."""
+"""Seconds that CancelTask waits for a running agent to stop before it returns the task as it is."""
 
 CANCEL_POLL_INTERVAL: Final = 2.0
-"""Seconds between two looks for cancels that the bus did not bring, where there may be other servers."""
+"""Seconds between polls for cancel requests that the bus lost, where other servers may share the store."""
 
 
 class CancelOperation:
-    """Cancels of one process: those that are asked for here, and those of what runs here."""
+    """Handles cancel requests received here, and those for turns that run here."""
 
     def __init__(
         self,
@@ -52,90 +53,84 @@ class CancelOperation:
         self._pending_waits = pending_waits
 
     async def cancel(self, ref: TaskRef) -> bytes:
-        """A serialized Task: CANCELED, or still active when the agent takes longer than CANCEL_WAIT to stop.
+        """Returns a serialized Task: CANCELED, or still active when the agent needs longer than CANCEL_TIMEOUT to stop.
 
-        Raises TaskNotCancelable when the task has ended, when a result came first, or when the agent does not
-        let itself be canceled.
+        Raises TaskNotFound; TaskNotCancelable when the task has ended, when its result came first, or when the agent
+        refuses.
         """
         async with self._feeds.subscribe(ref) as subscriber:
-            head = (await self._snapshot(ref, 0)).record
-            self._check_cancelable(head)
-            if head.running:
-                subscriber.position = head.last_sequence
+            record = (await read_task(self._store, ref, history=0)).record
+            self._check_cancelable(record)
+            if record.running:
+                subscriber.position = record.last_sequence
                 await self._signal(ref, subscriber)
             else:
                 await self._end_idle_task(ref)
-        after = await self._snapshot(ref, None)
-        if after.record.running:
+        current = await read_task(self._store, ref)
+        if current.record.running:
             await self._store.cancel_requests.request(ref)
-            if (run := self._scheduler.find_runner(ref)) is not None and not run.cancelled:
-                await self.poll()  # a turn ended meanwhile, and it goes on with the next message
-        elif after.record.ready:  # whoever ran it gave it back
+            if (runner := self._scheduler.find_runner(ref)) is not None and not runner.cancelled:
+                await self.poll()  # a turn ended meanwhile and the next message began another
+        elif current.record.ready:  # its runner released it
             await self._end_idle_task(ref)
-            after = await self._snapshot(ref, None)
-        if states.is_terminal(after.record.state) and after.record.state != states.CANCELED:
+            current = await read_task(self._store, ref)
+        if states.is_terminal(current.record.state) and current.record.state != states.CANCELED:
             raise TaskNotCancelable("the task ended before it could be canceled")
-        return after.task
+        return current.task
 
     def _check_cancelable(self, record: TaskRecord) -> None:
         if states.is_terminal(record.state):
             raise TaskNotCancelable
         if not self._agents[record.agent].cancelable and (record.running or record.ready):
             raise TaskNotCancelable("this agent does not let a running task be canceled")
-        run = self._scheduler.find_runner(record.ref)
-        if run is not None and run.cancel_refusal:
-            raise TaskNotCancelable(run.cancel_refusal)
+        runner = self._scheduler.find_runner(record.ref)
+        if runner is not None and runner.cancel_refusal:
+            raise TaskNotCancelable(runner.cancel_refusal)
 
     async def _signal(self, ref: TaskRef, subscriber: Subscriber) -> None:
-        """Tells whoever runs the task to stop, and waits for a while."""
+        """Tells the process that runs the task to stop, and waits up to CANCEL_TIMEOUT."""
         deadline = asyncio.get_running_loop().time() + CANCEL_TIMEOUT
-        if (run := self._scheduler.find_runner(ref)) is not None:
-            run.cancel()
-        else:  # it runs elsewhere, where the signal may not arrive
+        if (runner := self._scheduler.find_runner(ref)) is not None:
+            runner.cancel()
+        else:  # it runs in another process, and the bus may lose the signal
             await self._store.cancel_requests.request(ref)
             self._bus.publish_signal(ref, TaskSignal.CANCEL)
         await self._pending_waits.until_turn_ends(subscriber, deadline)
 
     async def _end_idle_task(self, ref: TaskRef) -> None:
-        """Ends a task that nobody ran just now."""
+        """Ends a task that is not running."""
         canceled = [StatusChange(states.CANCELED)]
-        with suppress(AppendRejected):  # it ended in this moment, which whoever asked is told
+        with suppress(AppendRejected):  # it ended meanwhile; the caller gets its state
             change = Append(task=ref, guard=NotTerminal(), events=canceled, release=True)
             self._scheduler.notify_canceled((await self._log.append(change)).record)
 
-    async def _snapshot(self, ref: TaskRef, history: int | None) -> TaskSnapshot:
-        snapshot = await self._store.read(ref, history=history)
-        if snapshot is None:
-            raise TaskNotFound
-        return snapshot
-
-    # What runs here ---------------------------------------------------------------------------------------------
+    # Turns of this process --------------------------------------------------------------------------------------
 
     async def poll_forever(self) -> None:
-        """Looks every LOOK seconds. Runs until cancelled."""
+        """Polls every CANCEL_POLL_INTERVAL seconds, until cancelled."""
         while True:
             await asyncio.sleep(CANCEL_POLL_INTERVAL)
             try:
                 await self.poll()
             except Exception:
-                log.exception("could not look for cancels")
+                log.exception("could not poll the store for cancel requests")
 
     async def poll(self) -> None:
-        """Asks what runs here, and is to stop, to do so."""
+        """Stops the turns of this process for which the store has a cancel request."""
         for ref in await self._store.cancel_requests.of_session(self._scheduler.session):
-            if (run := self._scheduler.find_runner(ref)) is not None:
-                run.cancel()
+            if (runner := self._scheduler.find_runner(ref)) is not None:
+                runner.cancel()
 
 
 class PendingWaits:
-    """Those of one process."""
+    """The blocking calls of one process that wait for the end of a turn."""
 
     def __init__(self) -> None:
         self._timeouts: set[asyncio.Timeout] = set()
         self._released = False
 
     async def until_turn_ends(self, subscriber: Subscriber, deadline: float) -> None:
-        """Follows until the turn ends, or until the loop's clock shows `deadline`, or `end`."""
+        """Returns when the turn ends, at `deadline` on the loop's clock, or on `release_all`."""
         if self._released:
             return
         limit = asyncio.timeout_at(deadline)
@@ -150,7 +145,8 @@ class PendingWaits:
             self._timeouts.discard(limit)
 
     def release_all(self) -> None:
-        """All are over as if their limit had come: the turn goes on elsewhere, and this process does not."""
+        """Ends all waits, now and later, as if they had timed out: this process shuts down, the turn continues
+        elsewhere."""
         self._released = True
         now = asyncio.get_running_loop().time()
         for limit in self._timeouts:

@@ -1,13 +1,13 @@
-"""The operations on push configurations, the same for every binding (A2A 1.0 §3.1.7 to §3.1.10).
+"""Operations on push configurations (A2A 1.0 §3.1.7 to §3.1.10).
 
-What an answer shows is where and under which scheme, never the token or the credentials: no version asks for them back,
-no published client reads them, and whoever gets hold of a listing must not be able to speak as this server.
+Responses show the URL and the authentication scheme, never the token or the credentials: no version asks for them, no
+published client reads them, and a leaked listing must not allow anyone to impersonate this server.
 """
 
 from __future__ import annotations
 
 import base64
-from binascii import Error as NoBase64
+from binascii import Error as Base64Error
 from typing import Final
 
 from dragoman.core.errors import InvalidParams, PushNotificationNotSupported, TaskNotFound
@@ -20,11 +20,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CONFIG_PAGE_SIZE: Final = 50
 MAX_CONFIG_PAGE_SIZE: Final = 100
-"""Configurations of a page, when nobody says how many, and at most."""
+"""Configurations per page: the default, and the maximum."""
 
 
 class PushConfigOperations:
-    """Push configurations of one store. Without `outbound` there are none, and every call says so."""
+    """Push configurations of one store. Without `outbound` every call raises PushNotificationNotSupported."""
 
     def __init__(self, store: Store, bus: Bus, outbound: OutboundHttp | None, encoder: WebhookEncoder | None) -> None:
         self._store = store
@@ -34,34 +34,37 @@ class PushConfigOperations:
 
     @property
     def enabled(self) -> bool:
-        """Whether this server pushes."""
+        """Whether this server sends push notifications."""
         return self._outbound is not None and self._encoder is not None
 
     def check_enabled(self) -> None:
-        """Raises PushNotificationNotSupported on a server that does not push."""
+        """Raises PushNotificationNotSupported on a server without push notifications."""
         if not self.enabled:
             raise PushNotificationNotSupported
 
     def config_of_send(self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str) -> PushConfig:
-        """The configuration that a send brings along for its task. Raises as `create` does."""
+        """The validated configuration that a send brings for its task. Raises as `create` does."""
         return self._checked_config(requested, task_id, dialect, inline=True)
 
     async def create(self, record: TaskRecord, requested: pb.TaskPushNotificationConfig, dialect: str) -> bytes:
-        """A serialized TaskPushNotificationConfig, kept under its id, or in the place of the one that has it.
+        """Stores a configuration under its id, replacing an existing one. Returns it serialized.
 
-        Without an id it gets the task's own, so a client that names none replaces its one configuration. Raises
-        InvalidParams, naming the field, for what could not be used.
+        Without an id it gets the task's id, so a client that names none replaces its one configuration. Raises
+        InvalidParams, naming the field, for invalid values.
         """
         config = self._checked_config(requested, record.id, dialect, inline=False)
         try:
-            kept = await self._store.pushes.put(record.ref, config)
-        except AppendRejected as refused:
-            raise too_many_configs(refused) or TaskNotFound from refused
+            stored = await self._store.pushes.put(record.ref, config)
+        except AppendRejected as rejected:
+            raise too_many_configs(rejected) or TaskNotFound from rejected
         self._announce_change(record.ref)
-        return _public_config(kept).SerializeToString()
+        return _public_config(stored).SerializeToString()
 
     async def get(self, record: TaskRecord, id: str) -> bytes:
-        """A serialized TaskPushNotificationConfig, by its id or core.webhook.FIRST. Raises TaskNotFound."""
+        """A serialized TaskPushNotificationConfig, by its id or core.push.configuration.OLDEST_CONFIG_ID.
+
+        Raises TaskNotFound.
+        """
         for push in await self._store.pushes.list_configs(record.ref):
             if id in (configuration.OLDEST_CONFIG_ID, push.config.id):
                 return _public_config(push).SerializeToString()
@@ -71,18 +74,18 @@ class PushConfigOperations:
         """A serialized ListTaskPushNotificationConfigsResponse: one page, the oldest configuration first."""
         if not 0 <= size <= MAX_CONFIG_PAGE_SIZE:
             raise InvalidParams.field("pageSize", f"must be 1 to {MAX_CONFIG_PAGE_SIZE}, or 0 for {CONFIG_PAGE_SIZE}")
-        found = await self._store.pushes.list_configs(record.ref)
+        pushes = await self._store.pushes.list_configs(record.ref)
         if token:
             after = _read_token(token)
-            found = [push for push in found if (push.created, push.config.id) > after]
-        page = found[: size or CONFIG_PAGE_SIZE]
-        told = pb.ListTaskPushNotificationConfigsResponse(configs=map(_public_config, page))
-        if len(page) < len(found):
-            told.next_page_token = _write_token(page[-1])
-        return told.SerializeToString()
+            pushes = [push for push in pushes if (push.created, push.config.id) > after]
+        page = pushes[: size or CONFIG_PAGE_SIZE]
+        response = pb.ListTaskPushNotificationConfigsResponse(configs=map(_public_config, page))
+        if len(page) < len(pushes):
+            response.next_page_token = _write_token(page[-1])
+        return response.SerializeToString()
 
     async def delete(self, record: TaskRecord, id: str) -> bytes:
-        """Nothing, serialized, whether or not there was one: what is gone stays gone."""
+        """Deletes a configuration; does nothing when there is none. Returns an empty serialized response."""
         await self._store.pushes.remove(record.ref, id)
         self._announce_change(record.ref)
         return b""
@@ -96,9 +99,9 @@ class PushConfigOperations:
         self.check_enabled()
         assert self._outbound is not None
         assert self._encoder is not None
-        at = self._encoder.field_prefix(dialect, inline=inline)
+        prefix = self._encoder.field_prefix(dialect, inline=inline)
         if requested.id:
-            configuration.check_push_config_id(requested.id, at)
+            configuration.check_push_config_id(requested.id, prefix)
         config = PushConfig(
             id=requested.id or task_id,
             url=requested.url,
@@ -107,26 +110,27 @@ class PushConfigOperations:
             credentials=requested.authentication.credentials,
             dialect=dialect,
         )
-        configuration.check_push_config(config, at)
+        configuration.check_push_config(config, prefix)
         try:
             self._outbound.check_url(config.url)
         except OutboundForbidden as error:
-            raise InvalidParams.field(f"{at}url", str(error)) from error
+            raise InvalidParams.field(f"{prefix}url", str(error)) from error
         return self._encoder.encrypt_secrets(config)
 
 
 def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:
-    """What a caller is told of a task that has too many configurations; None for other refusals."""
+    """The error for a task with too many configurations; None for other rejections."""
     if rejected.reason != TOO_MANY_CONFIGS:
         return None
     return InvalidParams.field(
         "id",
-        f"a task has {configuration.MAX_PUSH_CONFIGS} push configurations at most; delete one, or replace one by its id",
+        f"a task can have at most {configuration.MAX_PUSH_CONFIGS} push configurations; "
+        "delete one, or replace one by its id",
     )
 
 
 def _public_config(push: PushRecord) -> pb.TaskPushNotificationConfig:
-    """A configuration as its owner is shown it."""
+    """A configuration as shown to its owner."""
     config = push.config
     shown = pb.TaskPushNotificationConfig(id=config.id, task_id=push.task_id, url=config.url)
     if config.scheme:
@@ -142,5 +146,7 @@ def _read_token(token: str) -> tuple[int, str]:
     try:
         created, _, id = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(" ")
         return int(created), id
-    except (NoBase64, ValueError):
-        raise InvalidParams.field("pageToken", "is none that this server gave") from None
+    except (Base64Error, ValueError):
+        raise InvalidParams.field(
+            "pageToken", "was not issued by this server; leave it out for the first page"
+        ) from None

@@ -1,7 +1,7 @@
-"""Storing a message: a new task or the next turn of one, once for each idempotency key.
+"""SendMessage, the storing half: a new task or a message for an existing one, once per idempotency key.
 
-Nothing here waits for an agent. What is stored may be claimed for a run in the same append; whoever called is told what
-was written, or what an earlier send with the same key led to.
+Nothing here waits for an agent. The append that stores a message may also claim its task for a run. The caller gets
+what was written, or the result of an earlier send with the same key.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from dragoman.core.task.log import (
 from dragoman.ids import IDS
 from dragoman.ports import Store, StoredMessage
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
-from dragoman.runtime.log import EventLog
+from dragoman.runtime.log import EventLog, read_task
 from dragoman.runtime.operations.call import Admission, Call, Limits, quota_exceeded
 from dragoman.runtime.operations.push_configs import PushConfigOperations, too_many_configs
 from dragoman.runtime.scheduler import Scheduler
@@ -63,49 +63,49 @@ MAX_IDEMPOTENCY_KEY_LENGTH: Final = 255
 """Characters of an idempotency key."""
 
 REPLY_POLL_INTERVAL: Final = 0.1
-"""Seconds between two looks at a task of another process that may still become a Message."""
+"""Seconds between polls of another process's task that may still become a Message."""
 
 
 class _AliasTaken(Exception):
-    """Two messages that would create the same alias met; the other one's task is there now."""
+    """Another message created the same alias at the same time; its task exists now."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """A message that was stored, now or by an earlier send with its key: its task and events, and what came of it."""
+    """A stored message, new or of an earlier send with its key: its task, its events, and the outcome."""
 
     record: TaskRecord
     events: Sequence[Event] = ()
     runner: TurnRunner | None = None
-    """The run, if it began here."""
+    """The runner, if the turn began in this process."""
     created: bool = False
     repeated: bool = False
     reply: pb.Message | None = None
 
 
 _NO_TASK: Final = TaskRecord(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0)
-"""The head of what was answered without a task."""
+"""The record in the result of a send that was answered without a task."""
 
 
 def new_task_key() -> bytes:
-    """A fresh task key of this moment."""
+    """A new task key, ordered by time."""
     return make_task_key(time.time_ns(), IDS.random_bytes())
 
 
 def new_context_id() -> str:
-    """A fresh context id."""
+    """A new context id."""
     return IDS.uuid()
 
 
 def _ignore_sent(call: Call, result: SendResult) -> None:
-    """Is told nothing."""
+    """Default of `on_sent`."""
 
 
 class SendOperation:
     """Stores the messages of sends."""
 
     on_sent: Callable[[Call, SendResult], None] = staticmethod(_ignore_sent)
-    """Is told of each message once it is stored."""
+    """Called for each message once it is stored."""
 
     def __init__(
         self,
@@ -132,37 +132,37 @@ class SendOperation:
         self._new_context = new_context
 
     async def store_message(self, call: Call, request: pb.SendMessageRequest) -> SendResult:
-        """Writes the message of a send."""
+        """Stores the message of a send."""
         while True:
             change = await self._prepare(call, request)
-            if sent := await self._try_commit(change, call.caller.agent):
-                self.on_sent(call, sent)
-                return sent
+            if result := await self._try_commit(change, call.caller.agent):
+                self.on_sent(call, result)
+                return result
 
     async def store_and_subscribe(
         self, stack: AsyncExitStack, call: Call, request: pb.SendMessageRequest
     ) -> tuple[SendResult, Subscriber]:
-        """Writes the message of a send, and listens to its task from before that."""
+        """Stores the message of a send, subscribed to its task from before the write."""
         while True:
             change = await self._prepare(call, request)
             subscriber = await stack.enter_async_context(self._feeds.subscribe(change.task))
-            if sent := await self._try_commit(change, call.caller.agent):
-                if sent.reply is None and sent.record.ref != change.task:
-                    subscriber = await stack.enter_async_context(self._feeds.subscribe(sent.record.ref))
-                self.on_sent(call, sent)
-                return sent, subscriber
+            if result := await self._try_commit(change, call.caller.agent):
+                if result.reply is None and result.record.ref != change.task:
+                    subscriber = await stack.enter_async_context(self._feeds.subscribe(result.record.ref))
+                self.on_sent(call, result)
+                return result, subscriber
 
     async def _try_commit(self, change: Append, agent: str) -> SendResult | None:
-        """Writes a message, or finds what its key led to; None when it has to be looked at once more."""
+        """Stores a message or resolves its duplicate key; None when it has to be prepared again."""
         try:
             return await self._commit(change, agent)
-        except _AliasTaken:  # so the next look finds a task to continue
+        except _AliasTaken:  # the next attempt finds that task and continues it
             return None
         except DuplicateKey as repeated:
             return await self._resolve_duplicate(repeated.key_record, change)
 
     async def _resolve_duplicate(self, earlier: KeyRecord, change: Append) -> SendResult | None:
-        """What the first send with this key led to; None while that is not decided, after waiting for it a little."""
+        """The result of the first send with this key; None, after a short wait, while it is undecided."""
         assert change.idempotency_key is not None
         if earlier.digest != change.idempotency_key.digest:
             raise IdempotencyKeyReused("Idempotency-Key: was used for a message with other content; use a new key")
@@ -170,88 +170,86 @@ class SendOperation:
             return SendResult(_NO_TASK, repeated=True, reply=pb.Message.FromString(earlier.reply))
         if earlier.task is None:
             raise TaskNotFound
-        head = await self._read_record(earlier.task)
-        if head.visible:
-            return SendResult(head, created=earlier.sequence_before == 0, repeated=True)
-        run = self._scheduler.find_runner(earlier.task)
-        if run is not None:
-            await asyncio.shield(run.first_response)
+        record = (await read_task(self._store, earlier.task, history=0, artifacts=False)).record
+        if record.visible:
+            return SendResult(record, created=earlier.sequence_before == 0, repeated=True)
+        runner = self._scheduler.find_runner(earlier.task)
+        if runner is not None:
+            await asyncio.shield(runner.first_response)
         else:
             await asyncio.sleep(REPLY_POLL_INTERVAL)
         return None
 
-    async def _read_record(self, ref: TaskRef) -> TaskRecord:
-        snapshot = await self._store.read(ref, history=0, artifacts=False)
-        if snapshot is None:
-            raise TaskNotFound
-        return snapshot.record
-
     async def _prepare(self, call: Call, request: pb.SendMessageRequest) -> Append:
-        """The change that stores a message: it creates a task, or continues the one it names."""
+        """The append that stores a message: it creates a task, or continues the one that is named."""
         message_limits.check_size(request.ByteSize(), self._limits.message_bytes)
         spec = self._agents[call.caller.agent]
         message_checks.check_message(
             request, message_checks.ANY_MEDIA_TYPE if spec.checks_own_modes else spec.input_modes
         )
-        asked = request.configuration
-        if asked.HasField("task_push_notification_config"):
+        configuration = request.configuration
+        if configuration.HasField("task_push_notification_config"):
             self._push_configs.check_enabled()
         message = pb.Message()
         message.CopyFrom(request.message)
         envelope = pb.SendMessageRequest(metadata=request.metadata if request.HasField("metadata") else None)
         envelope.configuration.accepted_output_modes.extend(request.configuration.accepted_output_modes)
         envelope.message.extensions.extend(self._active_extensions(call))
-        named, owner = self._idempotency_key(call, request), call.caller.owner
-        head = await self._find_task(call, message) if message.task_id else None
-        if head is not None:
-            change = self._continue_task(head, call.caller, message, envelope)
+        idempotency_key, owner = self._idempotency_key(call, request), call.caller.owner
+        record = await self._find_task(call, message) if message.task_id else None
+        if record is not None:
+            change = self._continue_task(record, call.caller, message, envelope)
         elif message.task_id and not call.names_tasks:
             raise TaskNotFound
         else:
             change = self._create_task(call, await self._context_owner(call.caller, message), message, envelope)
             if envelope.HasField("metadata") and (parent := trace.parent_task_of(envelope)):
                 await self._set_parent(change, call.caller, parent)
-        if asked.HasField("task_push_notification_config"):
+        if configuration.HasField("task_push_notification_config"):
             change.push_config = self._push_configs.config_of_send(
-                asked.task_push_notification_config, message.task_id, call.dialect
+                configuration.task_push_notification_config, message.task_id, call.dialect
             )
         if call.caller.joined and change.task.owner != owner:
             change.participant = owner
-        change.idempotency_key = named
+        change.idempotency_key = idempotency_key
         change.quota = self._admission.quota(call.caller.identity, call.caller.agent)
         return change
 
     async def _set_parent(self, change: Append, caller: Caller, parent: trace.ParentTask) -> None:
-        """Has a new task work for another one, if both are of one principal and that one has not ended."""
+        """Records the parent task of a new task, if both have one principal and the parent has not ended."""
         assert change.create is not None
-        above = await self._store.find(change.task.owner, parent.agent, parent.task)
-        if above is None or above.principal != caller.identity.principal or states.is_terminal(above.state):
+        parent_record = await self._store.find(change.task.owner, parent.agent, parent.task)
+        if (
+            parent_record is None
+            or parent_record.principal != caller.identity.principal
+            or states.is_terminal(parent_record.state)
+        ):
             return
-        change.create = replace(change.create, parent=above.ref.key)
+        change.create = replace(change.create, parent=parent_record.ref.key)
 
     async def _find_task(self, call: Call, message: pb.Message) -> TaskRecord | None:
-        """The task that a message is for: one that the caller sees, or one of the conversation that it joins with it.
+        """The task that a message names, if the caller sees it, or shares the conversation it belongs to.
 
-        An id that was chosen by a client means that client's own task, so that two may choose the same.
+        An id chosen by a client means that client's own task, because two clients may choose the same id.
         """
         caller, task_id = call.caller, message.task_id
         joined = caller.joined and not (call.names_tasks and task_key_of(task_id) is None)
-        if head := await self._store.find(caller.owner, caller.agent, task_id, joined=joined):
-            return head
+        if record := await self._store.find(caller.owner, caller.agent, task_id, joined=joined):
+            return record
         host = await self._context_owner(caller, message) if joined else None
         if host is None or host == caller.owner:
             return None
-        head = await self._store.find(host, caller.agent, task_id)
-        return head if head is not None and head.context == message.context_id else None
+        record = await self._store.find(host, caller.agent, task_id)
+        return record if record is not None and record.context == message.context_id else None
 
     async def _context_owner(self, caller: Caller, message: pb.Message) -> Owner | None:
-        """Who began the conversation that a message names, if that is one to take part in."""
+        """The owner of the conversation that a message names, if the caller may join it."""
         if not (caller.joined and message.context_id):
             return None
         return await self._store.context_owner(caller.owner, message.context_id)
 
     def _idempotency_key(self, call: Call, request: pb.SendMessageRequest) -> IdempotencyKey | None:
-        """The call's idempotency key with the digest of what it stands for: the message without its own id."""
+        """The call's idempotency key with the digest of the message, which excludes the message's own id."""
         text = call.idempotency_key or (request.message.message_id if self._limits.message_id_is_key else "")
         if not text:
             return None
@@ -259,21 +257,21 @@ class SendOperation:
             raise InvalidParams.field(
                 "Idempotency-Key", f"must be at most {MAX_IDEMPOTENCY_KEY_LENGTH} characters, not {len(text)}"
             )
-        said = pb.Message()
-        said.CopyFrom(request.message)
-        said.message_id = ""
-        digest = sha256(said.SerializeToString(deterministic=True)).digest()
+        content = pb.Message()
+        content.CopyFrom(request.message)
+        content.message_id = ""
+        digest = sha256(content.SerializeToString(deterministic=True)).digest()
         caller = call.caller
         sender = Owner(caller.owner.scope, caller.identity.principal)
         return IdempotencyKey(caller.agent, text, digest, sender)
 
     def _active_extensions(self, call: Call) -> list[str]:
-        """What the call activates of the agent's extensions. Raises ExtensionSupportRequired (1.0 §3.3.4)."""
+        """The agent's extensions that the call activates. Raises ExtensionSupportRequired (1.0 §3.3.4)."""
         declared = self._agents[call.caller.agent].extensions
         for extension in declared:
             if extension.required and extension.uri not in call.extensions:
                 raise ExtensionSupportRequired(
-                    f"A2A-Extensions: this agent requires the extension {extension.uri}; name it",
+                    f"A2A-Extensions: this agent requires the extension {extension.uri}; activate it in this header",
                     metadata={"field": "A2A-Extensions", "required": extension.uri},
                 )
         return [extension.uri for extension in declared if extension.uri in call.extensions]
@@ -281,15 +279,15 @@ class SendOperation:
     def _create_task(
         self, call: Call, host: Owner | None, message: pb.Message, envelope: pb.SendMessageRequest
     ) -> Append:
-        """A new task. `host` began the conversation that the message names, if others may join that."""
+        """The append for a new task. `host` owns the conversation that the message names, if it is shared."""
         caller, alias = call.caller, bool(message.task_id)
-        # A name that its client chose is one among its own: such a task stays with it.
+        # An alias belongs to the client that chose it, so its task does too.
         owner = caller.owner if host is None or alias else host
         ref = TaskRef(owner, self._new_key())
         message.task_id = message.task_id or task_id_of(ref.key)
         fresh = not message.context_id
         message.context_id = message.context_id or self._new_context()
-        # Who names its task waits for that task and knows no other answer.
+        # A client that names its task expects that task, and knows no Message in its place.
         visible = alias or not self._agents[caller.agent].direct
         new = NewTask(
             caller.agent,
@@ -301,8 +299,8 @@ class SendOperation:
             fresh_context=fresh,
             joinable=caller.joined and (fresh or host == owner),
         )
-        inbound = _incoming_message(caller, message, envelope)
-        return Append(task=ref, guard=New(), create=new, message=inbound)
+        incoming = _incoming_message(caller, message, envelope)
+        return Append(task=ref, guard=New(), create=new, message=incoming)
 
     def _continue_task(
         self, record: TaskRecord, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest
@@ -311,51 +309,53 @@ class SendOperation:
             raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
         message.context_id = record.context
         guard = NotRunning() if self._agents[caller.agent].while_working == "refuse" else NotTerminal()
-        inbound = _incoming_message(caller, message, envelope)
-        return Append(task=record.ref, guard=guard, message=inbound)
+        incoming = _incoming_message(caller, message, envelope)
+        return Append(task=record.ref, guard=guard, message=incoming)
 
     async def _commit(self, change: Append, agent: str) -> SendResult:
-        """Writes a message and begins the run it claimed, whether or not the caller is still there to hear of it."""
+        """Stores a message and begins the run that it claimed, also when the caller disconnects meanwhile."""
         session = change.claim_session = self._scheduler.reserve_slot(agent)
         if change.create is not None and not session:
-            # A task that has to wait is shown: who sent it may follow it, and nobody is held for a Message.
+            # A queued task is visible at once: its sender can follow it, and does not wait for a Message.
             change.create = replace(change.create, visible=True)
-        inbound = change.message if change.create else None
+        incoming = change.message if change.create else None
         fresh = change.create is not None and change.create.fresh_context
-        first = StoredMessage(1, ROLE_USER, inbound.message, inbound.envelope, inbound.sender) if inbound else None
+        first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender) if incoming else None
         started: list[TurnRunner | None] = []
 
-        def written(appended: Appended | None) -> None:
+        def on_result(appended: Appended | None) -> None:
             started.append(self._scheduler.complete_reservation(session, agent, appended, first, fresh_context=fresh))
 
         try:
-            appended = await self._log.append(change, written)
+            appended = await self._log.append(change, on_result)
         except DuplicateKey:
             raise
-        except QuotaExceeded as overrun:
-            raise quota_exceeded(overrun) from overrun
-        except AppendRejected as no:
-            if no.reason == ENDED:
-                raise TaskEnded from no
-            if no.reason == EXISTS:
-                raise _AliasTaken from no
-            if crowded := too_many_configs(no):
-                raise crowded from no
-            if no.reason == RUNNING:
-                raise UnsupportedOperation("this agent takes no message while it works on the task") from no
-            raise TaskNotFound from no
+        except QuotaExceeded as exceeded:
+            raise quota_exceeded(exceeded) from exceeded
+        except AppendRejected as rejected:
+            if rejected.reason == ENDED:
+                raise TaskEnded from rejected
+            if rejected.reason == EXISTS:
+                raise _AliasTaken from rejected
+            if error := too_many_configs(rejected):
+                raise error from rejected
+            if rejected.reason == RUNNING:
+                raise UnsupportedOperation(
+                    "this agent accepts no messages while it works on the task; retry later"
+                ) from rejected
+            raise TaskNotFound from rejected
         return SendResult(appended.record, appended.events, started[0], change.create is not None)
 
 
 def _incoming_message(caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> IncomingMessage:
-    kept = envelope.SerializeToString()
+    stored = envelope.SerializeToString()
     if context := trace.CURRENT_TRACE.get():
-        kept = trace.add_trace(kept, context)
-    return IncomingMessage(message.SerializeToString(), kept, caller.identity.principal)
+        stored = trace.add_trace(stored, context)
+    return IncomingMessage(message.SerializeToString(), stored, caller.identity.principal)
 
 
 async def direct_reply(result: SendResult) -> pb.Message | None:
-    """The Message a `direct` agent answered with instead of a task; waits until that is decided."""
+    """The Message with which a `direct` agent replaced its task; waits until that is decided."""
     if result.reply is not None:
         return result.reply
     if result.runner is None or result.record.visible:

@@ -1,7 +1,7 @@
-"""The operations of A2A, the same for every binding (1.0 §3.1).
+"""The A2A operations on tasks, the same for every binding (1.0 §3.1).
 
-Requests and answers are `lf.a2a.v1` messages, answers serialized: a binding that speaks 1.0 over gRPC passes the
-bytes on untouched, every other dialect decodes them at the edge. All raise children of core.errors.A2AError.
+Requests and responses are `lf.a2a.v1` messages. Responses are serialized: the 1.0 gRPC binding passes the bytes on
+untouched, every other dialect decodes them. All operations raise subclasses of core.errors.A2AError.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
-from dataclasses import replace
 
 from dragoman.core.access.identity import (
     ANONYMOUS,
@@ -20,7 +19,7 @@ from dragoman.core.access.identity import (
     Identity,
     Isolation,
 )
-from dragoman.core.cards.agent_spec import AgentSpec, resume_metadata
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import (
     AgentNotFound,
     InvalidParams,
@@ -46,8 +45,8 @@ from dragoman.runtime.feeds import (
     ends_turn_or_task,
     split_at_end,
 )
-from dragoman.runtime.log import EventLog
-from dragoman.runtime.operations.call import Admission, Call, DialectCache, Limits
+from dragoman.runtime.log import EventLog, gap_event, read_task, task_event
+from dragoman.runtime.operations.call import Admission, Call, DialectCache, Limits, history_length, task_query
 from dragoman.runtime.operations.cancel import CancelOperation, PendingWaits
 from dragoman.runtime.operations.push_configs import PushConfigOperations
 from dragoman.runtime.operations.send import SendOperation, SendResult, direct_reply, new_context_id, new_task_key
@@ -57,10 +56,10 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class TaskService:
-    """Every operation on tasks."""
+    """Every operation on tasks, and the authorization of callers."""
 
     access_policy: AccessPolicy = OPEN_ACCESS
-    """Whom it lets in without credentials."""
+    """Which agents are open to callers without credentials."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class TaskService:
         self._limits = limits
         self._isolation = isolation
         self.admission = admission
-        """What callers may take up; the bindings count requests and connections with it."""
+        """Rate limits; the bindings count requests and connections with it."""
         self._send_operation = SendOperation(
             store, event_log, feeds, scheduler, agents, limits, push_configs, admission, new_key, new_context
         )
@@ -97,46 +96,48 @@ class TaskService:
         self.agents = agents
         """The agents of this server, by id."""
         self.root = root
-        """The id of the agent meant when a request names none."""
+        """The id of the agent addressed by requests that name none."""
         self.access_policy = access_policy
         self.pending_waits = pending_waits
 
     def on_agent_added(self, spec: AgentSpec) -> None:
-        """An agent came while the server runs; where there is no root agent yet, it is that."""
+        """Makes a newly registered agent the root agent where there is none yet."""
         self.root = self.root or spec.id
 
     @property
     def push_enabled(self) -> bool:
-        """Whether this server pushes."""
+        """Whether this server sends push notifications."""
         return self._push_configs.enabled
 
     def check_push(self) -> None:
-        """Raises PushNotificationNotSupported on a server that does not push, whatever else a call may say."""
+        """Raises PushNotificationNotSupported on a server without push notifications, before any other check."""
         if not self.push_enabled:
             raise PushNotificationNotSupported
 
     def resolve_agent(self, tenant: str, identity: Identity = ANONYMOUS) -> tuple[str, str]:
-        """The scope and the agent that a tenant string means here, to whom asks.
+        """The scope and agent that a tenant string names, for this identity.
 
-        Raises AgentNotFound; Unauthenticated for who may be told neither that an agent is there nor that it is not.
+        Raises AgentNotFound; Unauthenticated for anonymous callers that may not learn whether the agent exists.
         """
         scope, agent = resolve_tenant(tenant, self.root)
         if agent in self.agents and self.access_policy.may_see(scope, agent, identity):
             return scope, agent
         if not identity.is_authenticated and not self.access_policy.may_see(scope, agent, identity):
             raise Unauthenticated("credentials are required" + (f' for agent "{tenant[:200]}"' if tenant else ""))
-        private = self.access_policy.hides_agents
-        none = "(none)" if private else "(none yet: no worker has come)"
-        known = ", ".join(id for id in sorted(self.agents) if self.access_policy.may_see(scope, id, identity)) or none
-        shown = agent if AGENT_ID.fullmatch(agent) and not private else tenant[:200]  # a root agent may be hidden
+        hides_agents = self.access_policy.hides_agents
+        no_agents = "(none)" if hides_agents else "(none yet: no worker has connected)"
+        known = (
+            ", ".join(id for id in sorted(self.agents) if self.access_policy.may_see(scope, id, identity)) or no_agents
+        )
+        shown = agent if AGENT_ID.fullmatch(agent) and not hides_agents else tenant[:200]  # a root agent may be hidden
         denied = self._denied(scope, agent, identity) if agent in self.agents else None
         raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}') from denied
 
     def authorize(self, tenant: str, identity: Identity) -> Caller:
-        """Whose tasks, and of which agent, a tenant string means for who calls: the one place that authorises.
+        """Resolves a tenant string for a caller: whose tasks, of which agent. The only place that authorizes.
 
-        Raises AgentNotFound; Unauthenticated for who shows no credentials, but for public agents, and for a name that
-        no principal may have; PermissionDenied when the caller's grants do not reach the agent.
+        Raises AgentNotFound; Unauthenticated without credentials (except for public agents) and for reserved
+        principals; PermissionDenied when the caller's grants do not cover the agent.
         """
         scope, agent = self.resolve_agent(tenant, identity)
         if not identity.is_authenticated and not self.access_policy.is_public(agent):
@@ -151,66 +152,69 @@ class TaskService:
         return Caller(view.owner, agent, identity, view.joined)
 
     def _denied(self, scope: str, agent: str, identity: Identity) -> PermissionDenied:
-        about = {"principal": identity.principal, **({"key": identity.credential_id} if identity.credential_id else {})}
-        why = f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"'
-        return PermissionDenied(why, log_details=about)
+        log_details = {
+            "principal": identity.principal,
+            **({"key": identity.credential_id} if identity.credential_id else {}),
+        }
+        text = f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"'
+        return PermissionDenied(text, log_details=log_details)
 
     # Sending ----------------------------------------------------------------------------------------------------
 
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
         """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit."""
-        history = _history_length(request.configuration)
+        history = history_length(request.configuration)
         limit = self._limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
         if request.configuration.return_immediately:
-            sent = await self._send_operation.store_message(call, request)
-            message = await direct_reply(sent)
-            shown = None
+            result = await self._send_operation.store_message(call, request)
+            message = await direct_reply(result)
+            task = None
         else:
             with self.admission.hold_stream(call.caller.identity):
-                sent = await self._send_operation.store_message(call, request)
-                message = await direct_reply(sent)
-                waits = message is None and (sent.record.running or sent.record.ready)
-                shown = await self._wait_for_turn(sent, deadline, history) if waits else None
+                result = await self._send_operation.store_message(call, request)
+                message = await direct_reply(result)
+                waits = message is None and (result.record.running or result.record.ready)
+                task = await self._wait_for_turn(result, deadline, history) if waits else None
         if message is not None:
             return frames.frame(2, message.SerializeToString())
-        return frames.frame(1, shown or (await self._read_stored(sent, history)).task)
+        return frames.frame(1, task or (await self._read_stored(result, history)).task)
 
     async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
-        """Waits for the end of the turn that a send began or joined, or until the loop's clock shows `deadline`.
+        """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.
 
-        The serialized Task, when the run is here and can tell; None when it has to be read.
+        Returns the serialized Task if the turn ran here and its projection is complete; None when it has to be read.
         """
-        run = result.runner or self._scheduler.find_runner(result.record.ref)
-        if run is not None:
-            await asyncio.wait((run.turn_ended,), timeout=deadline - asyncio.get_running_loop().time())
-            if not run.turn_ended.done():
+        runner = result.runner or self._scheduler.find_runner(result.record.ref)
+        if runner is not None:
+            await asyncio.wait((runner.turn_ended,), timeout=deadline - asyncio.get_running_loop().time())
+            if not runner.turn_ended.done():
                 return None
-            if run.turn_ended.result():
-                return run.projection.task(run.record, history)
-        with suppress(Unavailable):  # then the task is told as far as it is known
+            if runner.turn_ended.result():
+                return runner.projection.task(runner.record, history)
+        with suppress(Unavailable):  # then the response shows the task as far as it is known
             async with self._feeds.subscribe(result.record.ref) as subscriber:
-                head = (await self._snapshot(result.record.ref, 0)).record
-                subscriber.position = head.last_sequence
-                if head.running or head.ready:
+                record = (await read_task(self._store, result.record.ref, history=0)).record
+                subscriber.position = record.last_sequence
+                if record.running or record.ready:
                     await self.pending_waits.until_turn_ends(subscriber, deadline)
         return None
 
     async def _read_stored(self, result: SendResult, history: int | None) -> TaskSnapshot:
-        """The task whose message has been stored: as it is, or as it was made while the store cannot be asked.
+        """The task of a stored message: as it is, or as created while the store is unavailable.
 
-        Raises Unavailable for a task that was there before: the error says that the message is not to be sent again.
+        Raises Unavailable for a task that existed before; the error says that the message must not be sent again.
         """
         try:
-            return await self._snapshot(result.record.ref, history)
+            return await read_task(self._store, result.record.ref, history=history)
         except Unavailable as error:
             if result.created and (task := TaskProjection(result.events).task(result.record, history)):
                 return TaskSnapshot(result.record, task)
-            told = (
-                f"the message was stored for task {result.record.id}, and is not to be sent again; "
-                "the store does not answer now, so read the task later"
+            text = (
+                f"the message was stored for task {result.record.id}, but the store is unavailable now; "
+                "do not send it again, read the task later"
             )
-            raise Unavailable(told, metadata={"task": result.record.id}) from error
+            raise Unavailable(text, metadata={"task": result.record.id}) from error
 
     def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2)."""
@@ -218,167 +222,144 @@ class TaskService:
 
     async def _send_streaming(self, call: Call, request: pb.SendMessageRequest) -> EventBatches:
         self._check_streaming(call)
-        history = _history_length(request.configuration)
+        history = history_length(request.configuration)
         async with AsyncExitStack() as stack:
             stack.enter_context(self.admission.hold_stream(call.caller.identity))
-            sent, subscriber = await self._send_operation.store_and_subscribe(stack, call, request)
-            if message := await direct_reply(sent):
+            result, subscriber = await self._send_operation.store_and_subscribe(stack, call, request)
+            if message := await direct_reply(result):
                 yield (Event(0, frames.frame(2, message.SerializeToString())),)
                 return
-            head = sent.record
-            if sent.repeated and (sent.created or call.cursor):
-                async with aclosing(self._replay(subscriber, call, head)) as lots:
-                    async for lot in lots:
-                        yield lot
+            record = result.record
+            if result.repeated and (result.created or call.cursor):
+                async with aclosing(self._replay(subscriber, call, record)) as batches:
+                    async for batch in batches:
+                        yield batch
                 return
-            if sent.created and history is None:
-                event = sent.events[0]
+            if result.created and history is None:
+                event = result.events[0]
             else:
-                snapshot = await self._read_stored(sent, history)
-                head, event = snapshot.record, _as_event(snapshot)
+                snapshot = await self._read_stored(result, history)
+                record, event = snapshot.record, task_event(snapshot)
             yield (subscriber.attach_cursor(event),)
             subscriber.position = event.sequence
-            ended = not (head.running or head.ready)
+            ended = not (record.running or record.ready)
             while not ended:
-                lot, ended = split_at_end(await subscriber.next_batch(), ends_turn)
-                yield lot
+                batch, ended = split_at_end(await subscriber.next_batch(), ends_turn)
+                yield batch
 
     async def _replay(self, subscriber: Subscriber, call: Call, record: TaskRecord) -> EventBatches:
-        """The events of a turn that was begun before: from the task's first, or after the caller's cursor.
+        """The events of a turn that an earlier send began: from the task's first, or after the caller's cursor.
 
-        Nothing for a caller who has seen the end: one whose connection broke between the last event and the end of the
-        stream asks again.
+        Empty for a caller that has seen the end: one whose connection broke between the last event and the end of the
+        stream repeats the request.
         """
         after = self._cursor_sequence(call, record) if call.cursor else 0
         subscriber.resume_after(after, record.last_sequence)
         ended = after == record.last_sequence and not (record.running or record.ready)
         while not ended:
-            lot, ended = split_at_end(await subscriber.next_batch(), ends_turn)
-            yield lot
+            batch, ended = split_at_end(await subscriber.next_batch(), ends_turn)
+            yield batch
 
     # Reading ----------------------------------------------------------------------------------------------------
 
     async def get_task(self, call: Call, request: pb.GetTaskRequest) -> bytes:
         """A serialized Task, with the last `history_length` messages (absent: all; 1.0 §3.2.4)."""
-        history = _history_length(request)
+        history = history_length(request)
         if not request.id:
             raise InvalidParams.field("id", "is required")
         caller = call.caller
-        found = await self._store.get(caller.owner, caller.agent, request.id, joined=caller.joined, history=history)
-        if found is None:
+        snapshot = await self._store.get(caller.owner, caller.agent, request.id, joined=caller.joined, history=history)
+        if snapshot is None:
             raise TaskNotFound
-        return found.task
+        return snapshot.task
 
     async def list_tasks(self, call: Call, request: pb.ListTasksRequest) -> bytes:
         """A serialized ListTasksResponse (1.0 §3.1.4)."""
-        history = _history_length(request)
-        size = request.page_size if request.HasField("page_size") else cursors.DEFAULT_PAGE_SIZE
-        if not 1 <= size <= cursors.MAX_PAGE_SIZE:
-            raise InvalidParams.field("pageSize", f"must be 1 to {cursors.MAX_PAGE_SIZE}, not {request.page_size}")
-        if request.status and request.status not in states.STORED_STATES:
-            raise InvalidParams.field(
-                "status", f"must be one of {', '.join(map(states.name, sorted(states.STORED_STATES)))}"
-            )
-        since = 0
-        if request.HasField("status_timestamp_after"):
-            since = -(-request.status_timestamp_after.ToNanoseconds() // 1_000_000)
-        query = cursors.TaskQuery(
-            call.caller.owner,
-            call.caller.agent,
-            context=request.context_id,
-            state=request.status,
-            updated_since=since,
-            page_size=size,
-            history=history,
-            artifacts=request.include_artifacts,
-            joined=call.caller.joined,
-        )
-        if request.page_token:
-            query = replace(query, after=cursors.parse_page_token(query, request.page_token))
+        query = task_query(call, request)
         page = await self._store.page(query)
         return b"".join(
             (
                 *(frames.frame(1, task) for task in page.tasks),
                 frames.text(2, cursors.page_token(query, page.last_key) if page.last_key else ""),
-                frames.integer(3, size),
+                frames.integer(3, query.page_size),
                 frames.integer(4, page.total),
             )
         )
 
-    # Ending -----------------------------------------------------------------------------------------------------
+    # Canceling --------------------------------------------------------------------------------------------------
 
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
-        """A serialized Task: CANCELED, or still active when the agent takes longer than CANCEL_WAIT to stop.
+        """A serialized Task: CANCELED, or still active when the agent needs longer than CANCEL_TIMEOUT to stop.
 
-        Raises TaskNotCancelable when the task has ended, when a result came first, or when the agent does not
-        let itself be canceled.
+        Raises TaskNotFound; TaskNotCancelable when the task has ended, when its result came first, or when the agent
+        refuses.
         """
         message_limits.check_value("metadata", request.metadata)
         return await self._cancel_operation.cancel((await self._require_task(call.caller, request.id)).ref)
 
-    # Following --------------------------------------------------------------------------------------------------
+    # Subscribing ------------------------------------------------------------------------------------------------
 
     def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
-        """The Task as it is, then what happens to it until it ends (1.0 §3.1.6). Listening starts before reading."""
+        """The Task as it is, then its events until it ends (1.0 §3.1.6). Subscribes before reading."""
         return EventStream(self._subscribe(call, request))
 
     async def _subscribe(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventBatches:
         self._check_streaming(call)
-        head = await self._require_task(call.caller, request.id)
+        record = await self._require_task(call.caller, request.id)
         with self.admission.hold_stream(call.caller.identity):
-            async with aclosing(self._follow(call, head.ref)) as lots:
-                async for lot in lots:
-                    yield lot
+            async with aclosing(self._follow(call, record.ref)) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def _follow(self, call: Call, ref: TaskRef) -> EventBatches:
         async with self._feeds.subscribe(ref) as subscriber:
             if call.cursor:
-                async with aclosing(self._resume(subscriber, call, ref)) as lots:
-                    async for lot in lots:
-                        yield lot
+                async with aclosing(self._resume(subscriber, call, ref)) as batches:
+                    async for batch in batches:
+                        yield batch
                 return
-            snapshot = await self._snapshot(ref, None)
+            snapshot = await read_task(self._store, ref)
             ended = states.is_terminal(snapshot.record.state)
             if ended and not call.shows_finished:
                 raise UnsupportedOperation("the task has ended; read it with GetTask")
             ended = ended or (call.stops_with_turn and not (snapshot.record.running or snapshot.record.ready))
             subscriber.position = snapshot.record.last_sequence
-            first = _as_event(snapshot)
-            first.ends = ended
-            yield (subscriber.attach_cursor(first),)
-            last = ends_turn_or_task if call.stops_with_turn else ends_task
+            task = task_event(snapshot)
+            task.ends = ended
+            yield (subscriber.attach_cursor(task),)
+            is_last = ends_turn_or_task if call.stops_with_turn else ends_task
             while not ended:
-                lot, ended = split_at_end(await subscriber.next_batch(), last)
-                yield lot
+                batch, ended = split_at_end(await subscriber.next_batch(), is_last)
+                yield batch
 
     async def _resume(self, subscriber: Subscriber, call: Call, ref: TaskRef) -> EventBatches:
-        """What follows the caller's cursor, also on a finished task: the rest, then the end.
+        """The events after the caller's cursor, also of a finished task: the rest, then the end.
 
-        A cursor that is older than the log gives the Task as it is, marked as a gap, and then what follows that.
+        For a cursor older than the log: the current Task, marked as a gap, then the events after it.
         """
-        head = (await self._snapshot(ref, 0)).record
-        known = head.last_sequence
-        after = self._cursor_sequence(call, head)
+        record = (await read_task(self._store, ref, history=0)).record
+        known = record.last_sequence
+        after = self._cursor_sequence(call, record)
         subscriber.resume_after(after, known)
-        ended = _has_ended(head, call) and after == known
+        ended = _has_ended(record, call) and after == known
 
-        def last(event: Event) -> bool:
+        def is_last(event: Event) -> bool:
             return ends_task(event) or (call.stops_with_turn and event.ends and event.sequence >= known)
 
         while not ended:
             try:
-                lot, ended = split_at_end(await subscriber.next_batch(), last)
+                batch, ended = split_at_end(await subscriber.next_batch(), is_last)
             except LogTruncated:
-                snapshot = await self._snapshot(ref, None)
-                head, known = snapshot.record, snapshot.record.last_sequence
+                snapshot = await read_task(self._store, ref)
+                record, known = snapshot.record, snapshot.record.last_sequence
                 subscriber.position = known
-                yield (subscriber.attach_cursor(_gap_event(snapshot, after)),)
-                ended = _has_ended(head, call)
+                yield (subscriber.attach_cursor(gap_event(snapshot, after)),)
+                ended = _has_ended(record, call)
                 continue
-            yield lot
+            yield batch
 
     def _cursor_sequence(self, call: Call, record: TaskRecord) -> int:
-        """The sequence of the caller's cursor. Raises InvalidParams for one that is not this task's."""
+        """The sequence of the caller's cursor. Raises InvalidParams for a cursor of another task."""
         return cursors.parse_cursor(
             call.cursor, cursors.cursor_prefix(self._store.epoch, record.ref.key), record.last_sequence
         )
@@ -390,76 +371,53 @@ class TaskService:
     # Push -------------------------------------------------------------------------------------------------------
 
     async def create_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
-        """A serialized TaskPushNotificationConfig, as it is kept: in the place of the one of its id, if there is one
-        (1.0 §3.1.7). Raises PushNotificationNotSupported, as the other three do, where the card says that there is
-        none, and InvalidParams for a webhook that may not be called."""
+        """A serialized TaskPushNotificationConfig as stored, replacing the one with its id (1.0 §3.1.7).
+
+        Raises PushNotificationNotSupported, as the other three operations do, on a server without push notifications,
+        and InvalidParams for a forbidden webhook URL.
+        """
         self.check_push()
-        head = await self._require_task(call.caller, request.task_id, "taskId")
-        return await self._push_configs.create(head, request, call.dialect)
+        record = await self._require_task(call.caller, request.task_id, "taskId")
+        return await self._push_configs.create(record, request, call.dialect)
 
     async def get_push(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
         """A serialized TaskPushNotificationConfig (1.0 §3.1.8)."""
         self.check_push()
         if not request.id:
             raise InvalidParams.field("id", "is required")
-        head = await self._require_task(call.caller, request.task_id, "taskId")
-        return await self._push_configs.get(head, request.id)
+        record = await self._require_task(call.caller, request.task_id, "taskId")
+        return await self._push_configs.get(record, request.id)
 
     async def list_push(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
         """A serialized ListTaskPushNotificationConfigsResponse (1.0 §3.1.9)."""
         self.check_push()
-        head = await self._require_task(call.caller, request.task_id, "taskId")
-        return await self._push_configs.list(head, request.page_size, request.page_token)
+        record = await self._require_task(call.caller, request.task_id, "taskId")
+        return await self._push_configs.list(record, request.page_size, request.page_token)
 
     async def delete_push(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
-        """Nothing, also where there was nothing to delete (1.0 §3.1.10)."""
+        """Empty bytes, also when there was nothing to delete (1.0 §3.1.10)."""
         self.check_push()
         if not request.id:
             raise InvalidParams.field("id", "is required")
-        head = await self._require_task(call.caller, request.task_id, "taskId")
-        return await self._push_configs.delete(head, request.id)
+        record = await self._require_task(call.caller, request.task_id, "taskId")
+        return await self._push_configs.delete(record, request.id)
 
     async def dialect_of(self, caller: Caller, task_id: str) -> str:
-        """The dialect in which a task was made; empty when there is none to see."""
+        """The dialect in which a task was created; empty when the caller sees no such task."""
         return await self._dialect_cache.dialect_of(caller, task_id)
 
     async def _require_task(self, caller: Caller, task_id: str, field: str = "id") -> TaskRecord:
         if not task_id:
             raise InvalidParams.field(field, "is required")
-        head = await self._find_task(caller, task_id)
-        if head is None:
+        record = await self._find_task(caller, task_id)
+        if record is None:
             raise TaskNotFound
-        return head
+        return record
 
     async def _find_task(self, caller: Caller, task_id: str) -> TaskRecord | None:
         return await self._store.find(caller.owner, caller.agent, task_id, joined=caller.joined)
-
-    async def _snapshot(self, ref: TaskRef, history: int | None) -> TaskSnapshot:
-        snapshot = await self._store.read(ref, history=history)
-        if snapshot is None:
-            raise TaskNotFound
-        return snapshot
 
 
 def _has_ended(record: TaskRecord, call: Call) -> bool:
     """Whether a subscription to the task as it is would end at once."""
     return states.is_terminal(record.state) or (call.stops_with_turn and not (record.running or record.ready))
-
-
-def _as_event(snapshot: TaskSnapshot) -> Event:
-    return Event(snapshot.record.last_sequence, frames.frame(1, snapshot.task), snapshot.record.state)
-
-
-def _gap_event(snapshot: TaskSnapshot, after: int) -> Event:
-    """The Task as it is, for a reader whose next event is gone."""
-    event = _as_event(snapshot)
-    told: dict[str, str | float | bool] = {"gap": True, "from": after, "sequence": event.sequence}
-    return Event(event.sequence, event.data + resume_metadata(1, told), event.state)
-
-
-def _history_length(request: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration) -> int | None:
-    if not request.HasField("history_length"):
-        return None
-    if request.history_length < 0:
-        raise InvalidParams.field("historyLength", "must be 0 or more")
-    return request.history_length

@@ -1,8 +1,8 @@
-"""Delivering to one receiver: the log of a task from a cursor on, one event after the other, each until it is taken.
+"""Delivery to one receiver: the events of a task from a cursor on, in order, each until it is accepted.
 
-A carrier is a follower as every reader of a stream is; what makes it one of its own is that its cursor is in the store.
-The next event is posted only when the cursor stands behind the last one, so a crash repeats one event for each receiver
-at most. A failure ends it: when to try again is in the store, where somebody finds it, and nothing waits in memory.
+A delivery follows the task's feed like any stream; only its cursor is in the store. The next event is posted after the
+cursor has moved past the last one, so a crash repeats at most one event per receiver. A failure ends the delivery: the
+time of the retry is in the store, and nothing waits in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from dragoman.core.cards.agent_spec import resume_metadata
 from dragoman.core.counters import Histogram
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.push.delivery import (
@@ -46,6 +45,7 @@ from dragoman.ports import (
 )
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
+from dragoman.runtime.log import gap_event, read_task
 from dragoman.runtime.observe.tracing import task_trace_context
 from dragoman.runtime.push.breaker import HostBreaker
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -53,26 +53,26 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 log = logging.getLogger("dragoman.push")
 
 CLAIM_HOLD_SECONDS: Final = 2.0
-"""Seconds that a carrier waits for the next event before it lets go of its claim."""
+"""Seconds that a delivery waits for the next event before it releases its claim."""
 
 MAX_ERROR_LENGTH: Final = 300
-"""Characters that are kept of why a try failed."""
+"""Stored characters of the reason of a failed attempt."""
 
 
 @dataclass(slots=True)
 class DeliveryCounters:
-    """What came of calls so far. Counters only grow."""
+    """Results of webhook requests so far. Counters only grow."""
 
     outcomes: Counter[DeliveryOutcome] = field(default_factory=Counter)
     given_up: int = 0
     """Receivers that were given up."""
     seconds: Histogram = field(default_factory=Histogram)
-    """How long receivers took to answer, or not to."""
+    """How long receivers took to respond or fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDeps:
-    """What carriers share. `dice` gives numbers from 0 to 1, `clock` seconds that only grow."""
+    """What deliveries share. `random` gives numbers from 0 to 1, `clock` monotonic seconds."""
 
     store: Store
     feeds: TaskFeeds
@@ -84,7 +84,7 @@ class DeliveryDeps:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     host_limiter: Callable[[str], AbstractAsyncContextManager[None]]
-    """A turn to call a host: so many calls at a time, and so many for each host."""
+    """Limits concurrent requests, in total and per host."""
     breaker: HostBreaker
     claim_hold: float = CLAIM_HOLD_SECONDS
     counters: DeliveryCounters = field(default_factory=DeliveryCounters)
@@ -92,7 +92,7 @@ class DeliveryDeps:
 
 
 class PushDelivery:
-    """Delivers what one push still has, as long as its claim holds and its receiver takes it."""
+    """Delivers the events of one push configuration while its claim holds and its receiver accepts them."""
 
     def __init__(self, push: PushRecord, deps: DeliveryDeps) -> None:
         self.push = push
@@ -102,27 +102,27 @@ class PushDelivery:
         self._sends_task = deps.encoder.sends_task(push.config.dialect)
         self._snapshots = TaskSnapshots(deps.store, push.task)
         self._pending: Event | None = None
-        """An event that was read, and that there was no turn for yet."""
+        """An event that was read but not posted yet."""
         self._wait_timeout: asyncio.Timeout | None = None
         self._must_revalidate = False
         self._stopping = False
         self._parent_trace: str | None = None
-        """The trace of the task, once it was looked up."""
+        """The task's trace context, once it was read."""
 
     def revalidate(self) -> None:
-        """The configuration may have changed: the claim is looked at before anything more is sent."""
+        """The configuration may have changed: checks the claim before the next request."""
         self._must_revalidate = True
         self._end_wait()
 
     def stop(self) -> None:
-        """Ends it after the event that it is posting."""
+        """Ends the delivery after the event in flight."""
         self._stopping = True
         self._end_wait()
 
     async def run(self) -> None:
-        """Delivers. Returns when there is no more to do here."""
-        means = self._deps
-        async with means.feeds.subscribe(self.push.task) as subscriber:
+        """Delivers. Returns when nothing is left to do here."""
+        deps = self._deps
+        async with deps.feeds.subscribe(self.push.task) as subscriber:
             subscriber.resume_after(self._last_delivered, self.push.last_sequence)
             try:
                 while not self._stopping and await self._deliver_next(subscriber):
@@ -132,10 +132,14 @@ class PushDelivery:
             except TaskNotFound:  # erased, and its configurations with it
                 return
             except Exception:
-                log.exception("a push broke off; it is tried again", extra={"task": self.push.task_id})
-                attempt = DeliveryAttempt(sequence=self._last_delivered + 1, error="this server could not do it")
+                log.exception(
+                    "a push delivery failed unexpectedly; it will be retried", extra={"task": self.push.task_id}
+                )
+                attempt = DeliveryAttempt(
+                    sequence=self._last_delivered + 1, error="internal error of the sending server"
+                )
                 await self._record(
-                    DeliveryOutcome.FAILED, attempt, retry_delay=means.retry_policy.delay(self.push.failures + 1, 1.0)
+                    DeliveryOutcome.FAILED, attempt, retry_delay=deps.retry_policy.delay(self.push.failures + 1, 1.0)
                 )
 
     @property
@@ -144,12 +148,12 @@ class PushDelivery:
 
     def _end_wait(self) -> None:
         if self._wait_timeout is not None and not self._wait_timeout.expired():
-            self._wait_timeout.reschedule(0)  # a deadline that is over
+            self._wait_timeout.reschedule(0)  # a deadline in the past
 
     # One event --------------------------------------------------------------------------------------------------
 
     async def _deliver_next(self, subscriber: Subscriber) -> bool:
-        """Deals with the next event. False when there is nothing more to do here."""
+        """Handles the next event. False when nothing is left to do here."""
         if self._must_revalidate:
             self._must_revalidate = False
             return await self._record(DeliveryOutcome.SKIPPED)
@@ -159,28 +163,28 @@ class PushDelivery:
                 event = await self._next_event(subscriber)
             if event is None:
                 return await self._record(DeliveryOutcome.SKIPPED, release=True)
-            if event.sequence <= self._last_delivered:  # told already, with the Task that came after a gap
+            if event.sequence <= self._last_delivered:  # covered by the Task that was sent after a gap
                 return True
             if self._sends_task and not (event.state and event.state != self._last_state_sent):
-                self._last_delivered = event.sequence  # nothing that this receiver is told
+                self._last_delivered = event.sequence  # not a state change: this receiver does not get it
                 return True
             self._pending = event
             if self._sends_task:
                 event = await self._snapshots.task_at(event)
         except LogTruncated:
             event = subscriber.attach_cursor(
-                await current_task_event(self._deps.store, self.push.task, self._last_delivered)
+                gap_event(await read_task(self._deps.store, self.push.task), self._last_delivered)
             )
             subscriber.position = event.sequence
         host = self.push.config.host
-        async with self._deps.breaker.call(host) as why, self._deps.host_limiter(host):
-            if self._interrupted:  # waiting for a turn may have taken long
+        async with self._deps.breaker.call(host) as skip_reason, self._deps.host_limiter(host):
+            if self._interrupted:  # waiting for the limiter may have taken long
                 return True
             self._pending = None
-            return await self._post(event, why)
+            return await self._post(event, skip_reason)
 
     async def _next_event(self, subscriber: Subscriber) -> Event | None:
-        """The next event; None when none comes for a while, or when there is something else to look at."""
+        """The next event; None after CLAIM_HOLD_SECONDS without one, or on an interruption."""
         try:
             async with asyncio.timeout(self._deps.claim_hold) as self._wait_timeout:
                 await subscriber.wait_for_events()
@@ -191,13 +195,13 @@ class PushDelivery:
         return await subscriber.next()
 
     async def _post(self, event: Event, skip_reason: str) -> bool:
-        """Posts an event, unless there is a reason why that would be in vain."""
-        means, config = self._deps, self.push.config
-        began = means.clock()
-        answer = self._call_receiver if means.tracer is None else self._call_traced
-        reply, error = (None, skip_reason) if skip_reason else await answer(event)
-        ms = round((means.clock() - began) * 1000)
-        status = reply.status if reply else 0
+        """Posts an event, unless `skip_reason` says that the host is down. True while the claim is held."""
+        deps, config = self._deps, self.push.config
+        began = deps.clock()
+        call = self._call_receiver if deps.tracer is None else self._call_traced
+        response, error = (None, skip_reason) if skip_reason else await call(event)
+        ms = round((deps.clock() - began) * 1000)
+        status = response.status if response else 0
         attempt = DeliveryAttempt(
             sequence=event.sequence, status=status, error=error[:MAX_ERROR_LENGTH], duration_ms=ms
         )
@@ -205,11 +209,11 @@ class PushDelivery:
             self._last_delivered, self._last_state_sent = event.sequence, event.state or self._last_state_sent
             self._count(DeliveryOutcome.DELIVERED, ms)
             return await self._record(DeliveryOutcome.DELIVERED, attempt)
-        verdict = DeliveryOutcome.ENDED if status == 410 else DeliveryOutcome.FAILED
-        self._count(verdict, ms)
-        asked = retry_after_seconds(status, reply.headers, means.now()) if reply else 0.0
-        wait = means.retry_policy.delay(self.push.failures + 1, means.random(), asked)
-        await self._record(verdict, attempt, retry_delay=wait)
+        outcome = DeliveryOutcome.ENDED if status == 410 else DeliveryOutcome.FAILED
+        self._count(outcome, ms)
+        requested_delay = retry_after_seconds(status, response.headers, deps.now()) if response else 0.0
+        retry_delay = deps.retry_policy.delay(self.push.failures + 1, deps.random(), requested_delay)
+        await self._record(outcome, attempt, retry_delay=retry_delay)
         self._log_attempt(config.host, attempt)
         return False
 
@@ -218,14 +222,14 @@ class PushDelivery:
         self._deps.counters.seconds.add(ms / 1000)
 
     async def _call_traced(self, event: Event) -> tuple[OutboundResponse | None, str]:
-        """The same as `_answer`, as a span that the receiver is told of."""
+        """The same as `_call_receiver`, inside a span that is passed on to the receiver."""
         push, tracer = self.push, self._deps.tracer
         assert tracer is not None
         if self._parent_trace is None:
             self._parent_trace = await task_trace_context(self._deps.store, push.task)
         context, began = tracer.start_span(self._parent_trace), self._deps.clock()
-        reply, error = await self._call_receiver(event, {TRACE_HEADER: context})
-        status = reply.status if reply else 0
+        response, error = await self._call_receiver(event, {TRACE_HEADER: context})
+        status = response.status if response else 0
         if is_recorded(context):
             tracer.record_span(
                 "push", "client", context, self._parent_trace, self._deps.clock() - began,
@@ -234,26 +238,26 @@ class PushDelivery:
                 (push.config.host, push.agent, push.task_id, event.sequence, push.failures + 1, status),
                 "" if 200 <= status < 300 else error or f"answered with {status}",
             )  # fmt: skip
-        return reply, error
+        return response, error
 
     async def _call_receiver(
         self, event: Event, extra_headers: Mapping[str, str] | None = None
     ) -> tuple[OutboundResponse | None, str]:
-        """What the receiver answers to an event, or why there is no answer. `more`: headers beside the letter's."""
+        """The response of the receiver, or the reason why there is none. `extra_headers` are added to the request's."""
         try:
-            letter = await self._deps.encoder.encode(self.push, event)
-            headers = {**letter.headers, **extra_headers} if extra_headers else letter.headers
-            reply = await self._deps.outbound.post(self.push.config.url, letter.body, headers)
+            webhook = await self._deps.encoder.encode(self.push, event)
+            headers = {**webhook.headers, **extra_headers} if extra_headers else webhook.headers
+            response = await self._deps.outbound.post(self.push.config.url, webhook.body, headers)
         except ConnectFailed as error:
             self._deps.breaker.record_failure(self.push.config.host, str(error))
             return None, str(error)
         except (OutboundForbidden, OutboundFailed) as error:
             return None, str(error)
         except ValueError as error:
-            log.exception("an event cannot be written for its receiver")
-            return None, f"the event cannot be written: {error}"
+            log.exception("an event cannot be encoded for its receiver")
+            return None, f"the event cannot be encoded: {error}"
         self._deps.breaker.record_success(self.push.config.host)
-        return reply, ""
+        return response, ""
 
     async def _record(
         self,
@@ -264,9 +268,9 @@ class PushDelivery:
         release: bool = False,
         hand_over: bool = False,
     ) -> bool:
-        """Writes down how far it is. False when the claim is no longer held."""
-        push, patience = self.push, self._deps.retry_policy
-        said = DeliveryReport(
+        """Records progress in the store. False when the claim is lost."""
+        push, policy = self.push, self._deps.retry_policy
+        report = DeliveryReport(
             task=push.task,
             id=push.config.id,
             session=push.session,
@@ -276,28 +280,28 @@ class PushDelivery:
             last_state_sent=self._last_state_sent,
             attempt=attempt,
             retry_delay=round(retry_delay * 1000),
-            give_up_after=round(patience.give_up_after * 1000),
+            give_up_after=round(policy.give_up_after * 1000),
             release=release,
             hand_over=hand_over,
         )
-        after = await self._deps.recorder.record(said)
-        self.push = replace(push, session=0) if after is None else after
+        updated = await self._deps.recorder.record(report)
+        self.push = replace(push, session=0) if updated is None else updated
         return bool(self.push.session)
 
     def _log_attempt(self, host: str, attempt: DeliveryAttempt) -> None:
         push = self.push
-        about = {"task": push.task_id, "config": push.config.id, "host": host, "event": attempt.sequence}
+        fields = {"task": push.task_id, "config": push.config.id, "host": host, "event": attempt.sequence}
         if push.state is PushState.DEAD:
             self._deps.counters.given_up += 1
-            log.warning("gave up pushing to %s: %s", host, push.reason, extra=about)
+            log.warning("gave up pushing to %s: %s", host, push.reason, extra=fields)
         elif push.state is PushState.ENDED:
-            log.info("%s wants no more pushes (410)", host, extra=about)
+            log.info("%s rejected further pushes (410)", host, extra=fields)
         else:
-            log.info("a push to %s failed, try %d: %s", host, push.failures, failure_reason(attempt), extra=about)
+            log.info("a push to %s failed, try %d: %s", host, push.failures, failure_reason(attempt), extra=fields)
 
 
 class HostLimiter:
-    """Turns to call: `most` at a time, and `each` of them for one host, who comes first is first."""
+    """Limits concurrent requests, in total and per host, in order of arrival."""
 
     def __init__(self, total: int, per_host: int) -> None:
         self._total = asyncio.Semaphore(total)
@@ -306,11 +310,11 @@ class HostLimiter:
 
     @asynccontextmanager
     async def __call__(self, host: str) -> AsyncIterator[None]:
-        """A turn for one call."""
-        one, users = self._hosts.setdefault(host, (asyncio.Semaphore(self._per_host), []))
+        """Holds a slot for one request."""
+        limit, users = self._hosts.setdefault(host, (asyncio.Semaphore(self._per_host), []))
         users.append(None)
         try:
-            async with one, self._total:
+            async with limit, self._total:
                 yield
         finally:
             users.pop()
@@ -319,11 +323,11 @@ class HostLimiter:
 
 
 RECORD_RETRY_SECONDS: Final = 1.0
-"""Seconds after which what could not be written is written again: it happened, and must not be forgotten."""
+"""Seconds between attempts to record a result: the request was made and must not be forgotten."""
 
 
 class DeliveryRecorder:
-    """The way of deliveries into the store."""
+    """Writes delivery reports to the store in batches."""
 
     def __init__(self, pushes: PushStore) -> None:
         self._pushes = pushes
@@ -331,15 +335,15 @@ class DeliveryRecorder:
         self._writing: asyncio.Task[None] | None = None
 
     def record(self, report: DeliveryReport) -> asyncio.Future[PushRecord | None]:
-        """The push after that, once it is on disk; None when the claim no longer holds."""
+        """Writes a report. The future gives the updated push record, or None when the claim is lost."""
         answer: asyncio.Future[PushRecord | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((report, answer))
         if self._writing is None:
-            self._writing = asyncio.create_task(self._write(), name="push ledger")
+            self._writing = asyncio.create_task(self._write(), name="push delivery recorder")
         return answer
 
     async def close(self) -> None:
-        """Writes what waits, if the store lets it."""
+        """Writes what is pending, if the store is available."""
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=RECORD_RETRY_SECONDS)
         if self._writing is not None:
@@ -349,8 +353,8 @@ class DeliveryRecorder:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                after = await self._commit([said for said, _ in batch])
-                for (_, answer), push in zip(batch, after, strict=True):
+                records = await self._commit([report for report, _ in batch])
+                for (_, answer), push in zip(batch, records, strict=True):
                     if not answer.done():
                         answer.set_result(push)
         finally:
@@ -361,16 +365,16 @@ class DeliveryRecorder:
             try:
                 return await self._pushes.apply_reports(batch)
             except Exception:
-                log.exception("what was delivered could not be written down; trying again")
+                log.exception("delivery results could not be recorded; retrying")
                 await asyncio.sleep(RECORD_RETRY_SECONDS)
 
 
 SNAPSHOT_READ_EVENTS: Final = 256
-"""Events of a log that are read at a time."""
+"""Events read from a log at a time."""
 
 
 class TaskSnapshots:
-    """Gives one task at several of its events, asked for in order."""
+    """One task as it was at several of its events, requested in order."""
 
     def __init__(self, store: Store, ref: TaskRef) -> None:
         self._store = store
@@ -379,17 +383,17 @@ class TaskSnapshots:
         self._sequence = 0
 
     async def task_at(self, event: Event) -> Event:
-        """The Task at a status event. Raises TaskNotFound, and core.log.Cut for one that the log cannot tell."""
-        snapshot = await _read_snapshot(self._store, self._ref)
+        """The Task at a status event. Raises TaskNotFound, and core.task.log.LogTruncated when events are missing."""
+        snapshot = await read_task(self._store, self._ref)
         if _same_status(snapshot, event):
             data = frames.frame(1, snapshot.task)
         else:
             await self._fold_to(event.sequence)
-            then = pb.StreamResponse()
-            then.task.CopyFrom(self._task)
+            response = pb.StreamResponse()
+            response.task.CopyFrom(self._task)
             if snapshot.record.last_received > 1:
-                then.task.ClearField("history")
-            data = then.SerializeToString()
+                response.task.ClearField("history")
+            data = response.SerializeToString()
         return Event(event.sequence, data, event.state, event.ends, event.cursor)
 
     async def _fold_to(self, sequence: int) -> None:
@@ -403,23 +407,8 @@ class TaskSnapshots:
                     self._sequence = event.sequence
 
 
-async def current_task_event(store: Store, ref: TaskRef, after: int) -> Event:
-    """The Task as it is, for those whose next event, the one after `after`, is gone. Raises TaskNotFound."""
-    snapshot = await _read_snapshot(store, ref)
-    head = snapshot.record
-    gap = resume_metadata(1, {"gap": True, "from": after, "sequence": head.last_sequence})
-    return Event(head.last_sequence, frames.frame(1, snapshot.task) + gap, head.state)
-
-
-async def _read_snapshot(store: Store, ref: TaskRef) -> TaskSnapshot:
-    snapshot = await store.read(ref)
-    if snapshot is None:
-        raise TaskNotFound
-    return snapshot
-
-
 def _same_status(snapshot: TaskSnapshot, event: Event) -> bool:
-    """Whether the status is still the one that the event brought."""
-    told = pb.StreamResponse.FromString(event.data)
-    status = told.task.status if told.HasField("task") else told.status_update.status
+    """Whether the task still has the status that the event brought."""
+    response = pb.StreamResponse.FromString(event.data)
+    status = response.task.status if response.HasField("task") else response.status_update.status
     return (snapshot.record.state, snapshot.record.updated) == (status.state, status.timestamp.ToMilliseconds())

@@ -1,7 +1,8 @@
-"""Several text chunks as one event, for agents that yield word by word. Off unless somebody asks for it.
+"""Events of a turn on their way to the log: batching, coalescing, and the task they fold to.
 
-Only neighbours become one, only chunks that Dragoman itself made from text, and only those that say nothing else. So
-the text of every artifact, the order of all events and the task they fold to are what they would be without.
+Coalescing joins neighboring text chunks into one event; it is off by default. Only chunks that Dragoman itself made
+from text are joined, and only those without metadata. So the text of every artifact, the order of events and the folded
+task stay the same.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from dragoman.core.task.projection import fold
 from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, StateUpdate
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-TextChange = StatusChange | ArtifactChange
+Change = StatusChange | ArtifactChange
 
 MAX_COALESCED_BYTES: Final = 64 * 1024
-"""The most in one event when only a time was set."""
+"""Text bytes in one event when only a time is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coalesce:
-    """`seconds` that a chunk may wait for others; `bytes` of text that one event holds at most. Both 0: off.
+    """`seconds` that a chunk may wait for others; `bytes` of text in one event. Both 0: off.
 
-    With `bytes` alone nothing waits: chunks become one while an earlier commit is under way.
+    With `bytes` alone nothing waits: chunks are joined while an earlier commit is under way.
     """
 
     seconds: float = 0.0
@@ -35,39 +36,39 @@ class Coalesce:
 
     @property
     def limit(self) -> int:
-        """Bytes of text in one event; 0 when this is off."""
+        """Bytes of text in one event; 0 when coalescing is off."""
         return self.bytes or (MAX_COALESCED_BYTES if self.seconds else 0)
 
 
 NO_COALESCING: Final = Coalesce()
 
 
-def may_wait(change: TextChange) -> bool:
-    """Whether a change is a chunk of plain text with more to come."""
+def may_wait(change: Change) -> bool:
+    """Whether a change is a plain text chunk with more to come."""
     return _text_chunk(change) is not None and isinstance(change, ArtifactChange) and not change.last_chunk
 
 
-def coalesce_changes(changes: Iterable[TextChange], limit: int) -> list[TextChange]:
-    """The changes with neighbouring chunks of the same artifact as one, up to `limit` bytes of text each."""
-    found: list[TextChange] = []
-    run: list[ArtifactChange] = []
+def coalesce_changes(changes: Iterable[Change], limit: int) -> list[Change]:
+    """Joins neighboring chunks of the same artifact, up to `limit` bytes of text each."""
+    coalesced: list[Change] = []
+    chunks: list[ArtifactChange] = []
     size = 0
     for change in changes:
         chunk = _text_chunk(change)
         length = len(chunk.text.encode()) if chunk and chunk.text else 0
-        if run and (chunk is None or not _continues(run[-1], chunk) or size + length > limit):
-            found.append(_joined_chunk(run))
-            run, size = [], 0
+        if chunks and (chunk is None or not _continues(chunks[-1], chunk) or size + length > limit):
+            coalesced.append(_joined_chunk(chunks))
+            chunks, size = [], 0
         if chunk is None:
-            found.append(change)
+            coalesced.append(change)
         else:
-            run.append(chunk)
+            chunks.append(chunk)
             size += length
-    return [*found, _joined_chunk(run)] if run else found
+    return [*coalesced, _joined_chunk(chunks)] if chunks else coalesced
 
 
-def _text_chunk(change: TextChange) -> ArtifactChange | None:
-    """The change, if it is a chunk of text and says nothing else."""
+def _text_chunk(change: Change) -> ArtifactChange | None:
+    """The change itself, if it is a text chunk without metadata."""
     if isinstance(change, ArtifactChange) and change.text is not None and not change.tail and not change.metadata:
         return change
     return None
@@ -87,18 +88,17 @@ MAX_PENDING_EVENTS: Final = 256
 MAX_PENDING_BYTES: Final = 1024 * 1024
 OVERFLOW_FACTOR: Final = 16
 
-Change = StatusChange | ArtifactChange
 SendBatch = Callable[[list[Change], StateUpdate], asyncio.Future[Appended]]
 
 
 class EventBatch:
-    """Events put by an agent, from any thread, on their way to the log. `send` appends a list of them."""
+    """Events that an agent puts, from any thread, until they are committed. `send` appends a list of them."""
 
     def __init__(self, send: SendBatch, coalesce: Coalesce = NO_COALESCING) -> None:
         self._send = send
         self._coalesce = coalesce
         self._send_at = 0.0
-        """When what is pending leaves, on the loop's clock; 0 is at once."""
+        """When the pending events are due, on the loop's clock; 0: at once."""
         self._flushing = 0
         self._in_flight = False
         self._timer: asyncio.TimerHandle | None = None
@@ -106,7 +106,7 @@ class EventBatch:
         self._loop_thread = threading.get_ident()
         self._lock = threading.RLock()
         self._has_room: threading.Condition | None = None
-        """Where other threads wait for room; made for the first of them."""
+        """Where other threads wait for room; created by the first of them."""
         self._pending: list[Change] = []
         self._state_update = NO_CHANGE
         self._events = 0
@@ -117,15 +117,19 @@ class EventBatch:
 
     @property
     def full(self) -> bool:
+        """Whether uncommitted events have reached the limit."""
         return self._events >= MAX_PENDING_EVENTS or self._bytes >= MAX_PENDING_BYTES
 
     @property
     def busy(self) -> bool:
-        """Whether anything put is not committed yet."""
+        """Whether some event is not committed yet."""
         return self._events > 0
 
     def put(self, change: Change, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
-        """Adds an event. Raises BufferFull, TurnOver, or what made an earlier append fail."""
+        """Adds an event. From another thread than the loop's it blocks while the batch is full.
+
+        Raises BufferFull past 16 times the limit, LeaseLost after the turn, or the error of an earlier append.
+        """
         with self._lock:
             self._check()
             if (
@@ -156,7 +160,7 @@ class EventBatch:
         return Backpressure(self)
 
     async def flush(self) -> None:
-        """Waits until everything put so far is committed. Raises what made that fail."""
+        """Waits until all events put so far are committed. Raises the error of a failed append."""
         self._flushing += 1
         try:
             if self._timer is not None:
@@ -168,7 +172,7 @@ class EventBatch:
         self._check()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Refuses whatever is put from now on, wakes all who wait, and forgets how to send."""
+        """Rejects further events, wakes all waiters and drops the send callback."""
         with self._lock:
             self._error = self._error or error or LeaseLost("the turn is over")
             self._send = _send_closed
@@ -180,14 +184,14 @@ class EventBatch:
         self._wake()
 
     async def take_pending(self) -> tuple[list[Change], StateUpdate]:
-        """Waits for the append in flight, if any, and takes what has gathered, for the last append of a turn."""
+        """Waits for the append in flight and takes the pending events, for the last append of a turn."""
         while self._events > len(self._pending) and self._error is None:
             await self._wait_for_commit()
         with self._lock:
             self._check()
-            changes, notes = self._pending, self._state_update
+            changes, state_update = self._pending, self._state_update
             self._pending, self._state_update, self._events, self._bytes = [], NO_CHANGE, 0, 0
-        return self._coalesced(changes), notes
+        return self._coalesced(changes), state_update
 
     def _check(self) -> None:
         if self._error is not None:
@@ -195,18 +199,18 @@ class EventBatch:
 
     @property
     def _is_urgent(self) -> bool:
-        """Whether what is pending waits for nothing more. Under the lock."""
+        """Whether the pending events are due now. Requires the lock."""
         return not self._send_at or self._flushing > 0 or self.full or self._bytes >= self._coalesce.limit
 
     def _send_pending(self) -> None:
-        """Sends what is pending once it is due, and when nothing is in flight. May be called for nothing."""
+        """Sends the pending events if they are due and nothing is in flight; else does nothing."""
         if self._in_flight:
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         with self._lock:
-            changes, notes = self._pending, self._state_update
+            changes, state_update = self._pending, self._state_update
             if not changes or self._error is not None:
                 self._scheduled = False
                 return
@@ -216,7 +220,7 @@ class EventBatch:
             self._pending, self._state_update = [], NO_CHANGE
             self._in_flight = True
         size = sum(map(change_size, changes))
-        self._send(self._coalesced(changes), notes).add_done_callback(
+        self._send(self._coalesced(changes), state_update).add_done_callback(
             lambda done: self._on_sent(done, len(changes), size)
         )
 
@@ -253,7 +257,7 @@ def _send_closed(changes: list[Change], state_update: StateUpdate) -> asyncio.Fu
 
 
 class Backpressure:
-    """Awaited, waits until there is room for more events; ignored, costs nothing."""
+    """Awaiting it waits until the batch has room. It may be ignored at no cost."""
 
     __slots__ = ("_batch",)
 
@@ -267,16 +271,17 @@ class Backpressure:
 
 
 def change_size(change: Change) -> int:
+    """Approximate size of a change in bytes, for the limits of a batch."""
     return change.size if isinstance(change, ArtifactChange) else len(change.message) + len(change.metadata)
 
 
 MAX_PROJECTION_EVENTS: Final = 16
 MAX_PROJECTION_BYTES: Final = 32 * 1024
-"""More is kept for nobody: parts that stores keep elsewhere are larger, too."""
+"""Above these limits the task is read from the store: parts that stores offload are larger, too."""
 
 
 class TaskProjection:
-    """The events of a run, as they are committed. `first`: those of the append that made the task, if one did."""
+    """In-memory fold of a run's committed events. `first`: the events of the append that created the task, if any."""
 
     def __init__(self, first: Sequence[Event]) -> None:
         self._events = list(first)
@@ -284,7 +289,7 @@ class TaskProjection:
         self._complete = bool(first) and first[0].sequence == 1
 
     def add(self, events: Sequence[Event]) -> None:
-        """Takes what the run wrote."""
+        """Adds committed events of the run."""
         if not self._complete:
             return
         self._events += events
@@ -295,15 +300,16 @@ class TaskProjection:
             self._events.clear()
 
     def task(self, record: TaskRecord, history: int | None) -> bytes | None:
-        """A serialized Task at `head`, with the last `history` messages (None: all); None when it has to be
-        read.
+        """The serialized Task at `record`, with the last `history` messages (None: all).
+
+        None when the events are not all known, so the task has to be read from the store.
         """
         if not self._complete or [event.sequence for event in self._events] != list(range(1, record.last_sequence + 1)):
             return None
         task, update = pb.Task(), pb.StreamResponse()
         for event in self._events:
             update.ParseFromString(event.data)
-            if update.artifact_update.append:  # neighbouring chunks of text are shown as one part
+            if update.artifact_update.append:  # neighboring text chunks are shown as one part
                 return None
             fold(task, update)
         if history is not None:

@@ -1,4 +1,4 @@
-"""What a turn on a task with a past begins with: everything that was said, and what earlier turns left."""
+"""Input of a turn: the message to answer, the history, and what earlier turns left."""
 
 from __future__ import annotations
 
@@ -8,62 +8,113 @@ from typing import Final
 
 from dragoman.core.access.identity import Isolation
 from dragoman.core.limits.quotas import Usage
-from dragoman.core.task.log import TaskRecord
+from dragoman.core.names import Owner
+from dragoman.core.task.log import ContextState, TaskRecord
 from dragoman.ports import Store, StoredMessage
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
 class TurnInput:
-    """What the agent is given."""
+    """What a turn begins with."""
 
     message: StoredMessage
-    """The first that no turn has taken."""
+    """The first message that no turn has received."""
     waiting_messages: int
-    """How many came after it."""
+    """Unread messages behind it."""
     history: list[pb.Message]
-    """All before it."""
+    """All messages before it, oldest first."""
     question: pb.Message | None
-    """What the agent asked last, if it waits for an answer."""
+    """The agent's last question, if the task waited for its answer."""
     task_state: bytes
     artifacts: Sequence[pb.Artifact]
-    """What earlier attempts at the turn left; empty in the first."""
+    """What earlier attempts at this turn left; empty in the first attempt."""
     usage: Usage
 
 
 async def load_turn_input(store: Store, record: TaskRecord, last_delivered: int, attempt: int) -> TurnInput:
-    """Reads it. `taken`: the user's last message that a turn has taken. Raises LookupError when there is no other."""
+    """Reads the input of a turn from the store.
+
+    `last_delivered` is the number of the last message that a turn has received. Raises LookupError when no later one
+    exists.
+    """
     conversation = await store.messages(record.ref)
     if conversation is None or not (unread := conversation.unread(last_delivered)):
         raise LookupError("a claimed task has no message to answer")
-    said = {one.number: pb.Message.FromString(one.message) for one in conversation.messages}
-    history = [message for number, message in said.items() if number < unread[0].number]
+    messages = {stored.number: pb.Message.FromString(stored.message) for stored in conversation.messages}
+    history = [message for number, message in messages.items() if number < unread[0].number]
     artifacts: Sequence[pb.Artifact] = ()
     if attempt > 1:
         snapshot = await store.read(record.ref, history=0)
         artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
-    asked, usage = said.get(conversation.record.question), await store.usage(record.ref)
-    return TurnInput(unread[0], len(unread) - 1, history, asked, conversation.task_state, artifacts, usage)
+    question, usage = messages.get(conversation.record.question), await store.usage(record.ref)
+    return TurnInput(unread[0], len(unread) - 1, history, question, conversation.task_state, artifacts, usage)
+
+
+NO_MESSAGE: Final = pb.Message()
+"""Stands for a message that has not been read yet."""
+
+
+class ReadableTurn:
+    """The reading half of `dragoman.ports.TurnContext`: what an agent can look up during its turn."""
+
+    # Class attributes, because most turns never change these.
+    message: pb.Message = NO_MESSAGE
+    envelope: pb.SendMessageRequest = pb.SendMessageRequest()
+    question: pb.Message | None = None
+    task_state = stored_envelope = b""
+    previous_artifacts: Sequence[pb.Artifact] = ()
+    references: Sequence[pb.Task] = ()
+    waiting_messages = 0
+    cancelled = stopping = False
+    _stop_reason = ""
+    _context = ContextState()
+    record: TaskRecord
+    _history: list[pb.Message]
+
+    @property
+    def task_id(self) -> str:
+        return self.record.id
+
+    @property
+    def context_id(self) -> str:
+        return self.record.context
+
+    @property
+    def owner(self) -> Owner:
+        return self.record.ref.owner
+
+    @property
+    def history(self) -> Sequence[pb.Message]:
+        return self._history
+
+    @property
+    def context_state(self) -> bytes:
+        return self._context.data
+
+    @property
+    def cancel_reason(self) -> str:
+        return self._stop_reason
 
 
 MAX_REFERENCES: Final = 16
-"""Referenced tasks that an agent is given; further ones it has to do without."""
+"""Referenced tasks passed to an agent; further ones are dropped."""
 
 
 class ReferenceResolver:
-    """Looks up references for the runs of one process."""
+    """Reads the tasks that messages refer to."""
 
     def __init__(self, store: Store, isolation: Isolation) -> None:
         self._store = store
         self._isolation = isolation
 
     async def resolve(self, record: TaskRecord, sender: str, task_ids: Iterable[str]) -> list[pb.Task]:
-        """The tasks of these ids that the sender sees of this task's agent; others are not there for either."""
-        view = self._isolation.visibility(record.ref.owner.scope, record.agent, sender)
+        """The referenced tasks that the sender may see, of this task's agent only; unknown ids are skipped."""
+        visible = self._isolation.visibility(record.ref.owner.scope, record.agent, sender)
         found = []
         for task_id in list(dict.fromkeys(task_ids))[:MAX_REFERENCES]:
-            other = await self._store.find(view.owner, record.agent, task_id, joined=view.joined)
-            snapshot = await self._store.read(other.ref) if other else None
+            record_found = await self._store.find(visible.owner, record.agent, task_id, joined=visible.joined)
+            snapshot = await self._store.read(record_found.ref) if record_found else None
             if snapshot is not None:
                 found.append(pb.Task.FromString(snapshot.task))
         return found

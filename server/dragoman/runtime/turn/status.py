@@ -1,6 +1,7 @@
-"""What the server itself says of a task it had to end, in words for people and a reason for programs.
+"""System statuses: how the server itself ends or repeats a turn, and strict transitions.
 
-The reason stands in the metadata of the status message, so that it is there in every dialect and transport.
+The text is for people; the reason, for programs, is in the metadata of the status message, so every dialect and
+transport shows it.
 """
 
 from __future__ import annotations
@@ -17,45 +18,51 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class SystemStatus:
+    """A final state with its reason and text."""
+
     state: int
     reason: str
     text: str
 
 
 SERVER_STOPPED: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The server stopped while this task was running.")
-TURN_ABORTED: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The server could not go on with this task.")
-WORKER_LOST: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The worker that ran this task is gone.")
-NO_WORKER: Final = SystemStatus(states.FAILED, "NO_WORKER", "No worker of this agent came to take this task.")
+TURN_ABORTED: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The server could not continue this task.")
+WORKER_LOST: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The worker running this task was lost.")
+NO_WORKER: Final = SystemStatus(
+    states.FAILED, "NO_WORKER", "No worker of this agent connected in time to run this task."
+)
 UPSTREAM_AWAY: Final = SystemStatus(
-    states.FAILED, "UPSTREAM_AWAY", "The agent of this task went away, and did not come back."
+    states.FAILED, "UPSTREAM_AWAY", "The agent of this task became unavailable and did not come back in time."
 )
 DRAINED: Final = SystemStatus(states.FAILED, "DRAINED", "The server shut down before this task was finished.")
-NOT_WRITTEN: Final = SystemStatus(states.FAILED, "NOT_WRITTEN", "What the agent produced could not be written.")
+NOT_WRITTEN: Final = SystemStatus(states.FAILED, "NOT_WRITTEN", "The output of the agent could not be stored.")
 FENCED_OFF: Final = SystemStatus(
     states.CANCELED, "FENCED", "The agent did not stop in time; the task was ended without it."
 )
 
-TIMED_OUT: Final = SystemStatus(states.FAILED, "TIMED_OUT", "The agent took longer than it may.")
-IDLE_TOO_LONG: Final = SystemStatus(states.FAILED, "IDLE", "The agent said nothing for longer than it may.")
-OVER_BUDGET: Final = SystemStatus(states.FAILED, "OVER_BUDGET", "The task has used more than it may.")
+TIMED_OUT: Final = SystemStatus(states.FAILED, "TIMED_OUT", "The turn exceeded its time limit.")
+IDLE_TOO_LONG: Final = SystemStatus(states.FAILED, "IDLE", "The agent was inactive for longer than its idle limit.")
+OVER_BUDGET: Final = SystemStatus(states.FAILED, "OVER_BUDGET", "The task exceeded its budget.")
 CONTEXT_CHANGED: Final = SystemStatus(
-    states.FAILED, "CONTEXT_CHANGED", "Another task of this conversation changed its state while this one worked on it."
+    states.FAILED,
+    "CONTEXT_CHANGED",
+    "Another task of this conversation changed the conversation's state during this turn.",
 )
-EXPIRED: Final = SystemStatus(states.FAILED, "EXPIRED", "Nobody answered this task in the time it is kept waiting.")
+EXPIRED: Final = SystemStatus(states.FAILED, "EXPIRED", "The task received no reply within its retention time.")
 
 INVALID_TRANSITION: Final = SystemStatus(
-    states.FAILED, "INVALID_AGENT_RESPONSE", "The agent broke the order of states:"
+    states.FAILED, "INVALID_AGENT_RESPONSE", "The agent made an invalid state transition:"
 )
 
 
 def retry_status(attempt: int) -> StatusChange:
-    """The status change with which a turn is begun again: it carries the number of the attempt."""
-    holder = pb.Message(metadata={"attempt": attempt})
-    return StatusChange(states.WORKING, metadata=holder.metadata.SerializeToString())
+    """The status update that begins a repeated turn; its metadata carry the number of the attempt."""
+    message = pb.Message(metadata={"attempt": attempt})
+    return StatusChange(states.WORKING, metadata=message.metadata.SerializeToString())
 
 
 def system_status(status: SystemStatus, detail: str = "") -> StatusChange:
-    """The status change that ends a task with this notice."""
+    """The status change that ends a task with a system status; `detail` is appended to the text."""
     message = pb.Message(
         message_id=IDS.hex(),
         role=pb.ROLE_AGENT,
@@ -66,42 +73,42 @@ def system_status(status: SystemStatus, detail: str = "") -> StatusChange:
 
 
 class TransitionChecker:
-    """The states that the verbs of one turn bring its task to, from the one in which the turn began."""
+    """Strict mode: checks the state transitions that one turn makes, from the state in which it began."""
 
     def __init__(self, state: int) -> None:
         self._state = state
         self._reported_working = False
 
     def check(self, change: Change) -> None:
-        """Raises ValueError, in the agent's own call, for a state that may not follow.
+        """Raises ValueError, in the agent's own call, for an invalid transition.
 
-        The WORKING that the server wrote for the agent does not count against the agent's own first one.
+        A WORKING written by the server on the agent's behalf does not make the agent's own first WORKING a repetition.
         """
         if not isinstance(change, StatusChange):
             if self._state == states.SUBMITTED:
                 self._state = states.WORKING
             return
-        again = change.state == self._state == states.WORKING and not self._reported_working
-        if not again and not states.can_transition_to(self._state, change.state, strict=True):
+        first_working = change.state == self._state == states.WORKING and not self._reported_working
+        if not first_working and not states.can_transition_to(self._state, change.state, strict=True):
             raise ValueError(f"{states.name(self._state)} may not be followed by {states.name(change.state)}")
         self._reported_working = change.state == states.WORKING
         self._state = change.state
 
     def check_end(self, changes: list[Change], *, current_state: int) -> list[Change]:
-        """The last append of the turn: WORKING before a result, FAILED for an end that may not follow.
+        """Completes the last append of a turn: adds WORKING before a result, replaces an invalid end by FAILED.
 
-        `shown` is the state that the task has. An agent that has said nothing may end as if it had said WORKING, which
-        the server says for it when it takes its time.
+        `current_state` is the task's state in the store. An agent that wrote nothing may end as if it had written
+        WORKING, which the server writes for slow agents anyway.
         """
-        first, end, said = changes[0], changes[-1], self._state
+        first, end, state = changes[0], changes[-1], self._state
         begins = isinstance(first, StatusChange) and first.state in states.STRICT_TRANSITIONS[states.SUBMITTED]
         if current_state == states.SUBMITTED and not begins:
             changes = [StatusChange(states.WORKING), *changes]
-            said = states.WORKING
-        before = (said, states.WORKING) if said == states.SUBMITTED else (said,)
+            state = states.WORKING
+        possible_states = (state, states.WORKING) if state == states.SUBMITTED else (state,)
         if isinstance(end, StatusChange) and not any(
-            states.can_transition_to(one, end.state, strict=True) for one in before
+            states.can_transition_to(candidate, end.state, strict=True) for candidate in possible_states
         ):
-            rule = f"{states.name(said)} may not be followed by {states.name(end.state)}"
+            rule = f"{states.name(state)} may not be followed by {states.name(end.state)}"
             return [*changes[:-1], system_status(INVALID_TRANSITION, rule)]
         return changes
