@@ -148,7 +148,7 @@ def test_the_line_may_be_encrypted(tmp_path: Path, app: Path, dragoman: Run) -> 
             sent = dragoman("send", "hello", "--agent", "echo", "--grpc", address, "--ca", str(authority.ca))
             assert (sent.code, sent.out) == (0, "hello\n")
         with worker_process("--tls-ca", str(other.ca), server=address, cwd=tmp_path, app=app, ready=False) as stranger:
-            assert "nobody trusted here has signed its certificate" in stranger.err.until("is broken")
+            assert "not signed by a trusted authority" in stranger.err.until("is broken")
 
 
 def test_where_nobody_dialled_in_there_is_nobody(dragoman: Run) -> None:

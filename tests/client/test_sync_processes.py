@@ -63,7 +63,7 @@ def run_script(script: str, url: str) -> list[str]:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 def test_a_process_that_was_forked_connects_anew(url: str) -> None:
     assert run_script(FORKS, url) == [
-        "this connection was made before the process was forked; connect again after it",
+        "this connection was created before the process was forked; connect again",
         "child",
         "parent again",
     ]

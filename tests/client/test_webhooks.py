@@ -121,8 +121,8 @@ def test_an_event_is_new_once_and_so_are_those_before_it() -> None:
         ({"exp": int(time.time()) - 120}, "expired"),
         ({"exp": None}, "exp"),
         ({"jti": None}, "jti"),
-        ({"request_body_sha256": "0" * 64}, "not the one that was signed"),
-        ({"request_body_sha256": 5}, "not the one that was signed"),
+        ({"request_body_sha256": "0" * 64}, "not the signed one"),
+        ({"request_body_sha256": 5}, "not the signed one"),
     ],
 )
 def test_what_does_not_fit_is_not_believed(changes: dict[str, Any], why: str) -> None:
@@ -135,9 +135,9 @@ def test_a_letter_that_is_played_back_changed_or_not_signed_is_not_believed() ->
     server = Server()
     receiver, letter = server.receiver(), server.letter()
     receiver.verify_blocking(letter, BODY)
-    with pytest.raises(VerificationFailed, match="here already"):
+    with pytest.raises(VerificationFailed, match="already used"):
         receiver.verify_blocking(letter, BODY)
-    with pytest.raises(VerificationFailed, match="not the one that was signed"):
+    with pytest.raises(VerificationFailed, match="not the signed one"):
         receiver.verify_blocking(server.letter(number=5), BODY + b" ")
     for headers in (
         {},
@@ -161,7 +161,7 @@ def test_keys_may_change_and_go_and_strangers_do_not_have_them_fetched() -> None
     receiver.verify_blocking(server.letter(), BODY)
     server.keys["k-2"] = ec.generate_private_key(ec.SECP256R1())
     for _ in range(3):
-        with pytest.raises(VerificationFailed, match="does not show"):
+        with pytest.raises(VerificationFailed, match="does not publish"):
             receiver.verify_blocking(server.letter(kid="k-2", number=2), BODY)
     assert server.fetched == 1
     server.now += 11
@@ -170,10 +170,10 @@ def test_keys_may_change_and_go_and_strangers_do_not_have_them_fetched() -> None
     old = server.letter(kid="k-1", number=3)
     del server.keys["k-1"]
     server.now += 301
-    with pytest.raises(VerificationFailed, match="does not show"):
+    with pytest.raises(VerificationFailed, match="does not publish"):
         receiver.verify_blocking(old, BODY)
     server.is_away, server.now = True, server.now + 301
-    with pytest.raises(ServerUnavailable, match="keys cannot be had"):
+    with pytest.raises(ServerUnavailable, match="keys are unavailable"):
         receiver.verify_blocking(server.letter(kid="k-2", number=4), BODY)
 
 
@@ -198,7 +198,7 @@ def test_a_body_in_no_dialect_is_said_when_it_is_read() -> None:
     assert server.receiver().verify_blocking(server.letter(), BODY).response.status_update.task_id == "t"
     for body in (b"x", b"[]", b'{"statusUpdate": 5}', b'{"kind": "task", "id": 5}'):
         told = server.receiver().verify_blocking(server.letter(body), body)
-        with pytest.raises(ProtocolError, match="no dialect"):
+        with pytest.raises(ProtocolError, match="not in any dialect"):
             _ = told.response
 
 

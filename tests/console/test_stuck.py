@@ -153,8 +153,8 @@ async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_
             stage,
             "mute",
             task,
-            "it has produced no output yet. It was sent the message, and has not answered",
-            "a call to it that brings nothing for 120 s is given up, and another one made",
+            "it has produced no output yet. It has the message and has not responded yet",
+            "A call that receives nothing for 120 s is aborted and repeated",
             "It has no time_limit and no idle_limit, so it may run indefinitely; a cancel ends it",
         )
         assert said["worker"] == f"upstream JSONRPC 1.0 at {upstream.url}/"

@@ -1,1 +1,1 @@
-"""Calling other A2A servers: transports, errors, TLS and retries."""
+"""The A2A caller that the client library and upstream agents share."""

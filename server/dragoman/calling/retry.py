@@ -1,4 +1,4 @@
-"""How long a server that is away, or busy, is tried again."""
+"""Retries: of calls to an unavailable or busy server, and of broken streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRY_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
 
 
 class RetryBudget:
-    """Ends `seconds` after the first of several failures in a row."""
+    """Limits retries to `seconds` after the first of consecutive failures."""
 
     def __init__(
         self,
@@ -36,12 +36,14 @@ class RetryBudget:
         self._failures = 0
 
     def reset(self) -> None:
-        """The server answered."""
+        """Ends the row of failures: the server answered."""
         self._failing_since, self._failures = None, 0
 
     async def wait(self, error: ClientError) -> None:
-        """Waits before the next try: as long as the server asked for, or longer each time. Raises the error instead,
-        when it is over, or when another try would not mend it."""
+        """Waits before the next attempt: the server's `retry_after`, or longer each time.
+
+        Raises the error when the time is up, or when it is not one that a retry can fix.
+        """
         if not isinstance(error, ServerUnavailable | Busy):
             raise error
         now = self._clock()
@@ -54,15 +56,15 @@ class RetryBudget:
         self._failures += 1
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Asks what may be asked twice, until there is an answer. Raises ClientError."""
+        """Repeats an idempotent call until it succeeds. Raises ClientError."""
         while True:
             try:
-                answer = await call()
+                result = await call()
             except ClientError as error:
                 await self.wait(error)
             else:
                 self.reset()
-                return answer
+                return result
 
 
 RESUME_BACKOFF: Final = Backoff(0.1, 5.0)
@@ -70,10 +72,10 @@ RESUME_BACKOFF: Final = Backoff(0.1, 5.0)
 
 
 class StreamResumption:
-    """How far one stream was read, and whether it is over.
+    """The position in one stream, and whether it is over.
 
-    `over` once the task or the turn has ended. A stream that ends before that was cut: servers that stop close their
-    streams without a word.
+    A stream is over once the task or the turn has ended. One that ends earlier was cut: servers close their streams
+    without an error when they stop.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class StreamResumption:
         return RESUME_BACKOFF.delay(max(self._failures, 1))
 
     def record(self, event: pb.StreamResponse) -> pb.StreamResponse:
-        """Notes one event and gives it without the mark of its cursor, which is nobody else's business."""
+        """Records an event, and returns it without the metadata of its cursor."""
         self._broken_since, self._failures = 0.0, 0
         match event.WhichOneof("payload"):
             case "task":
@@ -110,25 +112,25 @@ class StreamResumption:
         return event
 
     def on_end(self) -> None:
-        """The stream ended without an error. Without cursors (another server) that is the end in any case."""
+        """Records the end of the stream. A server without cursors is not asked again."""
         self.is_over = self._saw_last_event or not self.cursor
         self._count_failure()
 
     def on_error(self, error: ClientError) -> None:
-        """The stream broke. Raises what broke it when there is no use or no patience in trying again: a server that
-        was never there is not waited for."""
+        """Records that the stream broke. Raises the error when a retry cannot help or the time is up; a server that
+        was never reached is not retried."""
         if not self.cursor or "UNAVAILABLE" not in (error.code, error.reason) or self._count_failure():
             raise error
 
     def _count_failure(self) -> bool:
-        """Whether patience is at its end."""
+        """Whether the time for retries is up."""
         now = self._clock()
         if not self._broken_since:
             self._broken_since = now
         self._failures += 1
-        out = now - self._broken_since + self.delay > self._retry_timeout
-        self.is_over = self.is_over or out
-        return out
+        is_expired = now - self._broken_since + self.delay > self._retry_timeout
+        self.is_over = self.is_over or is_expired
+        return is_expired
 
     def _is_last(self, state: int) -> bool:
         return state in states.TERMINAL or (not self._until_terminal and state in states.INTERRUPTED)
@@ -138,11 +140,11 @@ class StreamResumption:
 
 
 def pop_cursor(payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> str:
-    """Takes the mark of its cursor off an event, and gives the cursor; empty when it had none."""
+    """Removes the cursor from an event's metadata, and returns it; empty when there is none."""
     if not payload.HasField("metadata") or RESUME_EXTENSION.uri not in payload.metadata.fields:
         return ""
-    mark = payload.metadata.fields[RESUME_EXTENSION.uri].struct_value.fields
-    cursor = mark["cursor"].string_value if "cursor" in mark else ""
+    fields = payload.metadata.fields[RESUME_EXTENSION.uri].struct_value.fields
+    cursor = fields["cursor"].string_value if "cursor" in fields else ""
     del payload.metadata.fields[RESUME_EXTENSION.uri]
     if not payload.metadata.fields:
         payload.ClearField("metadata")

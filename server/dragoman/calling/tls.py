@@ -1,4 +1,4 @@
-"""Whether a server's address asks for encryption, and which authorities may have signed its certificate."""
+"""TLS of client connections: addresses, trusted authorities, and advice on failures."""
 
 from __future__ import annotations
 
@@ -19,54 +19,52 @@ _default_cert: Final[ContextVar[Path | None]] = ContextVar("certificate", defaul
 
 
 def use_ca(ca: Path) -> Callable[[], None]:
-    """Names the file of authorities (PEM) for connections that are not told another one, until what this gives is
-    called."""
+    """Sets the default file of trusted authorities (PEM). Returns the function that resets it."""
     token = _default_ca.set(ca)
     return lambda: _default_ca.reset(token)
 
 
 def use_cert(cert: Path) -> Callable[[], None]:
-    """Names the file of our own certificate and its key (PEM) for connections that are not told another one, until
-    what this gives is called."""
+    """Sets the default file of our own certificate and its key (PEM). Returns the function that resets it."""
     token = _default_cert.set(cert)
     return lambda: _default_cert.reset(token)
 
 
 def ssl_context(ca: Path | None = None, cert: Path | None = None) -> ssl.SSLContext:
-    """What HTTP checks certificates with, the authorities in `ca`, else those of the system; and what it shows: the
-    certificate in `cert`, which also holds its key.
+    """The TLS context of HTTP connections. ca: the authorities to trust, by default those of the system. cert: our own
+    certificate with its key.
 
     Raises ClientError for a file that cannot be used.
     """
-    file, own = ca or _default_ca.get(), cert or _default_cert.get()
+    ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
     try:
-        made = ssl.create_default_context(cafile=file)
+        context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:
-        why = error.strerror if not isinstance(error, ssl.SSLError) else "there are no certificates in PEM in it"
-        raise ClientError("INVALID_ARGUMENT", f"--ca: {file}: {why}") from error
-    if own is not None:
+        problem = error.strerror if not isinstance(error, ssl.SSLError) else "the file holds no certificates in PEM"
+        raise ClientError("INVALID_ARGUMENT", f"--ca: {ca_file}: {problem}") from error
+    if cert_file is not None:
         try:
-            made.load_cert_chain(own, password=_refuse_passphrase)
+            context.load_cert_chain(cert_file, password=_refuse_passphrase)
         except (OSError, ValueError) as error:
-            why = str(error) if type(error) is ValueError else getattr(error, "strerror", "") or ""
+            problem = str(error) if type(error) is ValueError else getattr(error, "strerror", "") or ""
             if isinstance(error, ssl.SSLError):
-                why = "it must hold a certificate and its key, in PEM"
-            raise ClientError("INVALID_ARGUMENT", f"--cert: {own}: {why}") from error
-    return made
+                problem = "the file must hold a certificate and its key, in PEM"
+            raise ClientError("INVALID_ARGUMENT", f"--cert: {cert_file}: {problem}") from error
+    return context
 
 
 def _refuse_passphrase() -> str:
-    """Instead of OpenSSL, which would ask on the terminal."""
-    raise ValueError("its key is encrypted; use one without a passphrase")
+    """Keeps OpenSSL from asking for a passphrase on the terminal."""
+    raise ValueError("the key is encrypted; use one without a passphrase")
 
 
 def grpc_channel(
     address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
 ) -> grpc.aio.Channel:
-    """A gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT`, which is encrypted.
+    """A gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` (encrypted).
 
-    An address without a scheme is encrypted when authorities, or a certificate of our own, are named. Raises
-    ClientError for a file that cannot be used.
+    An address without a scheme is encrypted when authorities or a certificate are given. Raises ClientError for a file
+    that cannot be used.
     """
     target, credentials = _resolve_target(address, ca, cert)
     if credentials is None:
@@ -77,7 +75,7 @@ def grpc_channel(
 def blocking_grpc_channel(
     address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
 ) -> grpc.Channel:
-    """The same for threads, and not for an event loop."""
+    """`grpc_channel` for threads without an event loop."""
     target, credentials = _resolve_target(address, ca, cert)
     if credentials is None:
         return grpc.insecure_channel(target, options=options)
@@ -85,43 +83,44 @@ def blocking_grpc_channel(
 
 
 def _resolve_target(address: str, ca: Path | None, cert: Path | None) -> tuple[str, grpc.ChannelCredentials | None]:
-    """The target of an address, and what to check it with, if it is encrypted."""
+    """The gRPC target of an address, and its credentials; None for no encryption."""
     scheme, divider, target = address.partition("://")
     target = target.rstrip("/") if divider else address
-    file, own = ca or _default_ca.get(), cert or _default_cert.get()
-    if not (_ENCRYPTED_BY_SCHEME.get(scheme, False) if divider else file is not None or own is not None):
+    ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
+    has_files = ca_file is not None or cert_file is not None
+    if not (_ENCRYPTED_BY_SCHEME.get(scheme, False) if divider else has_files):
         return target, None
-    ssl_context(file, own)  # gRPC would tell only later, and less clearly, that a file is not good
-    roots = file.read_bytes() if file is not None else None
-    both = own.read_bytes() if own is not None else None
-    return target, grpc.ssl_channel_credentials(roots, both, both)
+    ssl_context(ca_file, cert_file)  # reports unusable files now; gRPC would later, and less clearly
+    roots = ca_file.read_bytes() if ca_file is not None else None
+    key_and_chain = cert_file.read_bytes() if cert_file is not None else None
+    return target, grpc.ssl_channel_credentials(roots, key_and_chain, key_and_chain)
 
 
 _CONNECTION_CLOSED_ADVICE: Final = (
-    "it hung up, as a port does that is encrypted; try grpcs://HOST:PORT; or as one that wants to see another "
-    "certificate, or one at all; see --cert"
+    "the server closed the connection. If its port is encrypted, try grpcs://HOST:PORT; if it requires a client "
+    "certificate, pass --cert"
 )
 
 _ADVICE_BY_MESSAGE: Final = (
-    ("mismatch", "its certificate is for another name"),
-    ("not in peer certificate", "its certificate is for another name"),
-    ("Hostname Verification", "its certificate is for another name"),
-    ("certificate has expired", "its certificate has expired"),
+    ("mismatch", "the server's certificate is for another name"),
+    ("not in peer certificate", "the server's certificate is for another name"),
+    ("Hostname Verification", "the server's certificate is for another name"),
+    ("certificate has expired", "the server's certificate has expired"),
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "nobody trusted here has signed its certificate; name who has with --ca (DRAGOMAN_CA)",
+        "the server's certificate is not signed by a trusted authority; pass the authority with --ca (DRAGOMAN_CA)",
     ),
-    ("CERTIFICATE_REQUIRED", "it wants to see a certificate; name yours with --cert (DRAGOMAN_CERT)"),
-    ("CERTIFICATE_EXPIRED", "it was shown a certificate that has expired; see --cert (DRAGOMAN_CERT)"),
-    ("UNKNOWN_CA", "it does not know who signed the certificate that it was shown; see --cert (DRAGOMAN_CERT)"),
-    ("WRONG_VERSION_NUMBER", "it is not encrypted; use HOST:PORT or http://"),
-    ("selected ALPN", "it speaks HTTP and not gRPC; name its gRPC port"),
+    ("CERTIFICATE_REQUIRED", "the server requires a client certificate; pass one with --cert (DRAGOMAN_CERT)"),
+    ("CERTIFICATE_EXPIRED", "the client certificate has expired; see --cert (DRAGOMAN_CERT)"),
+    ("UNKNOWN_CA", "the server does not trust the authority of the client certificate; see --cert (DRAGOMAN_CERT)"),
+    ("WRONG_VERSION_NUMBER", "the port is not encrypted; use HOST:PORT or http://"),
+    ("selected ALPN", "the port serves HTTP, not gRPC; use the gRPC port"),
     ("Socket closed", _CONNECTION_CLOSED_ADVICE),
     ("Connection reset", _CONNECTION_CLOSED_ADVICE),
 )
-"""What libraries say, and what it means here; the first that fits."""
+"""Advice by a piece of the library's text; the first match counts."""
 
 
 def tls_advice(failure: str) -> str:
-    """What to do about a connection that could not be made, if encryption is why; else empty."""
-    return next((advice for sign, advice in _ADVICE_BY_MESSAGE if sign in failure), "")
+    """What to do about a failed connection if TLS is the reason; else empty."""
+    return next((advice for text, advice in _ADVICE_BY_MESSAGE if text in failure), "")

@@ -1,4 +1,4 @@
-"""Calling agents: any A2A server, of any version, over any of its bindings.
+"""Client library for agents on any A2A server, of any version, over any binding.
 
     async with connect("https://agents.example") as client:
         result = await client.ask("Summarise this", files=["report.pdf"])
@@ -7,10 +7,10 @@
         async for event in client.run("count to ten", agent="counter"):
             ...
 
-`connect` reads the agent's card and gives a `Connection`; `dragoman.client.sync` has the same without asyncio, and
-`dragoman.client.webhooks` checks push notifications. `Client` is the layer below: one call at a time, in the messages
-of `lf.a2a.v1`, to a server whose address, dialect and binding are known. Every failure is a `ClientError`.
-docs/how-to/client.md shows how it is used.
+`connect` reads the agent's card and returns a `Connection`; `dragoman.client.sync` has the same without asyncio, and
+`dragoman.client.webhooks` verifies push notifications. `Client` is the layer below: single calls in the messages of
+`lf.a2a.v1` to a server whose address, dialect and binding are known. Every failure is a `ClientError`.
+See docs/how-to/client.md.
 """
 
 from dragoman.calling.errors import (

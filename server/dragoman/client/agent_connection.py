@@ -1,4 +1,4 @@
-"""One agent, and the roads to it: those of its card, the best first."""
+"""Connection to one agent: its card, and the transports to its interfaces."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from dragoman.wire.cards.remote_card import Interface, RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 Webhook = str | pb.TaskPushNotificationConfig
-"""Where to tell of a task: a URL, or a whole configuration."""
+"""A webhook URL, or a complete push configuration."""
 
 CLIENT_CARD_MAX_BYTES: Final = 4 * 1024 * 1024
 CLIENT_CARD_TIMEOUT: Final = 30.0
-"""Of a card."""
+"""Limits of a card, in bytes and seconds."""
 
 _BINDING_BY_CARD_NAME: Final = {"GRPC": "grpc", "HTTP+JSON": "rest", "JSONRPC": "jsonrpc"}
 _CARD_NAME_BY_BINDING: Final = {"grpc": "GRPC", "rest": "HTTP+JSON", "jsonrpc": "JSONRPC"}
 
 
 class AgentConnection:
-    """What is known of one agent, and how it is spoken to. Calls raise ClientError."""
+    """One agent, its capabilities, and the transport in use. Calls raise ClientError."""
 
     def __init__(
         self, card: RemoteCard, interfaces: Sequence[Interface], options: CallOptions, *, secure: bool = False
     ) -> None:
-        """`interfaces`: the best first, at least one. `safe`: gRPC is encrypted where its address does not say."""
+        """`interfaces`: at least one, the best first. `secure`: gRPC addresses without a scheme are encrypted."""
         uris = {extension.uri for extension in card.extensions}
         self.card = card
         self.supports_streaming = card.streaming
-        """It has streams, as far as is known."""
+        """Whether the agent streams, as far as is known."""
         self.is_idempotent = IDEMPOTENCY_EXTENSION.uri in uris
-        """A repeated send with the same key runs nothing."""
+        """Whether the agent knows idempotency keys: a repeated send with the same key starts nothing."""
         self.supports_resume = RESUME_EXTENSION.uri in uris
-        """Its events have cursors."""
+        """Whether its events have cursors."""
         required = [extension.uri for extension in card.extensions if extension.required]
         self._options = replace(options, extensions=",".join(dict.fromkeys([RESUME_EXTENSION.uri, *required])))
         self._interfaces = list(interfaces)
@@ -57,38 +57,38 @@ class AgentConnection:
 
     @property
     def interface(self) -> Interface:
-        """The way that is used."""
+        """The interface in use."""
         return self._interfaces[0]
 
     @property
     def transport(self) -> Transport:
-        """The road to it."""
-        used = self.interface
-        if used not in self._transports:
-            address = used.url
-            if used.binding == "GRPC":
-                scheme, _, place = remote_card.grpc_url(address, encrypted=self._secure).partition("://")
-                address = f"{'grpcs' if scheme == 'https' else 'grpc'}://{place}"
-            binding = _BINDING_BY_CARD_NAME[used.binding]
-            self._transports[used] = open_transport(
-                address, used.dialect, binding, used.tenant, self._options, is_endpoint=True
+        """The transport to the interface in use."""
+        interface = self.interface
+        if interface not in self._transports:
+            address = interface.url
+            if interface.binding == "GRPC":
+                scheme, _, target = remote_card.grpc_url(address, encrypted=self._secure).partition("://")
+                address = f"{'grpcs' if scheme == 'https' else 'grpc'}://{target}"
+            binding = _BINDING_BY_CARD_NAME[interface.binding]
+            self._transports[interface] = open_transport(
+                address, interface.dialect, binding, interface.tenant, self._options, is_endpoint=True
             )
-        return self._transports[used]
+        return self._transports[interface]
 
     def next_transport(self) -> bool:
-        """Takes the next road, after one that leads nowhere. False when all were tried."""
+        """Switches to the next interface after a failure of this one. False when all were tried."""
         self._tried.append(self.interface)
-        left = [one for one in self._interfaces if one not in self._tried]
-        if not left:
+        untried = [interface for interface in self._interfaces if interface not in self._tried]
+        if not untried:
             self._tried.clear()
             return False
-        self._interfaces.remove(left[0])
-        self._interfaces.insert(0, left[0])
+        self._interfaces.remove(untried[0])
+        self._interfaces.insert(0, untried[0])
         self.supports_streaming = self.card.streaming
         return True
 
     def mark_reachable(self) -> None:
-        """The road is a good one."""
+        """Records that the interface in use responded."""
         self._tried.clear()
 
     def request(
@@ -99,72 +99,72 @@ class AgentConnection:
         accepts: Sequence[str] = (),
         webhook: Webhook = "",
     ) -> pb.SendMessageRequest:
-        """The send of a message, without waiting for what comes of it."""
-        made = pb.SendMessageRequest(tenant=self.interface.tenant, message=message)
-        made.configuration.return_immediately = True
+        """The request that sends a message and does not wait for the task."""
+        request = pb.SendMessageRequest(tenant=self.interface.tenant, message=message)
+        request.configuration.return_immediately = True
         if self.interface.dialect == "0.3" and not accepts:
-            accepts = self.card.output_modes  # 0.2 wants them said, and so do servers still
-        made.configuration.accepted_output_modes.extend(accepts)
+            accepts = self.card.output_modes  # required in 0.2, and by some servers still
+        request.configuration.accepted_output_modes.extend(accepts)
         if isinstance(webhook, pb.TaskPushNotificationConfig):
-            made.configuration.task_push_notification_config.CopyFrom(webhook)
+            request.configuration.task_push_notification_config.CopyFrom(webhook)
         elif webhook:
-            made.configuration.task_push_notification_config.url = webhook
+            request.configuration.task_push_notification_config.url = webhook
         if self.interface.dialect == "0.1" and not message.task_id:
-            made.message.task_id = str(uuid.uuid4())  # there, clients name their tasks
+            request.message.task_id = str(uuid.uuid4())  # in 0.1 clients choose the ids of tasks
         if metadata:
             content.check_json_value(metadata, "metadata")
-            made.metadata.update(metadata)
-        trace.add_delegation(made)
-        return made
+            request.metadata.update(metadata)
+        trace.add_delegation(request)
+        return request
 
     async def get(self, task_id: str, *, history: int | None = None, parent: str = "") -> pb.Task:
-        """The task as it is."""
-        asked = pb.GetTaskRequest(tenant=self.interface.tenant, id=task_id, history_length=history)
-        return cast(pb.Task, await self.call("GetTask", asked, parent=parent))
+        """Reads a task."""
+        request = pb.GetTaskRequest(tenant=self.interface.tenant, id=task_id, history_length=history)
+        return cast(pb.Task, await self.call("GetTask", request, parent=parent))
 
     async def call(self, rpc: str, request: Message, *, parent: str = "") -> Message:
-        """A call that may be made twice: over another road if the first is unknown there."""
+        """An idempotent call, repeated over the next interface when the server does not know the method."""
         while True:
             try:
-                answer = await self.transport.call(rpc, request, parent=parent)
+                response = await self.transport.call(rpc, request, parent=parent)
             except ClientError as error:
                 if error.remote_error.is_unknown_method and self.next_transport():
                     continue
                 raise
             self.mark_reachable()
-            return answer
+            return response
 
     async def close(self) -> None:
-        """Lets go of its connections."""
-        roads, self._transports = self._transports, {}
-        for road in roads.values():
-            await road.close()
+        """Closes its transports."""
+        transports, self._transports = self._transports, {}
+        for transport in transports.values():
+            await transport.close()
 
 
 async def discover(url: str, options: CallOptions, *, binding: str = "", dialect: str = "") -> AgentConnection:
-    """Fetches the card of the agent at `url` and chooses among its interfaces, those of a binding and dialect if one is
-    named. `grpc://HOST:PORT` and `grpcs://HOST:PORT` need no card. Raises ClientError."""
+    """Fetches the card of the agent at `url` and chooses its interfaces, with `binding` and `dialect` only those.
+    `grpc://HOST:PORT` and `grpcs://HOST:PORT` are called without a card. Raises ClientError."""
     if url.startswith(("grpc://", "grpcs://")):
         interface = Interface(url, "GRPC", dialect or "1.0")
-        bare = RemoteCard(name=url, description=url, version="unknown", interfaces=(interface,), streaming=True)
-        return AgentConnection(bare, (interface,), options)
-    document, at = await _fetch_card(url, options)
+        assumed = RemoteCard(name=url, description=url, version="unknown", interfaces=(interface,), streaming=True)
+        return AgentConnection(assumed, (interface,), options)
+    document, card_url = await _fetch_card(url, options)
     try:
-        card = remote_card.parse_card(document, at)
-        choice = remote_card.choose_interfaces(card, at, has_credentials=bool(options.request_headers))
+        card = remote_card.parse_card(document, card_url)
+        choice = remote_card.choose_interfaces(card, card_url, has_credentials=bool(options.request_headers))
     except remote_card.InvalidRemoteCard as error:
-        raise ProtocolError(f"the card at {at}: {error}") from error
-    fit = [
-        one
-        for one in choice.interfaces
-        if one.binding == _CARD_NAME_BY_BINDING.get(binding, one.binding) and one.dialect == (dialect or one.dialect)
+        raise ProtocolError(f"the card at {card_url}: {error}") from error
+    matching = [
+        interface
+        for interface in choice.interfaces
+        if interface.binding == _CARD_NAME_BY_BINDING.get(binding, interface.binding)
+        and interface.dialect == (dialect or interface.dialect)
     ]
-    if not fit:
-        there = "; ".join(map(str, choice.interfaces))
-        raise ProtocolError(
-            f"the card at {at} names no interface for {dialect or 'any version'} over {binding}: {there}"
-        )
-    return AgentConnection(card, fit, options, secure=at.startswith("https:"))
+    if not matching:
+        available = "; ".join(map(str, choice.interfaces))
+        wanted = f"{dialect or 'any version'} over {binding or 'any binding'}"
+        raise ProtocolError(f"the card at {card_url} names no interface for {wanted}; it names {available}")
+    return AgentConnection(card, matching, options, secure=card_url.startswith("https:"))
 
 
 async def _fetch_card(url: str, options: CallOptions) -> tuple[bytes, str]:
@@ -178,7 +178,7 @@ async def _fetch_card(url: str, options: CallOptions) -> tuple[bytes, str]:
         return last.document, last.url
     if last.is_redirect:
         location = last.headers.get("Location", "")[:500]
-        raise ProtocolError(f"{last.url} answered with a redirect to {location}; name that place")
+        raise ProtocolError(f"{last.url} responded with a redirect to {location}; use that address")
     failures = [ClientError.from_response(one.status, one.headers, None) for one in responses]
     if last.is_conclusive:
         failure = failures[-1]

@@ -1,4 +1,4 @@
-"""The calls of A2A 1.0, each a method, whatever dialect and binding carries them."""
+"""Low-level client: each call of A2A 1.0 as a method, over any dialect and binding."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ from dragoman.calling.transport import (
     no_wire_trace,
 )
 from dragoman.client.transport import CallOptions, open_transport
-from dragoman.core import trace
-from dragoman.core import trace as delegation
+from dragoman.core import trace as trace_context
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def message(text: str = "", *, parts: Iterable[pb.Part] = (), task: str = "", context: str = "") -> pb.Message:
-    """A user's message with an id of its own: `text` first, if there is any, then `parts`."""
-    made = pb.Message(message_id=str(uuid.uuid4()), role=pb.ROLE_USER, task_id=task, context_id=context)
+    """A user's message with a new id: `text` first, if any, then `parts`."""
+    result = pb.Message(message_id=str(uuid.uuid4()), role=pb.ROLE_USER, task_id=task, context_id=context)
     if text:
-        made.parts.add(text=text)
-    made.parts.extend(parts)
-    return made
+        result.parts.add(text=text)
+    result.parts.extend(parts)
+    return result
 
 
 class Client:
-    """One server, and one of its agents (`""`: the root agent).
+    """Calls one agent of a server (`""`: the root agent).
 
-    An asynchronous context manager; calls may run at the same time. All raise ClientError.
+    An asynchronous context manager; calls may run concurrently. All raise ClientError.
     """
 
     def __init__(
@@ -59,15 +58,13 @@ class Client:
         cert: Path | None = None,
         parent: str = "",
     ) -> None:
-        """`address` is HOST:PORT for gRPC, grpcs://HOST:PORT where it is encrypted, and a URL for `rest`,
-        `jsonrpc`
-        and `ws`. `page_token` proves who calls: an API key or any other bearer token. `trace` is told what goes over
-        the
-        wire, but not the token. `patience`: seconds for which a broken stream is taken up again. `ca`: a file of the
-        authorities (PEM) that may have signed the server's certificate, by default those of the system.
-        `cert`: our own certificate and its key in one file (PEM), for a server that asks for one. `parent`: the
-        trace context (a `traceparent`) that calls carry, if any. Raises ValueError for a dialect that is not spoken
-        over a binding.
+        """Names a server; connects when entered.
+
+        address: HOST:PORT for gRPC, grpcs://HOST:PORT for encrypted gRPC, a URL for `rest`, `jsonrpc` and `ws`.
+        token: an API key or any other bearer token. trace: receives what goes over the wire, without the token.
+        retry_timeout: seconds for which a broken stream is resumed. ca: a file (PEM) of the authorities to trust, by
+        default those of the system. cert: a file (PEM) with our own certificate and its key. parent: the trace
+        context (a `traceparent`) of all calls. Raises ValueError for a dialect that does not exist over a binding.
         """
         check_protocol(dialect, binding)
         self.address = address
@@ -96,12 +93,11 @@ class Client:
         metadata: Mapping[str, Any] | None = None,
         key: str = "",
     ) -> pb.SendMessageResponse:
-        """Sends a message and waits for the task to end or to ask, as long as the server lets a caller wait.
+        """Sends a message and waits until the task ends or is interrupted, up to the server's limit.
 
-        `key` is the send's idempotency key, by default one of its own: repeated with it, a send runs nothing again.
-
-        With `configuration.return_immediately` it does not wait. The answer holds a task, or a message from
-        an agent that needs no task.
+        With `configuration.return_immediately` it does not wait. The response holds a task, or the message of an agent
+        that needs no task. `key` is the idempotency key, by default a new one: a send repeated with the same key
+        starts nothing.
         """
         request = self._request(message, configuration, metadata)
         return cast(pb.SendMessageResponse, await self._call("SendMessage", request, key=key or str(uuid.uuid4())))
@@ -116,16 +112,16 @@ class Client:
     ) -> StreamResponses:
         """Sends a message and yields the Task, then its updates until the turn ends; or one Message.
 
-        A connection that breaks is taken up again where it broke, under the same idempotency key.
+        A broken stream is resumed where it broke, under the same idempotency key.
         """
         request = self._request(message, configuration, metadata)
         return self._follow("SendStreamingMessage", request, key=key or str(uuid.uuid4()))
 
     def subscribe(self, task_id: str, *, after: str = "") -> StreamResponses:
-        """Yields the Task as it is, then its updates until it has ended; after a cursor, only what follows that.
+        """Yields the Task, then its updates until it ends; with `after`, a cursor, only the events that follow it.
 
-        A connection that breaks is taken up again where it broke. Raises ClientError with reason
-        UNSUPPORTED_OPERATION when the task has ended already and no cursor is given.
+        A broken stream is resumed where it broke. Raises ClientError with reason UNSUPPORTED_OPERATION when the task
+        has already ended and no cursor is given.
         """
         request = pb.SubscribeToTaskRequest(tenant=self.agent, id=task_id)
         return self._follow("SubscribeToTask", request, after=after)
@@ -133,24 +129,24 @@ class Client:
     async def _follow(
         self, rpc: str, request: pb.SendMessageRequest | pb.SubscribeToTaskRequest, *, after: str = "", key: str = ""
     ) -> StreamResponses:
-        follow = retry.StreamResumption(
+        resumption = retry.StreamResumption(
             after, until_terminal=rpc == "SubscribeToTask", retry_timeout=self._retry_timeout
         )
-        while not follow.is_over:
+        while not resumption.is_over:
             try:
                 async with aclosing(
-                    self._transport.stream(rpc, request, after=follow.cursor, key=key, parent=self._parent)
+                    self._transport.stream(rpc, request, after=resumption.cursor, key=key, parent=self._parent)
                 ) as events:
                     async for event in events:
-                        yield follow.record(event)
-                follow.on_end()
+                        yield resumption.record(event)
+                resumption.on_end()
             except ClientError as error:
-                follow.on_error(error)
-            if not follow.is_over:
-                await asyncio.sleep(follow.delay)
+                resumption.on_error(error)
+            if not resumption.is_over:
+                await asyncio.sleep(resumption.delay)
 
     async def get(self, task_id: str, *, history: int | None = None) -> pb.Task:
-        """The task with its last `history` messages (None: as many as the server likes)."""
+        """Reads a task with its last `history` messages (None: the server's default)."""
         request = pb.GetTaskRequest(tenant=self.agent, id=task_id, history_length=history)
         return cast(pb.Task, await self._call("GetTask", request))
 
@@ -164,7 +160,7 @@ class Client:
         history: int | None = None,
         artifacts: bool | None = None,
     ) -> AsyncGenerator[pb.Task, None]:
-        """Tasks by these filters, newest status first, page after page as they are asked for."""
+        """Yields the tasks that match all filters, newest status first; fetches pages on demand."""
         request = pb.ListTasksRequest(
             tenant=self.agent,
             context_id=context,
@@ -184,7 +180,7 @@ class Client:
             request.page_token = page.next_page_token
 
     async def cancel(self, task_id: str) -> pb.Task:
-        """Asks for the task to stop and gives it as it is then: still running when its agent is slow."""
+        """Requests that a task stops, and returns it: still running if its agent is slow."""
         request = pb.CancelTaskRequest(tenant=self.agent, id=task_id)
         return cast(pb.Task, await self._call("CancelTask", request))
 
@@ -206,42 +202,42 @@ class Client:
         request = pb.SendMessageRequest(tenant=self.agent, message=message, configuration=configuration)
         if metadata:
             request.metadata.update(metadata)
-        delegation.add_delegation(request)
+        trace_context.add_delegation(request)
         return request
 
 
 def check_protocol(dialect: str, binding: str) -> None:
-    """Raises ValueError, naming what is spoken, for a dialect that is not spoken over a binding."""
+    """Raises ValueError for an unknown dialect or binding, and for a dialect that does not exist over the binding."""
     if dialect not in DIALECT_NAMES:
-        raise ValueError(f'dialect: "{dialect}" is not spoken; use one of {", ".join(DIALECT_NAMES)}')
+        raise ValueError(f'dialect: "{dialect}" is unknown; use one of {", ".join(DIALECT_NAMES)}')
     if binding not in BINDING_NAMES:
-        raise ValueError(f'binding: there is no "{binding}"; use one of {", ".join(BINDING_NAMES)}')
+        raise ValueError(f'binding: "{binding}" is unknown; use one of {", ".join(BINDING_NAMES)}')
     if dialect == "0.1" and binding in ("grpc", "rest"):
-        raise ValueError("dialect 0.1 is spoken over jsonrpc and ws only")
+        raise ValueError("dialect 0.1 exists over jsonrpc and ws only")
 
 
 TRACEPARENT_VARIABLE: Final = "TRACEPARENT"
-"""The environment variable by which one program tells another which trace it is in."""
+"""The environment variable that passes the trace of one program to another."""
 
 
 def current_traceparent() -> str:
-    """A `traceparent` for a run.
+    """The `traceparent` of a run.
 
-    The first there is of: the turn of an agent that makes this call, in our own server; OpenTelemetry's current span,
-    if its API is loaded; the environment variable TRACEPARENT; a new trace.
+    The first of: the trace of the agent turn that makes this call; OpenTelemetry's current span, if its API is loaded;
+    the environment variable TRACEPARENT; a new trace.
     """
-    found = trace.CURRENT_TRACE.get() or _opentelemetry_traceparent()
-    found = found or trace.parse_traceparent(os.environ.get(TRACEPARENT_VARIABLE, "").strip())
-    return found or trace.format_traceparent(os.urandom(16).hex(), os.urandom(8).hex(), recorded=True)
+    traceparent = trace_context.CURRENT_TRACE.get() or _opentelemetry_traceparent()
+    traceparent = traceparent or trace_context.parse_traceparent(os.environ.get(TRACEPARENT_VARIABLE, "").strip())
+    return traceparent or trace_context.format_traceparent(os.urandom(16).hex(), os.urandom(8).hex(), recorded=True)
 
 
 def _opentelemetry_traceparent() -> str:
-    api: Any = sys.modules.get("opentelemetry.trace")  # who does not use it need not have it
+    api: Any = sys.modules.get("opentelemetry.trace")  # optional, so not imported here
     if api is None:
         return ""
     span = api.get_current_span().get_span_context()
     if not span.is_valid:
         return ""
-    return trace.format_traceparent(
+    return trace_context.format_traceparent(
         f"{span.trace_id:032x}", f"{span.span_id:016x}", recorded=bool(span.trace_flags & 1)
     )

@@ -1,4 +1,4 @@
-"""Files on their way out and in: what is sent with a message, and what an agent gave, written under safe names."""
+"""Files and JSON values of messages: parts to send, and safe file names for results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Final
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 FileInput = Path | str | bytes | tuple[str, bytes] | pb.Part
-"""A file to send: its path, its bytes, its name and bytes, or a part that is ready."""
+"""A file to send: its path, its bytes, its name and bytes, or a finished part."""
 
-# The tables of the system differ from machine to machine (Windows calls .csv a spreadsheet): Python's own, and these.
+# Not the tables of the system, which differ between machines (Windows calls .csv a spreadsheet).
 _MEDIA_TYPES: Final = mimetypes.MimeTypes(filenames=())
 for _ending, _type in {
     ".csv": "text/csv",
@@ -35,7 +35,7 @@ _MAX_NAME_BYTES: Final = 200
 
 
 def media_type(name: str) -> str:
-    """The media type that a file's name speaks for."""
+    """The media type that a file's name suggests."""
     guessed, encoding = _MEDIA_TYPES.guess_type(name)
     if guessed is None or encoding is not None:  # a .csv.gz is not CSV
         return "application/octet-stream"
@@ -43,7 +43,7 @@ def media_type(name: str) -> str:
 
 
 def to_part(file: FileInput) -> pb.Part:
-    """The part that a file is sent as. A path is read now. Raises OSError for one that cannot be read."""
+    """The part for a file. Reads a path at once. Raises OSError."""
     if isinstance(file, pb.Part):
         return file
     if isinstance(file, bytes):
@@ -56,13 +56,13 @@ def to_part(file: FileInput) -> pb.Part:
 
 
 def to_parts(files: Iterable[FileInput]) -> list[pb.Part]:
-    """One part for each. Raises OSError."""
+    """One part for each file. Raises OSError."""
     return [to_part(file) for file in files]
 
 
 def safe_name(name: str) -> str:
-    """A name from afar as one that stays in its folder, on every system: without a path, control characters, dots in
-    front, and what Windows reserves."""
+    """A remote file name made safe on every system: without path, control characters, leading dots, and names that
+    Windows reserves."""
     last = re.split(r"[/\\]", _CONTROL_CHARACTERS.sub("", name))[-1]
     plain = re.sub(r'[<>:"|?*]', "_", last).lstrip(".").rstrip(". ")
     if _RESERVED_NAMES.fullmatch(plain):
@@ -75,39 +75,41 @@ def safe_name(name: str) -> str:
 
 
 def write_file(folder: Path | str, name: str, content: bytes) -> Path:
-    """Writes a file from afar into a folder, which is made, and over nothing: `name-1` where there is one already.
-    Gives its path. Raises OSError."""
-    where = Path(folder)
-    where.mkdir(parents=True, exist_ok=True)
+    """Writes a remote file into a folder, which is created if missing, and returns its path.
+
+    Overwrites nothing: a second `name` becomes `name-1`. Raises OSError.
+    """
+    directory = Path(folder)
+    directory.mkdir(parents=True, exist_ok=True)
     base = Path(safe_name(name))
-    path, number = where / base, 0
+    path, number = directory / base, 0
     while True:
         try:
             with path.open("xb") as file:
                 file.write(content)
         except FileExistsError:
             number += 1
-            path = where / f"{base.stem}-{number}{base.suffix}"
+            path = directory / f"{base.stem}-{number}{base.suffix}"
         else:
             return path
 
 
 MAX_SAFE_JSON_INTEGER: Final = 2**53
-"""The largest distance from zero at which every whole number is a double of its own."""
+"""Integers up to this magnitude survive JSON readers that use doubles."""
 
 
 def check_json_value(value: object, field: str) -> None:
-    """Raises ValueError, naming the field, for what would be rounded on the way, or has no place in JSON."""
+    """Raises ValueError, naming the field, for values that JSON cannot hold or readers would round."""
     match value:
         case None | bool() | str():
             pass
         case int():
             if abs(value) > MAX_SAFE_JSON_INTEGER:
-                said = value if abs(value) < 10**40 else "of more than 40 digits"
-                raise ValueError(f"{field}: the number {said} is beyond 2^53 and would be rounded; give it as text")
+                shown = value if abs(value) < 10**40 else "of more than 40 digits"
+                raise ValueError(f"{field}: the number {shown} is beyond 2^53 and would be rounded; give it as text")
         case float():
             if not math.isfinite(value):
-                raise ValueError(f"{field}: {value} is no JSON number; give None or text instead")
+                raise ValueError(f"{field}: {value} is not a JSON number; give None or text instead")
         case list():
             for number, item in enumerate(value):
                 check_json_value(item, f"{field}[{number}]")

@@ -1,7 +1,7 @@
-"""What a server says of one task, as events for its caller: each thing once, whatever it was learnt from. No I/O.
+"""Turns a server's responses about one task into events, each reported once. No I/O.
 
-Streams say what is added; a Task says everything again. Of each artifact it is known what was told already
-(`dragoman.core.task.projection`), so that a Task tells only what is new, or that an artifact was replaced.
+Streams contain additions; a Task repeats everything. A digest of each artifact (`dragoman.core.task.projection`) tells
+which parts of a Task are new, and whether an artifact was replaced.
 """
 
 from __future__ import annotations
@@ -33,69 +33,69 @@ NO_STATUS_KEY: Final = b""
 
 
 class EventReducer:
-    """One task, as far as its caller was told of it."""
+    """One task, as far as it was reported to the caller."""
 
     def __init__(self, cursor: str = "") -> None:
         self.task = pb.Task()
-        """The task as it was told: status, and artifacts as far as they came."""
+        """The task as reported: status, and artifacts so far."""
         self.message: pb.Message | None = None
-        """The message that answered instead of a task."""
+        """The message returned instead of a task."""
         self.cursor = cursor
-        """The place after what was told; empty where the server has no cursors."""
+        """The cursor after the last reported event; empty where the server has no cursors."""
         self.is_complete = not cursor
-        """Everything of the task was seen; otherwise only what came after a cursor."""
+        """Whether the whole task was seen; otherwise only what follows a cursor."""
         self._artifacts: dict[str, pb.Artifact] = {}
         self._digests: dict[str, ArtifactDigest] = {}
         self._message_ids: set[str] = set()
-        """Ids of messages that were told."""
+        """Ids of reported status messages."""
         self._just_sent = False
-        """A message was just sent: some servers begin another task for each, whichever it names."""
+        """A message was just sent: some servers start a new task for each, whichever task it names."""
         self._answered_status = NO_STATUS_KEY
-        """The status with which it asked something that was answered since."""
+        """The key of the last interrupted status that was answered."""
 
     @property
     def state(self) -> int:
-        """The state that the task is in, as far as is known."""
+        """The last known state of the task."""
         return self.task.status.state
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will come: the task has ended, or a message answered."""
+        """Whether nothing more will come: the task has ended, or a message was returned."""
         return self.message is not None or self.state in states.TERMINAL
 
     @property
     def awaits_caller(self) -> bool:
-        """The task waits for its caller, and has not heard from it since."""
+        """Whether the task waits for its caller, with a status that was not answered."""
         return self.state in states.INTERRUPTED and _status_key(self.task.status) != self._answered_status
 
     @property
     def has_artifacts(self) -> bool:
-        """Whether an artifact was seen."""
+        """Whether an artifact was reported."""
         return bool(self._digests)
 
     @property
     def result(self) -> Result:
-        """What is known."""
+        """The result so far."""
         return Result(self.task, self.message, self.cursor)
 
     def load(self, task: pb.Task) -> None:
-        """Takes a task for told, before a message goes to it."""
+        """Records a task as reported, before a message is sent to it."""
         for _ in self._reduce_task(task):
             pass
         self.mark_answered()
 
     def mark_answered(self) -> None:
-        """The task was sent a message: what it asked until now it does not ask again."""
+        """Records that a message was sent to the task, which answers its current question."""
         self._just_sent = True
         self._answered_status = _status_key(self.task.status) if self.state in states.INTERRUPTED else NO_STATUS_KEY
 
     def reduce(self, response: pb.StreamResponse) -> Iterator[Event]:
-        """The events in what a server says. Raises Nonsense for what is about another task."""
+        """Yields the events of a response. Raises ProtocolError for a response about another task."""
         after = _pop_event_cursor(response)
         events = list(self._events(response))
         for event in events:
             event.raw, event.task_id, event.cursor = response, self.task.id, self.cursor
-        # Only who has taken all of them may go on after them.
+        # Only the last event has the new cursor: a caller that stops before it must see the rest again.
         self.cursor = after or self.cursor
         if events:
             events[-1].cursor = self.cursor
@@ -123,7 +123,7 @@ class EventReducer:
     def _check_task_id(self, task: str, context: str) -> None:
         if task and self.task.id and task != self.task.id:
             if not self._just_sent:
-                raise ProtocolError(f"the server speaks of task {task[:100]} when asked about {self.task.id}")
+                raise ProtocolError(f"the server responded with task {task[:100]} when asked about {self.task.id}")
             self.task = pb.Task()
             self._artifacts, self._digests, self._answered_status = {}, {}, NO_STATUS_KEY
         self._just_sent = self._just_sent and not task
@@ -148,7 +148,7 @@ class EventReducer:
     def _reduce_artifact_update(self, update: pb.TaskArtifactUpdateEvent) -> Iterator[Event]:
         artifact = update.artifact
         known = artifact.artifact_id in self._digests
-        if known and not artifact.parts:  # the last chunk of some servers: it is only said that it was the last
+        if known and not artifact.parts:  # some servers end an artifact with an empty last chunk
             return
         if not (update.append and known):
             yield from self._start_artifact(artifact, replaces=known)
@@ -180,39 +180,39 @@ class EventReducer:
     # Status -----------------------------------------------------------------------------------------------------
 
     def _reduce_status(self, status: pb.TaskStatus, *, is_update: bool) -> Iterator[Event]:
-        """Said by an update it is news, unless its message was told, or it has none and the state is the same. A Task
-        says it again and again."""
-        said, before = status.message, self.task.status
+        """Reports a status unless it is a repeat. An update is new unless its message was reported, or it has none and
+        the state is unchanged; a Task repeats its status."""
+        message, before = status.message, self.task.status
         asks_again = (
             status.state in states.INTERRUPTED
             and self._answered_status != NO_STATUS_KEY
             and _status_key(status) not in (self._answered_status, _status_key(before))
         )
-        if asks_again:  # in the same words, perhaps, or in none; but after it was answered
-            news = True
-        elif said.message_id and said.message_id in self._message_ids:
-            news = False
+        if asks_again:  # after an answer a question is new, also in the same words or in none
+            is_new = True
+        elif message.message_id and message.message_id in self._message_ids:
+            is_new = False
         elif is_update and status.HasField("message"):
-            news = True
+            is_new = True
         else:
-            news = _status_content(status) != _status_content(before)
+            is_new = _status_content(status) != _status_content(before)
         self.task.status.CopyFrom(status)
         if status.state not in states.INTERRUPTED:
             self._answered_status = NO_STATUS_KEY
-        if not news:
+        if not is_new:
             return
-        if said.message_id:
-            self._message_ids.add(said.message_id)
-        text = text_of(said.parts)
+        if message.message_id:
+            self._message_ids.add(message.message_id)
+        text = text_of(message.parts)
         if self.awaits_caller:
-            asks_who = status.state == states.AUTH_REQUIRED
-            yield Question(text, asks_who, said)
+            wants_credentials = status.state == states.AUTH_REQUIRED
+            yield Question(text, wants_credentials, message)
         else:
             yield Status(state_name(status.state), text)
 
 
 def with_question(task: pb.Task) -> pb.Task:
-    """The task with its question in its status: some servers keep that among its messages."""
+    """The task with its question in its status: some servers keep it in the history only."""
     if task.status.state in states.INTERRUPTED and not task.status.HasField("message") and task.history:
         last = task.history[-1]
         if last.role == pb.ROLE_AGENT:
@@ -221,18 +221,18 @@ def with_question(task: pb.Task) -> pb.Task:
 
 
 def _status_content(status: pb.TaskStatus) -> bytes:
-    """What a status says, apart from when."""
+    """The state and message of a status, without its timestamp."""
     message = status.message.SerializeToString(deterministic=True) if status.HasField("message") else b""
     return bytes([status.state]) + message
 
 
 def _status_key(status: pb.TaskStatus) -> bytes:
-    """By which a status is known again: what it says, and when it was said."""
+    """Identifies a status by all of its fields, also the timestamp."""
     return status.SerializeToString(deterministic=True)
 
 
 def _pop_event_cursor(response: pb.StreamResponse) -> str:
-    """The cursor of an event, which is taken off it; empty when it has none."""
+    """Removes the cursor from an event, and returns it; empty when there is none."""
     holder: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
     match response.WhichOneof("payload"):
         case "task":

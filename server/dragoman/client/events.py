@@ -1,4 +1,4 @@
-"""What a run tells its caller: a handful of kinds of events, and the result."""
+"""The events of a run, and its result."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ _PART_CODEC: protojson.Codec[Any] = protojson.compile(pb.Part, json_proto.PROTOJ
 
 @dataclass(slots=True, kw_only=True)
 class _TaskEvent:
-    """What every event has."""
+    """The fields that every event has."""
 
     task_id: str = field(default="", compare=False)
     cursor: str = field(default="", repr=False, compare=False)
-    """Where to take the task up again after this event (`follow(after=...)`); empty where the server has no cursors."""
+    """Resumes the task after this event (`follow(after=...)`); empty where the server has no cursors."""
     raw: pb.StreamResponse = field(default_factory=pb.StreamResponse, repr=False, compare=False)
-    """The event of A2A 1.0 that this came from."""
+    """The event of A2A 1.0 that this one came from."""
 
 
 @dataclass(slots=True)
 class Status(_TaskEvent):
-    """The task is in a state, and its agent may say something about it."""
+    """The state of the task, with the agent's message if there is one."""
 
     state: str
-    """As 1.0 has it, without its prefix: `SUBMITTED`, `WORKING`, `COMPLETED`, ..."""
+    """The name in 1.0 without its prefix: `SUBMITTED`, `WORKING`, `COMPLETED`, ..."""
     text: str = ""
 
 
 @dataclass(slots=True)
 class Artifact(_TaskEvent):
-    """An artifact begins; its content follows as Text, Data and File. With `replaces` it begins anew, and what came of
-    it before counts no more."""
+    """An artifact begins; its content follows as Text, Data and File. With `replaces`, discard its earlier content."""
 
     id: str
     name: str = ""
@@ -50,7 +49,7 @@ class Artifact(_TaskEvent):
 
 @dataclass(slots=True)
 class Text(_TaskEvent):
-    """A piece of text: of the artifact with this id, or of a message when it is empty."""
+    """A piece of text: of the artifact with this id, or of a message when the id is empty."""
 
     text: str
     artifact_id: str = ""
@@ -58,7 +57,7 @@ class Text(_TaskEvent):
 
 @dataclass(slots=True)
 class Data(_TaskEvent):
-    """A value: what JSON can hold."""
+    """A JSON value."""
 
     value: Any
     artifact_id: str = ""
@@ -66,7 +65,7 @@ class Data(_TaskEvent):
 
 @dataclass(slots=True)
 class File(_TaskEvent):
-    """A file, with its content or the URL where it is."""
+    """A file: its content, or its URL."""
 
     name: str
     media_type: str
@@ -75,37 +74,37 @@ class File(_TaskEvent):
     artifact_id: str = ""
 
     def save(self, folder: Path | str) -> Path:
-        """Writes it into a folder, under a name that is safe there, and over nothing. Gives its path. Raises
-        ValueError for a file that is only a URL, and OSError."""
+        """Writes the file into a folder under a safe name, and returns its path. Overwrites nothing. Raises ValueError
+        for a file that is only a URL, and OSError."""
         if self.content is None:
-            raise ValueError(f"{self.name or 'the file'} is at {self.url}; fetch it from there")
+            raise ValueError(f"{self.name or 'the file'} has no content here; download it from {self.url}")
         return files.write_file(folder, self.name, self.content)
 
 
 @dataclass(slots=True)
 class Question(_TaskEvent):
-    """The agent asks, and waits. `answer` it, and the run goes on with the same task; else the run ends here."""
+    """The agent waits for the caller. `answer` continues the run with the same task; else the run ends here."""
 
     text: str
     wants_credentials: bool = False
-    """It asks for authentication (AUTH_REQUIRED) and not for words."""
+    """The agent requires authentication (AUTH_REQUIRED), not text."""
     message: pb.Message = field(default_factory=pb.Message, repr=False)
     reply: tuple[str, tuple[files.FileInput, ...]] | None = field(default=None, repr=False)
 
     def answer(self, text: str = "", *, files: Iterable[files.FileInput] = ()) -> None:
-        """What to tell the agent. It is sent when the next event is asked for."""
+        """Sets the reply. It is sent when the next event is requested."""
         self.reply = (text, tuple(files))
 
 
 @dataclass(slots=True)
 class Finished(_TaskEvent):
-    """The task has ended, well or not; or it was answered with a message and never was a task."""
+    """The task has ended, in any terminal state; or the agent responded with a message and no task."""
 
     result: Result
 
     @property
     def ok(self) -> bool:
-        """Whether it ended well."""
+        """Whether the task is COMPLETED, or a message was returned."""
         return self.result.ok
 
 
@@ -114,21 +113,21 @@ Event = Status | Artifact | Text | Data | File | Question | Finished
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run: the task as it is now, or the message that answered."""
+    """The result of a run: the task as last seen, or the message returned instead."""
 
     task: pb.Task = field(default_factory=pb.Task)
-    """The task, in the messages of A2A 1.0; empty when a message answered."""
+    """The task, as A2A 1.0 has it; empty when a message was returned."""
     message: pb.Message | None = None
     cursor: str = field(default="", repr=False, compare=False)
 
     @property
     def task_id(self) -> str:
-        """The task's id, to go on with it; empty when there is none."""
+        """The task's id, to continue it; empty when there is no task."""
         return self.task.id
 
     @property
     def context_id(self) -> str:
-        """The conversation, to begin another task in it."""
+        """The context's id, to start another task in it."""
         return self.message.context_id if self.message is not None else self.task.context_id
 
     @property
@@ -138,47 +137,47 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended well."""
+        """Whether the task is COMPLETED, or a message was returned."""
         return self.message is not None or self.task.status.state == states.COMPLETED
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the task has ended."""
         return self.message is not None or self.task.status.state in states.TERMINAL
 
     @property
     def text(self) -> str:
-        """What the agent wrote: the texts of its artifacts, one artifact after the other; without any, what it says."""
-        wrote = "\n".join(filter(None, (text_of(artifact.parts) for artifact in self.task.artifacts)))
-        return wrote or self.message_text
+        """The texts of the artifacts, one line break between two; without any, `message_text`."""
+        text = "\n".join(filter(None, (text_of(artifact.parts) for artifact in self.task.artifacts)))
+        return text or self.message_text
 
     @property
     def message_text(self) -> str:
-        """What the agent says with its answer or its last status: the reason of a failure, the words of a question."""
+        """The text of the returned message or of the last status: a question, the reason of a failure."""
         return text_of(self.message.parts if self.message is not None else self.task.status.message.parts)
 
     @property
     def question(self) -> str:
-        """What the agent asks and waits to hear; empty when it asks nothing."""
+        """The question that the agent waits with; empty when it asks nothing."""
         return self.message_text if self.task.status.state in states.INTERRUPTED else ""
 
     @property
     def files(self) -> list[File]:
-        """The files that it gave."""
+        """The files of the artifacts."""
         return [one for one in self._contents() if isinstance(one, File)]
 
     @property
     def data(self) -> Any:
-        """The value that it gave; a list where it gave several, None where it gave none."""
-        found = [one.value for one in self._contents() if isinstance(one, Data)]
-        return found[0] if len(found) == 1 else found or None
+        """The JSON value of the result; a list for several values, None for none."""
+        values = [content.value for content in self._contents() if isinstance(content, Data)]
+        return values[0] if len(values) == 1 else values or None
 
     def save(self, folder: Path | str) -> list[Path]:
-        """Writes the files that came with their content into a folder; gives their paths. Raises OSError."""
+        """Writes the files that have content into a folder, and returns their paths. Raises OSError."""
         return [file.save(folder) for file in self.files if file.content is not None]
 
     def raise_for_state(self) -> Result:
-        """This result, if the task goes on or ended well. Raises TaskFailed."""
+        """Returns this result unless the task ended FAILED, REJECTED or CANCELED. Raises TaskFailed."""
         if self.is_over and not self.ok:
             raise TaskFailed(self)
         return self
@@ -190,18 +189,18 @@ class Result:
 
 
 class TaskFailed(ClientError):
-    """A task ended FAILED, REJECTED or CANCELED. `result` is all there is of it."""
+    """A task ended FAILED, REJECTED or CANCELED. `result` holds the task."""
 
     def __init__(self, result: Result) -> None:
-        said = result.task.status.message
-        reason = said.metadata.fields["reason"].string_value if "reason" in said.metadata.fields else ""
-        told = result.message_text or "no reason given"
-        super().__init__(result.state, f"task {result.task_id}: {told}", reason=reason)
+        fields = result.task.status.message.metadata.fields
+        reason = fields["reason"].string_value if "reason" in fields else ""
+        text = result.message_text or "no reason given"
+        super().__init__(result.state, f"task {result.task_id}: {text}", reason=reason)
         self.result = result
 
 
 def contents(parts: Iterable[pb.Part], artifact: str = "") -> Iterator[Text | Data | File]:
-    """Parts as what they hold."""
+    """The contents of parts as events."""
     for part in parts:
         match part.WhichOneof("content"):
             case "text" if part.text:
@@ -216,10 +215,10 @@ def contents(parts: Iterable[pb.Part], artifact: str = "") -> Iterator[Text | Da
 
 
 def text_of(parts: Iterable[pb.Part]) -> str:
-    """The texts among parts, as one."""
+    """The texts of all parts, joined."""
     return "".join(part.text for part in parts if part.WhichOneof("content") == "text")
 
 
 def state_name(state: int) -> str:
-    """The state without its prefix: `COMPLETED`."""
+    """The name of a state without its prefix: `COMPLETED`."""
     return states.name(state).removeprefix("TASK_STATE_")

@@ -1,4 +1,4 @@
-"""The same for programs without asyncio: scripts, notebooks, web applications with threads.
+"""Client library for programs without asyncio: scripts, notebooks, threaded web applications.
 
     from dragoman.client.sync import connect
 
@@ -7,8 +7,8 @@
         for event in client.run("count to ten"):
             ...
 
-The names are those of `dragoman.client`, and so are events, results and failures. Behind it is one event loop in a
-thread of its own, for all connections of the process; calls may come from any thread.
+Names, events, results and errors are those of `dragoman.client`. All connections of the process share one event loop
+in its own thread; calls may come from any thread.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 T = TypeVar("T")
 
 SyncAnswerCallback = Callable[[Question], "str | None"]
-"""Answers a question, or gives None and lets the run end with it."""
+"""Returns the answer to a question, or None to end the run with the question."""
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, begun when it is first needed."""
+    """An event loop in its own thread, started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._parent_loops: list[asyncio.AbstractEventLoop] = []
-        """Loops of the processes that this one was forked from. They are kept: what they wait with is shared, and
-        whoever closes something of theirs takes it from the parent."""
+        """Loops of the processes that this one was forked from. They stay referenced: closing them would close
+        selectors that the parent process still uses."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs it there, in the caller's context, and waits for it here. Whoever stops waiting (Ctrl-C) stops it.
+        """Runs a coroutine on the loop, in the caller's context, and waits for it. Ctrl-C cancels it.
 
-        Raises RuntimeError where nobody would ever do it: on the loop's own thread, and when the interpreter ends.
+        Raises RuntimeError where it would never run: on the loop's own thread, and while the interpreter shuts down.
         """
         if not self._may_wait():
             coroutine.close()
@@ -65,8 +65,8 @@ class _LoopThread:
             raise
 
     def close_generator(self, generator: AsyncGenerator[Any, None]) -> None:
-        """Ends a generator, and waits until it has ended, where that can be waited for: garbage is also collected on
-        the loop's own thread, and when the interpreter ends the loop stands still already."""
+        """Closes a generator, and waits for that where possible: garbage collection also runs on the loop's own thread,
+        and at shutdown the loop has already stopped."""
         if self._may_wait():
             self.run(_close_generator(generator))
         elif not sys.is_finalizing():
@@ -76,7 +76,7 @@ class _LoopThread:
         return not sys.is_finalizing() and threading.current_thread() is not self._thread
 
     def _after_fork(self) -> None:
-        """Threads do not come along into a new process."""
+        """Discards the thread, which does not exist in a forked process."""
         self._lock = threading.Lock()
         if self._loop is not None:
             self._parent_loops.append(self._loop)
@@ -110,8 +110,8 @@ def connect(
     cert: Path | None = None,
     trace: WireTrace = no_wire_trace,
 ) -> SyncConnection:
-    """A server at a URL, for `with`. Arguments as of `dragoman.client.connect`."""
-    made = asynchronous.connect(
+    """Connects to a server at a URL, for `with`. Arguments as of `dragoman.client.connect`."""
+    connection = asynchronous.connect(
         url,
         token=token,
         headers=headers,
@@ -123,11 +123,11 @@ def connect(
         cert=cert,
         trace=trace,
     )
-    return SyncConnection(made)
+    return SyncConnection(connection)
 
 
 class SyncConnection:
-    """A `Connection` whose calls wait. Made by `connect`."""
+    """A `Connection` with blocking calls. Created by `connect`."""
 
     def __init__(self, connection: asynchronous.Connection) -> None:
         self._async_connection = connection
@@ -136,7 +136,7 @@ class SyncConnection:
     @property
     def _connection(self) -> asynchronous.Connection:
         if self._process != os.getpid():
-            raise RuntimeError("this connection was made before the process was forked; connect again after it")
+            raise RuntimeError("this connection was created before the process was forked; connect again")
         return self._async_connection
 
     def __enter__(self) -> Self:
@@ -144,7 +144,7 @@ class SyncConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process == os.getpid():  # else it is the parent's
+        if self._process == os.getpid():  # otherwise the parent process owns it
             _LOOP.run(self._connection.__aexit__())
 
     @property
@@ -153,7 +153,7 @@ class SyncConnection:
         return self._connection.card
 
     def card_of(self, agent: str = "") -> RemoteCard:
-        """The card of an agent of this server, by its id."""
+        """The card of an agent of this server, by the agent's id."""
         return _LOOP.run(self._connection.card_of(agent))
 
     def run(
@@ -171,7 +171,7 @@ class SyncConnection:
         key: str = "",
         answer: SyncAnswerCallback | None = None,
     ) -> Generator[Event, None, None]:
-        """Sends a message and yields what comes of it. As `Connection.run`; `answer` as of `ask`."""
+        """Sends a message and yields the events of the turn. As `Connection.run`; `answer` as of `ask`."""
         return _iterate(
             self._connection.run(
                 text,
@@ -203,8 +203,8 @@ class SyncConnection:
         key: str = "",
         answer: SyncAnswerCallback | None = None,
     ) -> Result:
-        """Sends a message and gives the result, when there is one. As `Connection.ask`; `answer` is called in a thread
-        of its own, and may wait for a person."""
+        """Sends a message and waits for the result. As `Connection.ask`; `answer` is called in its own thread, and may
+        block."""
         return _LOOP.run(
             self._connection.ask(
                 text,
@@ -222,11 +222,11 @@ class SyncConnection:
         )
 
     def follow(self, task: str, *, agent: str = "", after: str = "") -> Generator[Event, None, None]:
-        """Yields what becomes of a task. As `Connection.follow`."""
+        """Yields the events of a task. As `Connection.follow`."""
         return _iterate(self._connection.follow(task, agent=agent, after=after))
 
     def wait(self, task: str, *, agent: str = "") -> Result:
-        """Waits for a task to end, or to ask. As `Connection.wait`."""
+        """Waits until a task ends or is interrupted. As `Connection.wait`."""
         return _LOOP.run(self._connection.wait(task, agent=agent))
 
     def start(
@@ -243,7 +243,7 @@ class SyncConnection:
         webhook: Webhook = "",
         key: str = "",
     ) -> Result:
-        """Sends a message and does not wait for what comes of it. As `Connection.start`."""
+        """Sends a message and does not wait for the result. As `Connection.start`."""
         return _LOOP.run(
             self._connection.start(
                 text,
@@ -260,17 +260,17 @@ class SyncConnection:
         )
 
     def get(self, task: str, *, agent: str = "", history: int | None = None) -> Result:
-        """A task as it is. As `Connection.get`."""
+        """Reads a task. As `Connection.get`."""
         return _LOOP.run(self._connection.get(task, agent=agent, history=history))
 
     def cancel(self, task: str, *, agent: str = "") -> Result:
-        """Asks for a task to stop. As `Connection.cancel`."""
+        """Requests that a task stops. As `Connection.cancel`."""
         return _LOOP.run(self._connection.cancel(task, agent=agent))
 
     def list(
         self, *, agent: str = "", context: str = "", state: str = "", page_size: int = 50
     ) -> Generator[Result, None, None]:
-        """The tasks of an agent. As `Connection.list`."""
+        """Yields the tasks of an agent. As `Connection.list`."""
         return _iterate(self._connection.list(agent=agent, context=context, state=state, page_size=page_size))
 
 
@@ -279,12 +279,12 @@ def _answer_in_thread(answer: SyncAnswerCallback | None) -> asynchronous.AnswerC
 
 
 async def _run_in_context(context: Context, coroutine: Coroutine[Any, Any, T]) -> T:
-    """A trace, and the task that the caller works for, are known by context."""
+    """Runs a coroutine in a context: the trace and the delegating task are context variables."""
     return await asyncio.create_task(coroutine, context=context)
 
 
 def _iterate(generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-    """What an asynchronous generator yields, which ends when this one does."""
+    """Iterates over an asynchronous generator, and closes it at the end."""
     process = os.getpid()
     try:
         while (item := _LOOP.run(_next_or_none(generator))) is not None:
@@ -299,7 +299,7 @@ async def _next_or_none(generator: AsyncGenerator[T, None]) -> T | None:
 
 
 async def _close_generator(generator: AsyncGenerator[Any, None]) -> None:
-    # A step that nobody waits for any more (Ctrl-C) is being cancelled, and who runs cannot be closed.
-    while getattr(generator, "ag_running", False):  # noqa: ASYNC110  # nothing tells when
+    # A step interrupted by Ctrl-C is still being canceled, and a running generator cannot be closed.
+    while getattr(generator, "ag_running", False):  # noqa: ASYNC110  # no event marks its end
         await asyncio.sleep(0.01)
     await generator.aclose()

@@ -1,13 +1,12 @@
-"""One turn of a task, from its message to its end, whatever breaks on the way.
+"""One turn of a task, from its message to its end, over connections that may break.
 
-| the server | what a break is mended with |
+| the server has | recovery after a broken connection |
 |---|---|
-| has cursors (`urn:dragoman:resume:v1`) | the stream goes on after the last event: nothing is missed or comes twice |
-| has streams | a subscription, which begins with the Task; else a look at the task whenever something is said |
-| has neither | a look at the task now and then |
+| cursors (`urn:dragoman:resume:v1`) | the stream resumes after the last event: no event is lost or repeated |
+| streams | a subscription, which begins with the Task; without subscriptions, a poll at each event |
+| neither | polls of the task |
 
-A message is sent again under the same key if the server knows keys, or was not reached; else it is looked for among the
-tasks, and not sent twice.
+A message is sent again under its key if the server knows keys or was not reached; else `recovery` looks for its task.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 TASK_POLL_INTERVAL: Final = 15.0
-"""Seconds without an event after which a task is looked at, although its stream is open."""
+"""Seconds without an event after which the task is polled although its stream is open."""
 
 STREAM_CLOSE_TIMEOUT: Final = 1.0
 """Seconds for which a stream may stay open once its task has ended."""
 
 
 class TurnStream:
-    """One turn. `teller` knows the task, and goes on knowing it for the next turn."""
+    """One turn. The reducer holds the state of the task, also for the next turn."""
 
     def __init__(
         self,
@@ -61,8 +60,8 @@ class TurnStream:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`patience`: seconds for which a server that is away, or busy, is tried. `silence`: seconds for which the task
-        may say nothing new, None for any. `streams`: streams are used where there are any."""
+        """retry_timeout: seconds for which an unavailable or busy server is retried. inactivity_timeout: seconds
+        without an event of the task, None for no limit. may_stream: use streams if the server has them."""
         self.connection = connection
         self.reducer = reducer
         self._key = key
@@ -72,21 +71,21 @@ class TurnStream:
         self._sleep = sleep
         self._clock = clock
         self._is_delivered = False
-        """The message is known to be there."""
+        """The server is known to have the message."""
         self._may_stream = may_stream
         self._uses_streaming = connection.supports_streaming and may_stream
-        # A stream of 0.3 says nothing of what was missed, and one of its servers adds each chunk to the task once more
-        # for whoever subscribes: there, a look now and then tells more, and does no harm.
+        # A subscription of 0.3 does not contain what was missed, and one of its servers appends each chunk to the task
+        # again for every subscriber. Polling finds more, and does no harm.
         self._uses_subscription = connection.supports_resume or connection.interface.dialect == "1.0"
         self._last_was_task = False
-        """What was heard last was the whole task."""
+        """The last response was the complete task."""
         self._may_have_missed = False
-        """Something may have been missed."""
+        """Events may have been missed."""
         self._polls = 0
         self._last_event_time = clock()
 
     async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
-        """Sends, and tells what comes of it until the turn is over. Raises ClientError."""
+        """Sends the message, and yields the events of the turn. Raises ClientError."""
         self.reducer.mark_answered()
         if self.connection.interface.dialect == "0.1":
             self.reducer.task.id = request.message.task_id
@@ -95,7 +94,7 @@ class TurnStream:
                 yield event
 
     async def follow(self, task_id: str) -> AsyncGenerator[Event, None]:
-        """Tells of a task from where its teller stands, until it has ended or asks. Raises ClientError."""
+        """Yields the events of a task after those in the reducer, until it ends or asks. Raises ClientError."""
         self.reducer.task.id = task_id
         self._is_delivered = True
         async with aclosing(self._turn(None)) as events:
@@ -107,22 +106,22 @@ class TurnStream:
     async def _turn(self, request: pb.SendMessageRequest | None) -> AsyncGenerator[Event, None]:
         while True:
             if self._is_delivered or request is None:
-                heard = self._follow_once()
+                responses = self._follow_once()
             else:
-                heard = self._send_once(request)
+                responses = self._send_once(request)
             try:
-                async with aclosing(heard):
-                    while (raw := await self._next_event(heard)) is not None:
+                async with aclosing(responses):
+                    while (raw := await self._next_event(responses)) is not None:
                         self._on_response()
                         self._last_was_task = raw.HasField("task")
                         for event in self.reducer.reduce(raw):
                             self._last_event_time, self._polls = self._clock(), 0
                             yield event
                         if self.reducer.is_over:
-                            await _drain_stream(heard)
+                            await _drain_stream(responses)
                             break
                         if self.reducer.awaits_caller and self.reducer.state == states.INPUT_REQUIRED:
-                            break  # one that wants credentials may go on by itself, as long as its stream is open
+                            break  # AUTH_REQUIRED may end by itself while the stream is open
                 if self._is_delivered and (self.reducer.is_over or self.reducer.awaits_caller):
                     break
                 self._may_have_missed = True
@@ -135,20 +134,20 @@ class TurnStream:
                 yield event
 
     async def _missing_events(self) -> AsyncGenerator[Event, None]:
-        """What a stream left out: some servers stream that a task is done, and not what came of it."""
+        """The events that a stream left out: some servers stream COMPLETED without the artifacts."""
         if self._last_was_task or (
             not self._may_have_missed and (self.reducer.has_artifacts or self.reducer.state != states.COMPLETED)
         ):
             return
         try:
             task = await self.connection.get(self.reducer.task.id, history=1, parent=self._parent)
-        except ClientError:  # it has ended, as far as we were told
+        except ClientError:  # the task has ended all the same
             return
         for event in self.reducer.reduce(pb.StreamResponse(task=task)):
             yield event
 
     async def _next_event(self, stream: StreamResponses) -> pb.StreamResponse | None:
-        """The next event; None at the end. Raises Silent when there was no news for too long."""
+        """The next response; None at the end. Raises InactivityTimeout after too long without an event."""
         if self._inactivity_timeout is None:
             return await anext(stream, None)
         left = self._inactivity_timeout - (self._clock() - self._last_event_time)
@@ -160,66 +159,66 @@ class TurnStream:
             pass
         raise InactivityTimeout(self.reducer.task.id, self._inactivity_timeout)
 
-    # Asking -----------------------------------------------------------------------------------------------------
+    # Calls ------------------------------------------------------------------------------------------------------
 
     async def _send_once(self, request: pb.SendMessageRequest) -> StreamResponses:
-        """One try to send the message, and what is heard of it at once."""
-        road = self.connection.transport
+        """One attempt to send the message: its first responses."""
+        transport = self.connection.transport
         request.tenant = self.connection.interface.tenant
         if not self._uses_streaming:
-            answer = await road.call("SendMessage", request, key=self._key, parent=self._parent)
+            response = await transport.call("SendMessage", request, key=self._key, parent=self._parent)
             self._is_delivered, self.connection.supports_streaming = (
                 True,
                 self.connection.supports_streaming and not self._may_stream,
             )
-            assert isinstance(answer, pb.SendMessageResponse)
-            if answer.HasField("message"):
-                yield pb.StreamResponse(message=answer.message)
+            assert isinstance(response, pb.SendMessageResponse)
+            if response.HasField("message"):
+                yield pb.StreamResponse(message=response.message)
             else:
-                yield pb.StreamResponse(task=answer.task)
+                yield pb.StreamResponse(task=response.task)
             return
-        stream = road.stream("SendStreamingMessage", request, key=self._key, parent=self._parent)
+        stream = transport.stream("SendStreamingMessage", request, key=self._key, parent=self._parent)
         async with aclosing(self._stream_with_polls(stream, complete=True)) as events:
             async for event in events:
                 self._is_delivered = True
                 yield event
 
     async def _follow_once(self) -> StreamResponses:
-        """One try to hear more of a task that is known."""
+        """One attempt to follow a known task."""
         id, cursor = self.reducer.task.id, self.reducer.cursor
         if not cursor:
             yield await self._poll_task()
             if self.reducer.is_over or self.reducer.awaits_caller:
                 return
         if self._uses_streaming and (self._uses_subscription or cursor):
-            asked = pb.SubscribeToTaskRequest(tenant=self.connection.interface.tenant, id=id)
-            stream = self.connection.transport.stream("SubscribeToTask", asked, after=cursor, parent=self._parent)
+            request = pb.SubscribeToTaskRequest(tenant=self.connection.interface.tenant, id=id)
+            stream = self.connection.transport.stream("SubscribeToTask", request, after=cursor, parent=self._parent)
             async with aclosing(self._stream_with_polls(stream, complete=bool(cursor))) as events:
                 async for event in events:
                     yield event
 
     async def _stream_with_polls(self, stream: StreamResponses, *, complete: bool) -> StreamResponses:
-        """The events of a stream, with looks at the task where it says too little: servers without cursors stream what
-        is added and not what was missed, and some forget to say that a task was canceled.
+        """The events of a stream, with polls of the task in between: servers without cursors stream additions and not
+        what was missed, and some never stream that a task was canceled.
 
-        `whole`: it says everything from the beginning; otherwise that is so once it has shown the task, and events
-        before that say only that there is something new.
+        complete: the stream contains everything from the start. Otherwise it does from its first Task on, and events
+        before that only signal a change.
         """
         step: asyncio.Task[pb.StreamResponse | None] | None = None
         try:
             while True:
                 step = step or asyncio.create_task(_next_or_none(stream))
-                may_look = bool(self.reducer.task.id) and self._is_delivered and not self.reducer.cursor
-                await asyncio.wait([step], timeout=TASK_POLL_INTERVAL if may_look else None)
+                may_poll = bool(self.reducer.task.id) and self._is_delivered and not self.reducer.cursor
+                await asyncio.wait([step], timeout=TASK_POLL_INTERVAL if may_poll else None)
                 if not step.done():
                     yield await self._poll_task()
-                    complete = False  # what comes may have been seen
+                    complete = False  # later events may repeat what the poll showed
                     continue
                 event, step = step.result(), None
                 if event is None:
                     return
                 complete = complete or event.HasField("task")
-                yield await self._poll_task() if not complete or (may_look and _lacks_question(event)) else event
+                yield await self._poll_task() if not complete or (may_poll and _lacks_question(event)) else event
         finally:
             if step is not None:
                 step.cancel()
@@ -227,24 +226,24 @@ class TurnStream:
             await stream.aclose()
 
     async def _poll_task(self) -> pb.StreamResponse:
-        # With the last message: some servers keep there what was asked, and not with the status.
+        # With the last message: some servers keep the question there and not in the status.
         return pb.StreamResponse(task=await self.connection.get(self.reducer.task.id, history=1, parent=self._parent))
 
-    # Failing ----------------------------------------------------------------------------------------------------
+    # Errors -----------------------------------------------------------------------------------------------------
 
     def _on_response(self) -> None:
         self.connection.mark_reachable()
         self._retry.reset()
 
     async def _wait_before_poll(self) -> None:
-        """Waits before the next look."""
+        """Waits before the next poll."""
         self._polls += 1
         await self._sleep(retry.RETRY_BACKOFF.delay(self._polls))
 
     async def _on_error(self, error: ClientError, request: pb.SendMessageRequest | None) -> None:
-        """Makes ready for the next try. Raises the error when there is no use in one, or no patience."""
+        """Prepares the next attempt. Raises the error when none can help, or the time is up."""
         self._may_have_missed = self._may_have_missed or self._is_delivered
-        told = error.remote_error
+        remote_error = error.remote_error
         if isinstance(error, ServerUnavailable):
             if (
                 not self._is_delivered
@@ -259,22 +258,22 @@ class TurnStream:
         elif isinstance(error, Busy):
             await self._retry.wait(error)
         elif not self._is_delivered:
-            if self._uses_streaming and told.is_unsupported:
+            if self._uses_streaming and remote_error.is_unsupported:
                 self._uses_streaming = False
-            elif told.is_unknown_method and self.connection.next_transport():
+            elif remote_error.is_unknown_method and self.connection.next_transport():
                 self._uses_streaming = self.connection.supports_streaming and self._may_stream
             else:
                 raise error
         elif isinstance(error, Invalid) and not self.reducer.is_complete:
-            raise error  # the cursor was the caller's
+            raise error  # the caller's cursor is invalid
         elif self.reducer.cursor and isinstance(error, Invalid):
-            self.reducer.cursor = ""  # of another store, or of a task that is a new one: as it is now, then
+            self.reducer.cursor = ""  # the store or the task is a new one: start with its current state
         elif self._uses_subscription and isinstance(error, NotSupported | Invalid | Conflict):
             self._uses_subscription = (
-                False  # or the task has ended, which a look will show; servers differ in what they say
+                False  # not supported, or the task has ended, which a poll shows: servers use different errors
             )
             self.reducer.cursor = ""
-        elif not (told.is_unknown_method and self.connection.next_transport()):
+        elif not (remote_error.is_unknown_method and self.connection.next_transport()):
             raise error
 
     async def _find_task(self, request: pb.SendMessageRequest, error: ClientError) -> None:
@@ -306,18 +305,18 @@ class TurnStream:
 
 
 async def _drain_stream(stream: StreamResponses) -> None:
-    """Lets a stream end by itself, which leaves its connection for the next call; but not for long."""
+    """Waits shortly for a stream to end by itself, so that its connection can be reused."""
     with suppress(TimeoutError, ClientError):
         async with asyncio.timeout(STREAM_CLOSE_TIMEOUT):
             await anext(stream, None)
 
 
 def _lacks_question(event: pb.StreamResponse) -> bool:
-    """Whether a task waits for its caller and does not say what for: that is among its messages, then."""
+    """Whether a task is interrupted and its status has no message: the question is in its history."""
     status = event.status_update.status
     return status.state in states.INTERRUPTED and not status.HasField("message")
 
 
 async def _next_or_none(stream: StreamResponses) -> pb.StreamResponse | None:
-    """The next event; None at the end."""
+    """The next response; None at the end."""
     return await anext(stream, None)

@@ -1,21 +1,21 @@
-"""Push notifications of a Dragoman, checked before they are believed (docs/how-to/push.md).
+"""Verifies push notifications of a Dragoman server (docs/how-to/push.md).
 
     receiver = Receiver("https://agents.example", "https://client.example/hook")
 
     async def hook(request):
         try:
-            told = await receiver.take(request.headers, await request.read())
-        except NotGenuine as error:
+            notification = await receiver.verify(request.headers, await request.read())
+        except VerificationFailed as error:
             return Response(status=401, text=error.message)
-        except Unreachable as error:  # the server's keys cannot be had now: it comes again
+        except ServerUnavailable as error:  # the server's keys are unavailable: it will retry
             return Response(status=503, text=error.message)
-        if told.is_new:
+        if notification.is_new:
             ...
-            receiver.done(told)
+            receiver.acknowledge(notification)
         return Response(status=200)
 
-A notification is genuine if its signature is, by a key that the server shows; if it is for us, and the very body that
-was signed; if it is not older than five minutes, and was not here before.
+A notification is genuine if a published key of the server signed it, for this receiver and this body, less than five
+minutes ago, and the signature was not seen before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Any, Final, Protocol, cast
 import jwt
 import orjson
 
-from dragoman.calling import tls as trust
+from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.calling.retry import pop_cursor
 from dragoman.core.errors import A2AError
@@ -50,11 +50,11 @@ WEBHOOK_KEYS_MAX_BYTES: Final = 1024 * 1024
 WEBHOOK_KEYS_TIMEOUT: Final = 10.0
 WEBHOOK_KEYS_MAX_AGE: Final = 300.0
 WEBHOOK_KEYS_MIN_INTERVAL: Final = 10.0
-"""Of the server's keys: their most bytes, the seconds for an answer, after which they are fetched anew, and between two
-looks for one that nobody knows."""
+"""The server's keys: their size, and seconds for a response, until they are fetched again, and between two fetches for
+an unknown key."""
 
 MAX_REMEMBERED_TASKS: Final = 100_000
-"""Tasks that are remembered, where nothing else remembers them."""
+"""Tasks whose last event `InMemorySequences` remembers."""
 
 _REQUIRED_CLAIMS: Final = [
     "iss",
@@ -71,11 +71,11 @@ _REQUIRED_CLAIMS: Final = [
 _TOKEN_HEADERS: Final = ("x-a2a-notification-token", "a2a-notification-token")
 
 KeyFetcher = Callable[[], Mapping[str, Any]]
-"""Gives the server's keys, as a JSON Web Key Set. Raises OSError when they cannot be had."""
+"""Returns the server's keys as a JSON Web Key Set. Raises OSError when they are unavailable."""
 
 
 class VerificationFailed(ClientError):
-    """A notification that is not to be believed. Answer 401."""
+    """A notification that is not genuine. Respond with 401."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("UNAUTHENTICATED", reason)
@@ -83,63 +83,63 @@ class VerificationFailed(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One event of a task, told by its server."""
+    """One event of a task."""
 
     task_id: str
     config_id: str
-    """Of the webhook."""
+    """The id of the push configuration."""
     cursor: str
-    """The event: the same for each try, and where a stream can be taken up after it."""
+    """The cursor of the event: the same for each delivery, and where a stream can resume after it."""
     sequence: int
-    """The number of the event. Those of a webhook grow, so who has taken one has taken those before."""
+    """The number of the event. Numbers grow, so a receiver that has one has all before it."""
     is_new: bool
-    """Whether it was not taken yet. A repeat is answered with 200, too."""
+    """Whether the event was not acknowledged yet. Respond to a repeat with 200 as well."""
     body: bytes = field(repr=False)
 
     @property
     def sequence_key(self) -> tuple[str, str]:
-        """Whose numbers belong together: the webhook, and its task in the server's store."""
+        """The series of sequence numbers: the push configuration, and its task in the server's store."""
         return self.config_id, self.cursor.rpartition(".")[0]
 
     @property
     def response(self) -> pb.StreamResponse:
-        """What it says, in the messages of A2A 1.0, in whatever dialect the webhook was asked for. Raises Nonsense."""
+        """The event as A2A 1.0 has it, from any dialect. Raises ProtocolError."""
         try:
             value = orjson.loads(self.body)
             if isinstance(value, dict) and "kind" in value:
-                said = pb.StreamResponse(
+                event = pb.StreamResponse(
                     task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.3"]["GetTask"].decode_response(value))
                 )
             elif isinstance(value, dict) and "status" in value:
-                said = pb.StreamResponse(
+                event = pb.StreamResponse(
                     task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.1"]["GetTask"].decode_response(value))
                 )
             else:
-                said = cast(
+                event = cast(
                     pb.StreamResponse,
                     client_operations.JSONRPC_OPERATIONS["1.0"]["SendStreamingMessage"].decode_response(value),
                 )
         except (orjson.JSONDecodeError, A2AError) as error:
-            raise ProtocolError(f"the notification is in no dialect of A2A: {error}") from error
-        for holder in (said.task, said.status_update, said.artifact_update):
+            raise ProtocolError(f"the notification is not in any dialect of A2A: {error}") from error
+        for holder in (event.task, event.status_update, event.artifact_update):
             pop_cursor(holder)
-        return said
+        return event
 
 
 class SequenceStore(Protocol):
-    """What was taken already. In earnest it is a table in the database in which what was told goes."""
+    """Stores which events were acknowledged; in production a table of the receiver's database."""
 
     def last_sequence(self, key: tuple[str, str]) -> int:
-        """The number of the last event that was taken there; 0 for none."""
+        """The number of the last acknowledged event of a series; 0 for none."""
         ...
 
     def record(self, key: tuple[str, str], sequence: int) -> None:
-        """An event was taken."""
+        """Records an acknowledged event."""
         ...
 
 
 class InMemorySequences:
-    """Implements `Memory` for as long as the process lives."""
+    """Implements `SequenceStore` in memory: a restart forgets what was acknowledged."""
 
     def __init__(self) -> None:
         self._sequences: OrderedDict[tuple[str, str], int] = OrderedDict()
@@ -155,7 +155,7 @@ class InMemorySequences:
 
 
 class Receiver:
-    """Knows what is genuine, and what is new. May be used from several threads."""
+    """Verifies notifications, and tells new ones from repeats. Thread-safe."""
 
     def __init__(
         self,
@@ -168,9 +168,9 @@ class Receiver:
         fetch: KeyFetcher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """issuer: the server's public address. audience: our own URL, as it was registered. token: what was registered
-        with it, if anything, and has to come along. ca: a file (PEM) of the authorities to trust. fetch: gets the keys
-        from elsewhere than `ISSUER/.well-known/jwks.json`."""
+        """issuer: the server's public address. audience: our own URL, as registered. token: the token registered with
+        it, if any; notifications must carry it. ca: a file (PEM) of the authorities to trust. fetch: the source of the
+        keys, by default `ISSUER/.well-known/jwks.json`."""
         self._issuer = issuer
         self._audience = audience
         self._token = token
@@ -184,37 +184,37 @@ class Receiver:
         self._lock = threading.Lock()
 
     async def verify(self, headers: Mapping[str, str], body: bytes) -> Notification:
-        """The notification in a request that is genuine. Raises NotGenuine; and Unreachable when that cannot be found
-        out now: answer 503 then, and it comes again."""
+        """The notification in a request. Raises VerificationFailed if it is not genuine, and ServerUnavailable while
+        the server's keys are unavailable: respond with 503, and it is delivered again."""
         return await asyncio.to_thread(self.verify_blocking, headers, body)
 
     def verify_blocking(self, headers: Mapping[str, str], body: bytes) -> Notification:
-        """The same without asyncio. It may wait for the server's keys."""
+        """`verify` without asyncio. May wait for the server's keys."""
         given = {name.lower(): value for name, value in headers.items()}
         if self._token and not any(_equal(given.get(name, ""), self._token) for name in _TOKEN_HEADERS):
-            raise VerificationFailed("its token is not the one that was registered")
-        said = self._verify_signature(
+            raise VerificationFailed("the token is not the registered one")
+        claims = self._verify_signature(
             given.get("dragoman-signature") or given.get("authorization", "").removeprefix("Bearer ")
         )
-        if not _equal(said["request_body_sha256"], hashlib.sha256(body).hexdigest()):
-            raise VerificationFailed("its body is not the one that was signed")
-        self._reject_replay(said["jti"], said["exp"])
-        place = said["configId"], str(said["event"]).rpartition(".")[0]
+        if not _equal(claims["request_body_sha256"], hashlib.sha256(body).hexdigest()):
+            raise VerificationFailed("the body is not the signed one")
+        self._reject_replay(claims["jti"], claims["exp"])
+        series = claims["configId"], str(claims["event"]).rpartition(".")[0]
         with self._lock:
-            is_new = said["sequence"] > self._sequences.last_sequence(place)
-        return Notification(said["taskId"], said["configId"], said["event"], said["sequence"], is_new, body)
+            is_new = claims["sequence"] > self._sequences.last_sequence(series)
+        return Notification(claims["taskId"], claims["configId"], claims["event"], claims["sequence"], is_new, body)
 
     def acknowledge(self, notification: Notification) -> None:
-        """Notes that an event was taken: it is not new when it comes again, and nor are those before it."""
+        """Records that an event was processed: it and those before it are not new when delivered again."""
         with self._lock:
             self._sequences.record(notification.sequence_key, notification.sequence)
 
     def _verify_signature(self, signature: str) -> dict[str, Any]:
         if not signature.isascii():
-            raise VerificationFailed("its signature is not good: not ASCII")
+            raise VerificationFailed("the signature is invalid: not ASCII")
         try:
             key = self._key(str(jwt.get_unverified_header(signature).get("kid")))
-            said: dict[str, Any] = jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 signature,
                 key,
                 algorithms=["ES256", "EdDSA"],
@@ -224,51 +224,51 @@ class Receiver:
                 options={"require": _REQUIRED_CLAIMS},
             )
         except jwt.PyJWTError as error:
-            raise VerificationFailed(f"its signature is not good: {error}") from error
-        return said
+            raise VerificationFailed(f"the signature is invalid: {error}") from error
+        return claims
 
     def _key(self, id: str) -> jwt.PyJWK:
-        """The key of this name. They are fetched again when they are old, since one may have been withdrawn, and when
-        one is not among them, since a new one may have begun to sign; but not at every stranger's word."""
+        """The key with this id. The keys are fetched again when they are old, since one may have been withdrawn, and
+        for an unknown id, since a new one may be in use; the latter at most every 10 s, as anybody can send ids."""
         with self._fetch_lock:
             age = self._clock() - self._fetched_at
             if age > WEBHOOK_KEYS_MAX_AGE or (id not in self._keys and age > WEBHOOK_KEYS_MIN_INTERVAL):
                 try:
                     found = jwt.PyJWKSet.from_dict(dict(self._fetch()))
                 except (OSError, ValueError, jwt.PyJWTError) as error:
-                    raise ServerUnavailable.for_address(self._issuer, f"its keys cannot be had: {error}") from error
+                    raise ServerUnavailable.for_address(self._issuer, f"its keys are unavailable: {error}") from error
                 self._keys = {key.key_id: key for key in found.keys if key.key_id}
                 self._fetched_at = self._clock()
             if id not in self._keys:
-                raise VerificationFailed("it is signed with a key that the server does not show")
+                raise VerificationFailed("it is signed with a key that the server does not publish")
             return self._keys[id]
 
     def _reject_replay(self, id: str, expires: float) -> None:
         with self._lock:
-            # Every try is signed anew, so the same signature twice is somebody who has listened.
+            # Each delivery has a new signature, so a second use is a replay.
             if id in self._used_ids:
-                raise VerificationFailed("this very signature was here already")
+                raise VerificationFailed("this signature was already used")
             self._used_ids[id] = expires
             while self._used_ids and next(iter(self._used_ids.values())) < time.time() - 2 * WEBHOOK_CLOCK_SKEW:
-                self._used_ids.popitem(last=False)  # refused for its age from now on
+                self._used_ids.popitem(last=False)  # from now on rejected for its age
 
 
 def _fetcher_of(url: str, ca: Path | None) -> KeyFetcher:
-    """Fetches keys from a URL. Raises ValueError for one that is not on the web."""
+    """A fetcher of keys from a URL. Raises ValueError for a URL without http(s)."""
     if not url.startswith(("http://", "https://")):
         raise ValueError(f'issuer: "{url}" must be http(s)://HOST[:PORT]')
 
     def fetch() -> Mapping[str, Any]:
-        tls = trust.ssl_context(ca) if url.startswith("https:") else None
-        with urllib.request.urlopen(url, timeout=WEBHOOK_KEYS_TIMEOUT, context=tls) as answer:
-            found = json.loads(answer.read(WEBHOOK_KEYS_MAX_BYTES))
-        if not isinstance(found, dict):
-            raise ValueError("they are no key set")
-        return found
+        context = tls.ssl_context(ca) if url.startswith("https:") else None
+        with urllib.request.urlopen(url, timeout=WEBHOOK_KEYS_TIMEOUT, context=context) as response:
+            keys = json.loads(response.read(WEBHOOK_KEYS_MAX_BYTES))
+        if not isinstance(keys, dict):
+            raise ValueError("the document is not a key set")
+        return keys
 
     return fetch
 
 
 def _equal(one: object, other: str) -> bool:
-    # A header may hold bytes that are no UTF-8; web frameworks give them as surrogates.
+    # A header may hold bytes that are not UTF-8; web frameworks pass them as surrogates.
     return isinstance(one, str) and hmac.compare_digest(one.encode(errors="surrogateescape"), other.encode())

@@ -58,8 +58,8 @@ def said(task: pb.Task) -> str:
         (json(card(("JSONRPC", "1.0", "http://10.0.0.1/"))), "names no interface that may be called: JSONRPC 1.0 at"),
         (json(card(("GRPC", "1.0", "169.254.169.254:80"))), "names no interface that may be called: GRPC 1.0 at"),
         (json(card(("JSONRPC", "1.0", "https://x.example"), name="\u4e16")), "gives no valid agent id; set one"),
-        (json({}, 302, Location="http://10.0.0.1/"), "answered with a redirect (302), which is not followed"),
-        (json({}, 401), "refused our credentials, or wants some (401)"),
+        (json({}, 302, Location="http://10.0.0.1/"), "responded with a redirect (302), which is not followed"),
+        (json({}, 401), "rejected the credentials, or requires some (401)"),
         (json({}, 404), "there is no card"),
         (json(b" " * 1024 * 1024 + b"x"), "the card is longer than 1048576 bytes"),
     ],
@@ -79,7 +79,7 @@ async def test_a_card_that_cannot_be_used_is_no_start(opened: Open, answer: Any,
     [
         ("http://10.0.0.1:8080", "private"),
         ("http://169.254.169.254", "169.254.169.254"),
-        ("http://127.0.0.1:PORT", "refused the connection; with an id (ID=URL) it is served once it is there"),
+        ("http://127.0.0.1:PORT", "refused the connection; with an id (ID=URL) it is served as soon as it responds"),
     ],
 )
 async def test_one_that_may_not_or_cannot_be_called_is_no_start(opened: Open, url: str, why: str) -> None:
@@ -100,7 +100,7 @@ async def test_one_that_leads_to_this_machine_is_refused_to_a_server_that_others
 async def test_two_agents_of_one_name_need_ids(opened: Open) -> None:
     async with agent_server() as there:
         one = card(("JSONRPC", "1.0", f"{there.url}/rpc"))
-        with pytest.raises(StartError, match='"words" is another agent here; give it an id of its own'):
+        with pytest.raises(StartError, match='"words" belongs to another agent here; choose another id'):
             async with opened("front", there.card("a", one), there.card("b", one)):
                 pass
 
@@ -147,11 +147,11 @@ ANSWERS = (
     (json(b"<html>"), states.FAILED, "is not JSON"),
     (json({"jsonrpc": "2.0"}), states.FAILED, "is not JSON-RPC"),
     (rpc({"task": {**WORKING, "status": {"state": "ON_FIRE"}}}), states.FAILED, "is not 1.0"),
-    (rpc({}), states.FAILED, "an event says nothing"),
+    (rpc({}), states.FAILED, "an event is empty"),
     (rpc({"code": -32603, "message": "oh"}, error=True), states.FAILED, "INTERNAL_ERROR: oh"),
     (rpc({"code": -32602, "message": "no"}, error=True), states.REJECTED, "INVALID_PARAMS: no"),
     (stream({"task": WORKING}, b"{nonsense"), states.FAILED, "an event of the stream is not JSON"),
-    (stream({"task": WORKING}, {"task": {**DONE, "id": "u"}}), states.FAILED, "it speaks of task u"),
+    (stream({"task": WORKING}, {"task": {**DONE, "id": "u"}}), states.FAILED, "it responded with task u"),
     (stream({"task": {**DONE, "artifacts": [{"artifactId": "a", "parts": [{}]}]}}), states.FAILED, "no content"),
     (stream(b'{"x": "' + b"x" * 3000 + b'"}'), states.FAILED, "larger than 2048 bytes"),
     (json(b'{"x": "' + b"x" * 3000 + b'"}'), states.FAILED, "longer than 2048 bytes"),

@@ -104,10 +104,10 @@ BAD: Final[tuple[tuple[dict[str, object], str], ...]] = (
     ({"url": "http://10.0.0.1:8080"}, "private"),
     ({"url": "CARD", "id": "A b"}, 'id: agent id "A b": must be a lower-case letter'),
     ({"url": "CARD", "prefix": "-"}, "prefix: must be"),
-    ({"url": "CARD", "headers": {"bad name": "x"}}, 'headers: "bad name" is no name'),
+    ({"url": "CARD", "headers": {"bad name": "x"}}, 'headers: "bad name" is not a header name'),
     ({"url": "CARD", "headers": {"X": "a\nb"}}, "headers.X: must be printable"),
     ({"url": "CARD", "turns": 10_001}, "turns: must be 1 to 10000"),
-    ({"url": "CARD", "id": "playground"}, "is an agent of this server"),
+    ({"url": "CARD", "id": "playground"}, "belongs to another agent of this server"),
     ({"url": "NOWHERE"}, "there is no card"),
 )
 
@@ -133,9 +133,9 @@ async def test_those_of_the_settings_are_not_for_removing_and_others_are_not_kno
     async with agent_server() as there:
         url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         async with opened("front", url) as app:
-            with pytest.raises(ClientError, match="in the settings of the server; take it out there"):
+            with pytest.raises(ClientError, match="in the settings of the server; remove it there"):
                 await remove(app, "words")
-            with pytest.raises(ClientError, match="is no agent upstream"):
+            with pytest.raises(ClientError, match="is not an upstream agent"):
                 await remove(app, "desk")
             with pytest.raises(ClientError, match="is required"):
                 await remove(app, "")

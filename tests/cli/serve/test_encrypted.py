@@ -29,7 +29,7 @@ def test_commands_find_their_way_with_an_authority(tmp_path: Path, dragoman: Run
 
         stranger = dragoman("get", task, *grpc)
         assert (stranger.code, stranger.out) == (3, "")
-        assert "nobody trusted here has signed its certificate; name who has with --ca (DRAGOMAN_CA)" in stranger.err
+        assert "not signed by a trusted authority; pass the authority with --ca (DRAGOMAN_CA)" in stranger.err
         plain = dragoman("get", task, "--grpc", server.grpc)
         assert plain.code == 3
         assert "try grpcs://HOST:PORT" in plain.err

@@ -1,6 +1,6 @@
-"""Agents that are elsewhere and speak A2A themselves: Dragoman stands in front of them.
+"""Upstream agents: remote agents that speak A2A, served here through Dragoman.
 
-`directory.py` knows them, `reading.py` reads their cards, `agent.py` is one of them as the runtime sees it, `turn.py`
-one turn of it. `over_http.py` and `over_grpc.py` are the roads to it; `mirror.py` makes of what it says what our own
-log takes, and `memory.py` is what is kept of it with our task.
+`registry.py` knows them all, `discovery.py` evaluates their cards, `agent.py` is one agent as the runtime sees it,
+`turn.py` one turn, `recovery.py` continues turns of dead processes. `task_view.py` turns upstream events into changes
+of our log, `turn_writer.py` writes them. `guarded_transport.py` opens transports to checked addresses.
 """

@@ -1,4 +1,4 @@
-"""An agent upstream, as the runtime sees it."""
+"""An upstream agent as the runtime sees it, with its circuit breaker."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 log = logging.getLogger("dragoman.upstream")
 
 UPSTREAM_STOP_TIMEOUT: Final = 12.0
-"""Seconds that a turn which was asked to stop may still take; the run has ended its task by then."""
+"""Seconds that a stopped turn may still take; the runtime has ended its task by then."""
 
 
 class UpstreamAgent:
-    """Implements `dragoman.ports.Elsewhere`. It is away while nobody reaches it, and until its card was read."""
+    """Implements `dragoman.ports.RemoteAgent`. Unavailable while it cannot be reached, and until its card was read."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class UpstreamAgent:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`at`: where it is, for people. `turns`: how many it is given at a time."""
+        """location: its URL, for people. turns: the most turns at a time."""
         self.spec = spec
         self.location = location
         self.turns = turns
@@ -50,125 +50,123 @@ class UpstreamAgent:
         self.required_extensions = ""
         self.is_removed = False
         self.idle_timeout = DEFAULT_TRANSPORT_LIMITS.idle_timeout
-        """Seconds without a byte after which a call is given up."""
+        """Seconds without a byte after which a call fails."""
         self.transports: Sequence[UpstreamTransport] = ()
-        """Its interfaces in the order in which to use them; none before its card was read."""
+        """Transports to its interfaces, in order of preference; none before its card was read."""
         self._failed_transports: list[UpstreamTransport] = []
-        """Those of them that did not answer, since one did."""
+        """Transports that failed since the last success."""
         self._new_id = new_id
         self.on_availability_change: Callable[[], None] = lambda: None
-        """Called when it is left alone from now on, and when it answers again."""
+        """Called when it becomes unavailable, and when it responds again."""
         self._sleep = sleep
         self._running: dict[str, UpstreamTurn] = {}
 
-    # What the runtime asks --------------------------------------------------------------------------------------
+    # RemoteAgent, for the runtime -------------------------------------------------------------------------------
 
     @property
     def leaked_threads(self) -> int:
-        """There are no threads."""
+        """Always 0: turns use no threads."""
         return 0
 
     @property
     def is_worker_backed(self) -> bool:
-        """It is not for workers to bring."""
+        """Always False."""
         return False
 
     @property
     def capacity(self) -> int:
-        """Turns that it may have at the same time."""
+        """The most concurrent turns: none while unavailable, one as a probe while half open."""
         if self.is_unavailable:
             return 0
         return min(1, self.turns) if self.breaker.is_half_open else self.turns
 
     @property
     def seconds_absent(self) -> float:
-        """Seconds for which it has been away."""
+        """Seconds since it became unavailable."""
         return self.breaker.seconds_open
 
     @property
     def problem(self) -> str:
-        """Why it is away."""
+        """Why it is unavailable; empty while it is available."""
         if self.is_removed:
             return f"{self.location}: an operator removed it"
         return self.breaker.last_error if self.is_unavailable else ""
 
     def runner_of(self, task_id: str) -> str:
-        """Where a turn of this task is."""
+        """Describes where the turn of a task runs; empty when none does."""
         turn = self._running.get(task_id)
         if turn is None:
             return ""
-        there = f" as its task {turn.task_id}" if turn.task_id else ""
-        missed = f"; not reached just now: {self.breaker.last_error}" if self.breaker.last_error else ""
-        return f"upstream {self.transports[0].interface if self.transports else self.location}{there}{missed}"
+        task = f" as its task {turn.task_id}" if turn.task_id else ""
+        problem = f"; the last call failed: {self.breaker.last_error}" if self.breaker.last_error else ""
+        return f"upstream {self.transports[0].interface if self.transports else self.location}{task}{problem}"
 
     def describe_run(self, task_id: str) -> str:
-        """How long it may be silent, and what went wrong last."""
+        """Describes the state of a task's turn: its timeout, and the last error."""
         turn = self._running.get(task_id)
         if turn is None:
             return ""
         if error := self.breaker.last_error:
             return (
-                f"The last call to it failed ({error}) and is made again; after {self.breaker.max_failures} "
-                "failures in a row it counts as away, and the turn is given back."
+                f"The last call to it failed ({error}) and will be retried. After {self.breaker.max_failures} "
+                "consecutive failures the agent counts as unavailable, and the turn is returned to the queue."
             )
-        waits = "It was sent the message, and has not answered" if not turn.task_id else "It is asked for its task"
-        return (
-            f"{waits}; a call to it that brings nothing for {self.idle_timeout:g} s is given up, and another one made."
-        )
+        waits = "It has the message and has not responded yet" if not turn.task_id else "Its task is being read"
+        return f"{waits}. A call that receives nothing for {self.idle_timeout:g} s is aborted and repeated."
 
     @property
     def running(self) -> int:
-        """Turns that it has from here."""
+        """The number of running turns."""
         return len(self._running)
 
-    # What its turns ask (turn.Link) -----------------------------------------------------------------------------
+    # UpstreamConnection, for its turns --------------------------------------------------------------------------
 
     @property
     def transport(self) -> UpstreamTransport:
-        """The interface to use."""
+        """The preferred transport."""
         return self.transports[0]
 
     @property
     def is_unavailable(self) -> bool:
-        """Nobody should try to call it."""
+        """Whether it should not be called."""
         return self.breaker.is_open or not self.transports
 
     def record_success(self) -> None:
-        """It answered."""
+        """Records a response."""
         self._failed_transports.clear()
         if self.breaker.record_success():
-            log.info("%s is there again", self.location, extra={"agent": self.spec.id})
+            log.info("%s responds again", self.location, extra={"agent": self.spec.id})
             self.on_availability_change()
 
     def record_failure(self, reason: str) -> None:
-        """It did not answer. Another of its interfaces may: each is tried once before it is left alone."""
+        """Records a failed call. Each of its interfaces is tried before it counts as unavailable."""
         if not self.breaker.record_failure(reason):
             return
         self._failed_transports.append(self.transports[0])
-        if others := [road for road in self.transports if road not in self._failed_transports]:
-            log.info("%s does not answer: %s is tried", self.transports[0].interface, others[0].interface)
+        if others := [one for one in self.transports if one not in self._failed_transports]:
+            log.info("%s does not respond; trying %s", self.transports[0].interface, others[0].interface)
             self.transports = [*others, *self._failed_transports]
             self.breaker.half_open()
             return
         self._failed_transports.clear()
-        log.warning("%s is left alone until it answers again: %s", self.location, reason, extra={"agent": self.spec.id})
+        log.warning("%s is unavailable: %s", self.location, reason, extra={"agent": self.spec.id})
         self.on_availability_change()
 
     def next_transport(self, transport: UpstreamTransport) -> bool:
-        """Puts an interface last that does not know a call. False when there was no other."""
+        """Drops a transport that does not know a method. False when there is no other."""
         if transport is not self.transports[0]:
-            return True  # somebody else did
-        left = [one for one in self.transports if one is not transport]
-        if not left:
+            return True  # another turn has dropped it
+        others = [one for one in self.transports if one is not transport]
+        if not others:
             return False
-        log.warning("%s does not know what it should: %s is used instead", transport.interface, left[0].interface)
-        self.transports = left
+        log.warning("%s lacks a required method; using %s instead", transport.interface, others[0].interface)
+        self.transports = others
         return True
 
     # Turns ------------------------------------------------------------------------------------------------------
 
     async def take_turn(self, turn_context: TurnContext) -> TurnResult:
-        """Runs one turn upstream. Raises ProcessLost when it is away, or was not told how the turn ended."""
+        """Runs one turn upstream. Raises WorkerLost when the agent is unavailable, or the turn's end is unknown."""
         turn = UpstreamTurn(turn_context, self, self._new_id, self._sleep)
         self._running[turn_context.task_id] = turn
         work = asyncio.create_task(turn.run(), name=f"turn of {turn_context.task_id} upstream")
@@ -189,37 +187,37 @@ class UpstreamAgent:
                 turn.writer.mark_unsent()
             raise
         except (LeaseLost, NotWritten):
-            # The task went on without this run, and the store refuses whatever we say.
+            # The task continued without this turn, and the store rejects its writes.
             return TurnResult(StatusChange(states.CANCELED))
         finally:
             del self._running[turn_context.task_id]
 
     async def _stop(self, turn: UpstreamTurn, work: asyncio.Task[TurnResult]) -> None:
-        """Has a turn stopped upstream, and waits until it is over there, or our patience is."""
+        """Cancels the upstream task of a turn, and waits until the turn ends, up to the timeout."""
         if not (turn.is_sent or turn.task_id):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(UPSTREAM_STOP_TIMEOUT):
                 if not turn.task_id:
-                    knows = asyncio.create_task(turn.writer.task_known.wait())
+                    known = asyncio.create_task(turn.writer.task_known.wait())
                     try:
-                        await asyncio.wait([knows, work], return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.wait([known, work], return_when=asyncio.FIRST_COMPLETED)
                     finally:
-                        knows.cancel()
+                        known.cancel()
                 if not work.done() and turn.task_id:
                     await self.cancel(turn.task_id)
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():
-            # What is not CANCELED there is not said to be here: the run has ended it without the agent, and says so.
+            # The task is reported as CANCELED only if it is upstream: else the runtime ends it, and says so.
             log.warning(
-                "%s was asked to stop, and did not say that it has",
+                "%s did not confirm that its task has stopped",
                 self.location,
                 extra={"task": turn.turn_context.task_id},
             )
 
     async def cancel(self, task: str) -> None:
-        """Asks for a task upstream to stop. What it says to that is heard elsewhere."""
+        """Cancels an upstream task. The turn reads the result."""
         try:
             await self.transport.call("CancelTask", pb.CancelTaskRequest(id=task), extensions=self.required_extensions)
         except CallRefused as refused:
@@ -227,31 +225,31 @@ class UpstreamAgent:
             log.info("%s did not cancel its task %s: %s", self.location, task, refused.summary)
         except ClientError as failed:
             self.record_failure(failed.summary)
-            log.warning("%s could not be told to cancel its task %s: %s", self.location, task, failed.summary)
+            log.warning("%s could not be reached to cancel its task %s: %s", self.location, task, failed.summary)
         except InvalidAgentResponse as error:
-            log.warning("%s answered a cancel with nonsense: %s", self.location, error)
+            log.warning("%s responded to a cancel with an invalid response: %s", self.location, error)
 
     async def on_canceled(self, task_state: bytes) -> None:
-        """A task of ours that waited for its caller was canceled: so is the one upstream."""
+        """Cancels the upstream task of an interrupted task of ours that was canceled."""
         task = read_task_state(task_state).task
         if task and not self.is_unavailable:
             await self.cancel(task)
 
     async def close(self) -> None:
-        """Lets go of its connections."""
-        for road in self.transports:
-            await road.close()
+        """Closes its transports."""
+        for transport in self.transports:
+            await transport.close()
 
 
 MAX_CONSECUTIVE_FAILURES: Final = 5
-"""Failures in a row after which nobody tries any more."""
+"""Consecutive failures after which the agent counts as unavailable."""
 
 MIN_FAILURE_INTERVAL: Final = 0.5
-"""Seconds between two failures that count as two: a hundred turns that lose one connection saw one failure."""
+"""Seconds between two failures that count as two: a hundred turns that lose one connection are one failure."""
 
 
 class CircuitBreaker:
-    """Whether an agent is there, as far as those who called it know. `clock` gives seconds, and never goes back."""
+    """Circuit breaker of one agent. `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -266,29 +264,29 @@ class CircuitBreaker:
         self._last_failure_at = float("-inf")
         self._opened_at: float | None = None
         self.is_open = False
-        """The agent is left alone."""
+        """Whether the agent must not be called."""
         self.last_error = ""
-        """What the last failure was; empty when the last call was none."""
+        """The text of the last failure; empty after a success."""
 
     @property
     def is_half_open(self) -> bool:
-        """It was left alone, and has not answered a call since."""
+        """Whether probes are allowed after it was open, and none has succeeded yet."""
         return self._opened_at is not None and not self.is_open
 
     @property
     def seconds_open(self) -> float:
-        """Seconds since it was first left alone; 0 while it is not."""
+        """Seconds since it first opened; 0 while it is not open."""
         return max(self._clock() - self._opened_at, 0.001) if self.is_open and self._opened_at is not None else 0.0
 
     def record_success(self) -> bool:
-        """It answered a call, whatever it said. Gives whether that is news."""
-        news = self._opened_at is not None
+        """Records a response of any kind. Returns whether the breaker was not closed before."""
+        was_open = self._opened_at is not None
         self._failures, self._last_failure_at, self._opened_at = 0, float("-inf"), None
         self.is_open, self.last_error = False, ""
-        return news
+        return was_open
 
     def record_failure(self, reason: str) -> bool:
-        """It did not answer. Gives whether it is left alone from now on, and was not before."""
+        """Records a failure. Returns whether it opened the breaker."""
         self.last_error = reason
         if self.is_open:
             return False
@@ -304,11 +302,11 @@ class CircuitBreaker:
         return True
 
     def open(self, reason: str) -> None:
-        """Leaves it alone at once."""
+        """Opens the breaker at once."""
         self.last_error, self.is_open = reason, True
         if self._opened_at is None:
             self._opened_at = self._clock()
 
     def half_open(self) -> None:
-        """There is hope: one turn may try."""
+        """Allows one turn as a probe."""
         self.is_open = False

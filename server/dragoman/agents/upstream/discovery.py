@@ -1,4 +1,4 @@
-"""An agent's card is fetched and judged: what it is called here, what is shown of it, and which roads lead there."""
+"""Discovery of upstream agents: fetches a card, and makes an agent spec of it."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from dragoman.wire.cards.remote_card import Interface, RemoteCard
 
 MAX_UPSTREAM_CARD_BYTES: Final = 1024 * 1024
 CARD_IDLE_TIMEOUT: Final = 10.0
-"""Bytes of a card, and seconds without one of them."""
+"""Limits of a card: bytes, and seconds without a byte."""
 
 _UPSTREAM_RETRIES: Final = 100
-"""How often a turn is begun again after a process died: none of that has it run twice upstream."""
+"""Attempts after a process died: they continue the upstream task, and never run it twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredAgent:
-    """What was learnt of an agent."""
+    """An agent as its card describes it."""
 
     spec: AgentSpec
     interfaces: tuple[Interface, ...]
-    """Those that may be called, the best first."""
+    """Usable interfaces, the best first."""
     skipped: tuple[str, ...]
-    """Why others may not."""
+    """Why the other interfaces are not used."""
     required_extensions: str
-    """URIs that each call has to activate, with commas."""
+    """URIs that each call has to activate, separated by commas."""
     idempotent: bool
     streaming: bool
 
 
 async def discover(upstream: UpstreamSpec, transport_factory: TransportFactory) -> DiscoveredAgent:
-    """Fetches and judges a card. Raises CallFailed: Away, Blocked, or Nonsense for one that cannot be used."""
+    """Fetches and evaluates a card. Raises ServerUnavailable, CallForbidden, and ProtocolError for an unusable card."""
     document, url = await fetch_card(upstream, transport_factory.outbound)
     try:
         card = remote_card.parse_card(document, url)
@@ -62,18 +62,18 @@ async def fetch_card(upstream: UpstreamSpec, outbound: OutboundStreams) -> tuple
         return last.document, last.url
     if last.is_redirect:
         raise ProtocolError(
-            f"{place} answered with a redirect ({last.status}), which is not followed; name where it leads"
+            f"{place} responded with a redirect ({last.status}), which is not followed; configure its target"
         )
     if last.status in (401, 403):
-        raise ProtocolError(f"{place} refused our credentials, or wants some ({last.status})")
+        raise ProtocolError(f"{place} rejected the credentials, or requires some ({last.status})")
     if last.is_conclusive:
-        raise ServerUnavailable.for_reason(f"{place} answered with status {last.status}", may_have_arrived=False)
-    statuses = ", ".join(f"{_without_query(one.url)} answered with status {one.status}" for one in responses)
+        raise ServerUnavailable.for_reason(f"{place} responded with status {last.status}", may_have_arrived=False)
+    statuses = ", ".join(f"{_without_query(one.url)} responded with status {one.status}" for one in responses)
     raise ProtocolError(f"there is no card: {statuses}")
 
 
 def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outlet: OutboundStreams) -> DiscoveredAgent:
-    """What to make of a card. Raises ValueError for an agent that cannot be called."""
+    """The agent that a card describes. Raises ValueError for an agent that cannot be called."""
     choice = remote_card.choose_interfaces(
         card,
         upstream.url,
@@ -89,12 +89,12 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outlet: OutboundStre
         skills=card.skills,
         input_modes=card.input_modes,
         output_modes=card.output_modes,
-        checks_own_modes=True,  # many take more than their cards say
+        checks_own_modes=True,  # many accept more than their cards declare
         provider=card.provider,
         icon_url=card.icon_url,
         documentation_url=card.documentation_url,
         extensions=tuple(one for one in card.extensions if one.uri not in ours),
-        streaming=True,  # here; whether it is so there is seen when it is called
+        streaming=True,  # as served here; whether the upstream streams shows when it is called
         direct=True,
         retries=_UPSTREAM_RETRIES,
         time_limit=upstream.time_limit,
@@ -110,7 +110,7 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outlet: OutboundStre
 
 
 def placeholder_spec(upstream: UpstreamSpec) -> AgentSpec:
-    """What is shown of an agent with an id whose card nobody has read yet."""
+    """The spec of an agent with a configured id whose card was not read yet."""
     name = upstream.id.replace("-", " ").capitalize()
     return AgentSpec(
         id=upstream.id,
@@ -124,7 +124,7 @@ def placeholder_spec(upstream: UpstreamSpec) -> AgentSpec:
 
 
 def _forbidden_reason(url: str, outlet: OutboundStreams) -> str:
-    """Why this server may not call there; empty when it may."""
+    """Why a policy forbids a URL; empty when it is allowed."""
     try:
         outlet.check_url(url)
     except OutboundForbidden as error:

@@ -1,7 +1,6 @@
-"""Which task upstream a message began that may have been sent already, by a process that is gone or over a connection
-that broke.
+"""Recovery of a turn: the task of a message that may already have been delivered, and follow-up messages.
 
-Where nothing tells, the turn ends with that: what was asked may cost money, and is not asked twice.
+Where the task cannot be known the turn fails: the work may cost money, and is not started twice.
 """
 
 from __future__ import annotations
@@ -91,11 +90,14 @@ async def has_received(turn: UpstreamTurn, message: pb.Message) -> bool:
 
 
 FollowUp = tuple[pb.Message, pb.SendMessageRequest]
-"""A message and the request that it came in."""
+"""A message, and its request."""
 
 
 class FollowUpSender:
-    """The messages of one turn. `left` are those that the task upstream did not take: it had ended."""
+    """Forwards messages that arrive during a turn to the upstream task.
+
+    `undelivered` are those that it did not accept, because it had ended.
+    """
 
     def __init__(
         self,
@@ -109,39 +111,39 @@ class FollowUpSender:
         self._extensions = extensions
         self._output_modes = output_modes
         self._maybe_delivered = turn.turn_context.waiting_messages if turn.turn_context.attempt > 1 else 0
-        """How many of the next ones an earlier attempt may have passed on."""
+        """How many of the next messages an earlier attempt may have delivered."""
         self._failed: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
-        """Is over when the turn cannot be gone on with, because nobody knows whether a message arrived."""
+        """Fails when the turn cannot continue, because the delivery of a message is unknown."""
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def run(self) -> None:
-        """Passes on one after the other. Runs until cancelled."""
-        async for letter in self._turn.turn_context.incoming():
+        """Forwards messages in order. Runs until cancelled."""
+        async for follow_up in self._turn.turn_context.incoming():
             self._idle.clear()
             try:
                 await self._writer.task_known.wait()
-                await self._forward(letter)
+                await self._forward(follow_up)
             except (OutcomeUnknown, WorkerLost) as error:
                 self._failed.set_exception(error)
-                self._failed.exception()  # nobody may be there any more to look
+                self._failed.exception()  # marks it as retrieved: the turn may have ended
                 return
             finally:
                 self._idle.set()
 
-    async def run_with(self, answer: Coroutine[None, None, TurnResult]) -> TurnResult:
-        """What a message is answered with, and nothing half on its way then. Raises Lost, ProcessLost when one of those
-        that came meanwhile may have arrived, and nobody can say."""
-        work = asyncio.create_task(answer, name=f"answer for {self._turn.turn_context.task_id} upstream")
+    async def run_with(self, turn: Coroutine[None, None, TurnResult]) -> TurnResult:
+        """The result of a turn, once no message is half delivered. Raises OutcomeUnknown and WorkerLost when the
+        delivery of a message is unknown."""
+        work = asyncio.create_task(turn, name=f"answer for {self._turn.turn_context.task_id} upstream")
         try:
             either: list[asyncio.Future[Any]] = [work, self._failed]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
                 return self._failed.result()
-            ending = work.result()
-            self._writer.task_known.set()  # who waits for a task there, and there is none, finds that out
+            result = work.result()
+            self._writer.task_known.set()  # releases messages that wait for a task that does not exist
             await self._idle.wait()
-            return self._failed.result() if self._failed.done() else ending
+            return self._failed.result() if self._failed.done() else result
         finally:
             if not work.done():
                 work.cancel()
@@ -165,30 +167,35 @@ class FollowUpSender:
             await self._send(request, is_doubtful=is_doubtful)
         except ClientError as error:
             log.info(
-                "a message was not taken upstream: %s", error.summary, extra={"task": self._turn.turn_context.task_id}
+                "a message was not accepted upstream: %s",
+                error.summary,
+                extra={"task": self._turn.turn_context.task_id},
             )
             self.undelivered.append(follow_up)
 
     async def _send(self, request: pb.SendMessageRequest, *, is_doubtful: bool) -> None:
-        """Sends a message once. `is_doubtful`: it may have been sent already. Raises Lost when nobody can say whether
-        it arrived, ProcessLost when the agent is away by then, CallFailed when it was not taken."""
+        """Sends a message once. `is_doubtful`: an earlier attempt may have delivered it.
+
+        Raises OutcomeUnknown when its delivery is unknown, WorkerLost when the agent has become unavailable meanwhile,
+        ClientError when it was not accepted.
+        """
         turn = self._turn
         key = turn_writer.idempotency_key(turn.turn_context.task_id, request.message.message_id)
         extensions = self._extensions(request.message)
 
-        async def unless_it_is_there(road: UpstreamTransport) -> None:
+        async def send_once(transport: UpstreamTransport) -> None:
             nonlocal is_doubtful
             if is_doubtful and not turn.connection.idempotent and await has_received(turn, request.message):
                 return
             is_doubtful = False
             try:
-                await road.call("SendMessage", request, key=key, extensions=extensions)
-            except ServerUnavailable as away:
-                is_doubtful = away.may_have_arrived
+                await transport.call("SendMessage", request, key=key, extensions=extensions)
+            except ServerUnavailable as error:
+                is_doubtful = error.may_have_arrived
                 raise
 
         try:
-            await turn.call_with_retry(unless_it_is_there)
+            await turn.call_with_retry(send_once)
         except WorkerLost as lost:
             if is_doubtful:
                 raise

@@ -1,4 +1,4 @@
-"""The agents upstream of one process: those that the settings name, and those that were added to the store."""
+"""The upstream agents of one process, from the settings and from the store."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, Upstre
 log = logging.getLogger("dragoman.upstream")
 
 CARD_TIMEOUT: Final = 20.0
-"""Seconds for a card, with everything that belongs to that."""
+"""Total seconds to fetch a card."""
 
 UPSTREAM_SYNC_INTERVAL: Final = 5.0
-"""Seconds between two looks at what other servers on the store have added or removed."""
+"""Seconds between two reads of what other servers have added to the store or removed."""
 
 CARD_REFRESH_INTERVAL: Final = 300.0
-"""Seconds after which a card is read again."""
+"""Seconds between two reads of a card."""
 
 PROBE_BACKOFF: Final = Backoff(1.0, 5.0)
 """Between two attempts to reach an agent whose circuit breaker is open."""
 
 
 class InvalidUpstream(Exception):
-    """An agent upstream that the settings name and that cannot be served. The text says which, and why."""
+    """A configured upstream agent that cannot be served. The text names it and says why."""
 
 
 class UpstreamEntry:
-    """One agent upstream, and what is known of how to reach it."""
+    """One upstream agent, its card and its transports."""
 
     def __init__(self, upstream: UpstreamSpec, agent: UpstreamAgent, *, from_settings: bool) -> None:
         self.upstream = upstream
@@ -53,52 +53,50 @@ class UpstreamEntry:
         self.from_settings = from_settings
         self.discovered: DiscoveredAgent | None = None
         self.transports: Sequence[UpstreamTransport] = ()
-        """The ways there, the best first."""
+        """Transports to its interfaces, the best first."""
         self.wake = asyncio.Event()
         self.refresh_task: asyncio.Task[None] | None = None
 
 
 class LocalUpstreamRegistry:
-    """Implements `dragoman.ports.Directory`."""
+    """Implements `dragoman.ports.UpstreamRegistry`."""
 
     def __init__(
         self,
         transport_factory: TransportFactory,
         store: UpstreamStore,
-        vault: SecretBox,
+        secret_box: SecretBox,
         *,
         clock: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
     ) -> None:
-        """`vault` seals credentials. `clock` gives milliseconds since the epoch, `seconds` those of a clock
-        that never
-        goes back."""
+        """secret_box: encrypts stored credentials. clock: milliseconds since the epoch. monotonic: seconds."""
         self._transport_factory = transport_factory
         self._store = store
-        self._vault = vault
+        self._secret_box = secret_box
         self._clock = clock
         self._monotonic = monotonic
         self._new_id = new_id
         self._agent_registry: RemoteAgentRegistry | None = None
         self.wakeup = Wakeup()
-        """To be rung when another server added or removed some."""
+        """Set when another server has added or removed agents."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when this one did."""
+        """Called when this server has added or removed agents."""
         self._entries: dict[str, UpstreamEntry] = {}
         self._removed: list[UpstreamAgent] = []
 
     @property
     def agents(self) -> Sequence[UpstreamAgent]:
-        """Every one that is served."""
+        """All served upstream agents."""
         return [member.agent for member in self._entries.values()]
 
-    # The beginning and the end ----------------------------------------------------------------------------------
+    # Start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self, configured: Sequence[UpstreamSpec], reserved_ids: Sequence[str]) -> None:
-        """Reads the cards of those that the settings name and of those in the store. `taken`: ids of other agents.
+        """Reads the cards of the configured and the stored agents. `reserved_ids`: those of other agents.
 
-        One that is not there is served all the same, if it is known what it is called. Raises Unusable.
+        An unavailable agent is served all the same if its id is known. Raises InvalidUpstream.
         """
         kept = [one for added in await self._store.list() if (one := self._decode_stored(added)) is not None]
         results = await asyncio.gather(*map(self._discover, (*configured, *kept)))
@@ -107,29 +105,29 @@ class LocalUpstreamRegistry:
                 hint = (
                     ""
                     if upstream.id or not _is_transient(result)
-                    else "; with an id (ID=URL) it is served once it is there"
+                    else "; with an id (ID=URL) it is served as soon as it responds"
                 )
                 raise InvalidUpstream(f"{upstream.location}: {result.summary}{hint}")
             id = upstream.id if isinstance(result, ClientError) else result.spec.id
             if id in reserved_ids or id in self._entries:
                 raise InvalidUpstream(
-                    f'{upstream.location}: "{id}" is another agent here; give it an id of its own, as ID=URL'
+                    f'{upstream.location}: the id "{id}" belongs to another agent here; choose another id with ID=URL'
                 )
             self._add_entry(replace(upstream, id=id), result, from_settings=True)
         for one, result in zip(kept, results[len(configured) :], strict=True):
             if one.id in reserved_ids or one.id in self._entries:
-                log.warning("agent %s, which was added, is not served: its id is another's now", one.id)
+                log.warning("stored agent %s is not served: another agent has its id now", one.id)
             else:
                 self._add_entry(one, result, from_settings=False)
 
     def attach_registry(self, agent_registry: RemoteAgentRegistry) -> None:
-        """Makes agents known there from now on, and looks after those that there are."""
+        """Registers agents there from now on, and starts to refresh the present ones."""
         self._agent_registry = agent_registry
         for member in self._entries.values():
             self._start_refresh(member)
 
     async def close(self) -> None:
-        """Lets go of everything."""
+        """Stops the refresh tasks, and closes all transports."""
         for member in self._entries.values():
             if member.refresh_task is not None:
                 member.refresh_task.cancel()
@@ -147,14 +145,14 @@ class LocalUpstreamRegistry:
         agent.on_availability_change = lambda: self._on_availability_change(member)
         agent.idle_timeout = self._transport_factory.limits.idle_timeout
         if isinstance(result, ClientError):
-            log.warning("%s is served as agent %s, and is not there: %s", upstream.location, spec.id, result.summary)
+            log.warning("%s is served as agent %s, but is unavailable: %s", upstream.location, spec.id, result.summary)
             breaker.open(result.summary)
         else:
             self._apply_card(member, result)
         return member
 
     def _apply_card(self, entry: UpstreamEntry, discovered: DiscoveredAgent) -> None:
-        """Takes what a card says now. Turns under way go on over the roads that they have."""
+        """Applies a new card. Running turns keep their transports."""
         agent, known = entry.agent, entry.discovered
         entry.discovered = discovered
         agent.spec = discovered.spec
@@ -165,10 +163,10 @@ class LocalUpstreamRegistry:
         )
         if known is None or known.interfaces != discovered.interfaces:
             entry.transports = [self._transport_factory.create(entry.upstream, one) for one in discovered.interfaces]
-            for why in discovered.skipped:
-                log.info("agent %s: left out: %s", discovered.spec.id, why)
+            for problem in discovered.skipped:
+                log.info("agent %s: unused interface: %s", discovered.spec.id, problem)
             log.info("agent %s is upstream: %s", discovered.spec.id, discovered.interfaces[0])
-        agent.transports = entry.transports  # one that did not answer may do so now
+        agent.transports = entry.transports  # also those that failed before
 
     async def _discover(self, upstream: UpstreamSpec) -> DiscoveredAgent | ClientError:
         try:
@@ -177,21 +175,21 @@ class LocalUpstreamRegistry:
         except ClientError as error:
             return error
         except TimeoutError:
-            return ServerUnavailable.for_reason(f"its card was not there within {CARD_TIMEOUT:g} s")
+            return ServerUnavailable.for_reason(f"the card was not received within {CARD_TIMEOUT:g} s")
 
     def _decode_stored(self, added: AddedUpstream) -> UpstreamSpec | None:
-        """What the store has; None, with a line in the log, for what cannot be read."""
+        """A stored agent; None, with a line in the log, for one that cannot be decrypted or parsed."""
         try:
-            text = self._vault.decrypt(added.spec.decode(), _encryption_context(added.agent))
+            text = self._secret_box.decrypt(added.spec.decode(), _encryption_context(added.agent))
             return replace(upstream_from_table(json.loads(text)), id=added.agent)
         except ValueError as error:
-            log.error("agent %s, which was added, is not served: %s", added.agent, error)
+            log.error("stored agent %s is not served: %s", added.agent, error)
             return None
 
-    # What operators ask -----------------------------------------------------------------------------------------
+    # Operations -------------------------------------------------------------------------------------------------
 
     async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
-        """Serves one more. Raises InvalidParams, AgentTaken, Unavailable."""
+        """Adds an agent. Raises InvalidParams, AgentIdTaken, Unavailable."""
         found = await self._discover(upstream)
         if isinstance(found, ServerUnavailable):
             raise Unavailable(f"{upstream.location}: {found.summary}")
@@ -200,9 +198,9 @@ class LocalUpstreamRegistry:
         id = found.spec.id
         upstream = replace(upstream, id=id)
         assert self._agent_registry is not None
-        entry = self._vault.encrypt(upstream_to_json(upstream), _encryption_context(id)).encode()
+        entry = self._secret_box.encrypt(upstream_to_json(upstream), _encryption_context(id)).encode()
         if self._agent_registry.is_registered(id) or not await self._store.add(AddedUpstream(id, entry, self._clock())):
-            raise AgentIdTaken(f'id: "{id}" is an agent of this server; choose another id')
+            raise AgentIdTaken(f'id: "{id}" belongs to another agent of this server; choose another id')
         self.on_change()
         member = self._add_entry(upstream, found, from_settings=False)
         await self._agent_registry.register(member.agent)
@@ -210,12 +208,12 @@ class LocalUpstreamRegistry:
         return self._status_of(member)
 
     async def remove(self, agent: str) -> int:
-        """Serves one no more. Raises InvalidParams."""
+        """Removes an agent; returns how many of its tasks are affected. Raises InvalidParams."""
         member = self._entries.get(agent)
         if member is None:
-            raise InvalidParams.field("agent", f'"{agent[:80]}" is no agent upstream')
+            raise InvalidParams.field("agent", f'"{agent[:80]}" is not an upstream agent')
         if member.from_settings:
-            raise InvalidParams.field("agent", f'"{agent}" is in the settings of the server; take it out there')
+            raise InvalidParams.field("agent", f'"{agent}" is in the settings of the server; remove it there')
         await self._store.remove(agent)
         self.on_change()
         return await self._remove_entry(member)
@@ -226,12 +224,12 @@ class LocalUpstreamRegistry:
         if entry.refresh_task is not None:
             entry.refresh_task.cancel()
         agent.is_removed = True
-        self._removed.append(agent)  # turns that it has may still end
-        log.info("agent %s, which was upstream, is removed", agent.spec.id)
+        self._removed.append(agent)  # its running turns may still end
+        log.info("upstream agent %s is removed", agent.spec.id)
         return await self._agent_registry.unregister(agent.spec.id) if self._agent_registry is not None else 0
 
     def status(self) -> Sequence[UpstreamStatus]:
-        """How it stands with each, by id."""
+        """The status of each agent, sorted by id."""
         return [self._status_of(member) for _, member in sorted(self._entries.items())]
 
     def _status_of(self, entry: UpstreamEntry) -> UpstreamStatus:
@@ -243,13 +241,13 @@ class LocalUpstreamRegistry:
             has_credentials=bool(entry.upstream.headers),
             seconds_absent=agent.seconds_absent,
             problem=agent.breaker.last_error,
-            interfaces=[str(road.interface) for road in agent.transports],
+            interfaces=[str(transport.interface) for transport in agent.transports],
             skipped_interfaces=found.skipped if found else (),
             running_turns=agent.running,
             max_turns=agent.turns,
         )
 
-    # Looking after them -----------------------------------------------------------------------------------------
+    # Refresh and synchronization --------------------------------------------------------------------------------
 
     def _on_availability_change(self, entry: UpstreamEntry) -> None:
         entry.wake.set()
@@ -260,7 +258,7 @@ class LocalUpstreamRegistry:
         entry.refresh_task = asyncio.create_task(self._run_refresh(entry), name=f"upstream {entry.upstream.location}")
 
     async def _run_refresh(self, entry: UpstreamEntry) -> None:
-        """Reads the card again now and then, and soon while the agent is left alone. Runs until cancelled."""
+        """Reads the card periodically, and more often while the agent is unavailable. Runs until cancelled."""
         probes = 0
         while True:
             entry.wake.clear()
@@ -277,16 +275,16 @@ class LocalUpstreamRegistry:
             try:
                 await self.refresh(entry)
             except Exception:
-                log.exception("could not look after agent %s", entry.agent.spec.id)
+                log.exception("could not refresh agent %s", entry.agent.spec.id)
 
     async def refresh(self, entry: UpstreamEntry) -> None:
-        """Reads a card once more."""
+        """Reads a card and applies it."""
         found = await self._discover(entry.upstream)
         agent = entry.agent
         if isinstance(found, ClientError):
             if agent.is_unavailable:
                 agent.breaker.open(found.summary)
-            log.info("the card of agent %s was not read: %s", agent.spec.id, found.summary)
+            log.info("could not read the card of agent %s: %s", agent.spec.id, found.summary)
             return
         before = agent.spec
         self._apply_card(entry, found)
@@ -299,42 +297,42 @@ class LocalUpstreamRegistry:
             self._agent_registry.capacity_changed()
 
     async def run_sync(self) -> None:
-        """Learns what other servers on the store added and removed. Runs until cancelled."""
+        """Applies what other servers have added and removed. Runs until cancelled."""
         while True:
             await self.wakeup.wait(UPSTREAM_SYNC_INTERVAL)
             try:
                 await self.sync_once()
             except Exception:
-                log.exception("could not look for agents upstream")
+                log.exception("could not synchronize upstream agents")
 
     async def sync_once(self) -> None:
-        """Once of that."""
+        """Applies the changes in the store once."""
         assert self._agent_registry is not None
-        kept = {one.agent: one for one in await self._store.list()}
+        stored = {entry.agent: entry for entry in await self._store.list()}
         for name, member in tuple(self._entries.items()):
-            if not member.from_settings and name not in kept:
+            if not member.from_settings and name not in stored:
                 await self._remove_entry(member)
-        for name, one in kept.items():
+        for name, added in stored.items():
             if name in self._entries or self._agent_registry.is_registered(name):
                 continue
-            upstream = self._decode_stored(one)
+            upstream = self._decode_stored(added)
             if upstream is None:
                 continue
             result = await self._discover(upstream)
             if name in self._entries or self._agent_registry.is_registered(name):
-                continue  # meanwhile
+                continue  # registered meanwhile
             member = self._add_entry(upstream, result, from_settings=False)
             await self._agent_registry.register(member.agent)
             self._start_refresh(member)
 
 
 def _encryption_context(agent: str) -> str:
-    """What an entry in the store is sealed for."""
+    """The context that a stored entry is encrypted for."""
     return f"upstream {agent}"
 
 
 def with_token(upstream: UpstreamSpec) -> UpstreamSpec:
-    """One with the token that is in its file. Raises OSError, ValueError."""
+    """The agent with the token from its file. Raises OSError, ValueError."""
     if not upstream.token_file:
         return upstream
     token = Path(upstream.token_file).read_text("utf-8").strip()
@@ -344,5 +342,5 @@ def with_token(upstream: UpstreamSpec) -> UpstreamSpec:
 
 
 def _is_transient(error: ClientError) -> bool:
-    """Whether it may be otherwise a little later."""
+    """Whether a later attempt may succeed."""
     return isinstance(error, ProtocolError | ServerUnavailable)

@@ -1,8 +1,8 @@
-"""What an agent upstream says of its task, as changes of ours: each thing once, whatever it was learnt from.
+"""Turns upstream tasks and events into changes of our log, each written once.
 
-Streams say what is added; a Task read afterwards says everything again. Of each artifact it is remembered how much of
-it was put, as a count and a digest and not as the content, so that a Task adds only what is new, or replaces the
-artifact where it became another one (`dragoman.core.task.projection`).
+Streams contain additions; a Task read afterwards repeats everything. For each artifact a count and a digest of the
+written parts are kept, not the content, so that a Task adds only what is new, or replaces the artifact if it has
+changed (`dragoman.core.task.projection`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dragoman.ports import StateUpdate, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_TASK_ARTIFACTS = 10_000
-"""Artifacts of one task; their ids are kept while the turn lasts."""
+"""Artifacts of one task; their ids stay in memory during the turn."""
 
 
 class ArtifactSync:
-    """One task upstream, as far as it was put into our log. Raises InvalidAgentResponse for what breaks a rule."""
+    """The artifacts of one upstream task, as far as they are written. Raises InvalidAgentResponse for invalid ones."""
 
     def __init__(self, new_id: NewId) -> None:
         self._new_id = new_id
@@ -32,18 +32,18 @@ class ArtifactSync:
 
     @property
     def has_any(self) -> bool:
-        """Whether an artifact was seen."""
+        """Whether any artifact was received."""
         return bool(self._contents)
 
     def snapshot(self, task: pb.Task) -> list[ArtifactChange]:
-        """What a Task says that is not put yet."""
+        """The changes in a Task that are not written yet."""
         changes = (self._compare(artifact) for artifact in task.artifacts)
         return [change for change in changes if change is not None]
 
     def update(self, update: pb.TaskArtifactUpdateEvent) -> ArtifactChange | None:
-        """What an event of a stream adds; None when it adds nothing, and says nothing else."""
+        """The change of a stream event; None when there is none."""
         artifact = self._check_artifact(update.artifact)
-        if not artifact.parts:  # the last chunk of some servers: it is only said that it was the last
+        if not artifact.parts:  # some servers end an artifact with an empty last chunk
             if not (update.last_chunk and artifact.artifact_id in self._contents):
                 return None
             return ArtifactChange(
@@ -54,16 +54,16 @@ class ArtifactSync:
         content = known if append and known is not None else ArtifactDigest.of(artifact)
         content.add(artifact.parts)
         self._contents[artifact.artifact_id] = content
-        made = artifact_change(artifact, append=append, last=update.last_chunk)
+        change = artifact_change(artifact, append=append, last=update.last_chunk)
         if not update.HasField("metadata"):
-            return made
+            return change
         return ArtifactChange(
-            made.artifact_id,
-            made.head,
-            made.parts,
-            made.tail,
-            append=made.append,
-            last_chunk=made.last_chunk,
+            change.artifact_id,
+            change.head,
+            change.parts,
+            change.tail,
+            append=change.append,
+            last_chunk=change.last_chunk,
             metadata=update.metadata.SerializeToString(),
         )
 
@@ -77,10 +77,10 @@ class ArtifactSync:
             content = self._contents[artifact.artifact_id] = ArtifactDigest.of(artifact)
             content.add(artifact.parts)
             if len(artifact.parts) == 1 and is_plain_text(artifact.parts[0]):
-                # A text that may grow is put as a chunk of our own, so that it stays one text when it does.
+                # A single text may grow: written as a text chunk, it stays one text part when it does.
                 content.may_grow = True
-                whole = artifact_change(artifact)
-                return ArtifactChange(whole.artifact_id, whole.head, tail=whole.tail, text=artifact.parts[0].text)
+                change = artifact_change(artifact)
+                return ArtifactChange(change.artifact_id, change.head, tail=change.tail, text=artifact.parts[0].text)
             return artifact_change(artifact)
         if not rest:
             return None
@@ -92,7 +92,7 @@ class ArtifactSync:
         return artifact_change(pb.Artifact(artifact_id=id, parts=rest), append=True)
 
     def _check_artifact(self, artifact: pb.Artifact) -> pb.Artifact:
-        """The artifact with an id and checked."""
+        """The artifact, with a new id if it has none. Raises InvalidAgentResponse."""
         for part in artifact.parts:
             checked_part(part)
         if not artifact.artifact_id:
@@ -103,16 +103,16 @@ class ArtifactSync:
 
 
 def is_turn_over(state: int) -> bool:
-    """Whether a turn upstream is over in this state, until somebody sends something."""
+    """Whether an upstream turn is over in this state, until the next message."""
     return state in states.TERMINAL or state == states.INPUT_REQUIRED
 
 
 _MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_REQUEST")
-"""Refusals that are about the message, and no failure of the agent."""
+"""Refusals because of the message, which are not failures of the agent."""
 
 
 class StatusMapper:
-    """The statuses of one turn at a desk."""
+    """Maps upstream statuses to status changes of one turn."""
 
     def __init__(self, turn_context: TurnContext, new_id: NewId) -> None:
         self._turn_context = turn_context
@@ -120,11 +120,11 @@ class StatusMapper:
         self._written_message_ids = {
             message.message_id for message in turn_context.history if message.role == pb.ROLE_AGENT
         }
-        """The ids of messages that our task has already."""
+        """The ids of messages that our task already has."""
         self._last_digest: tuple[int, bytes] | None = None
 
     def to_change(self, status: pb.TaskStatus, metadata: bytes = b"") -> StatusChange:
-        """A status of ours. What is only on its way is WORKING here."""
+        """The status change for an upstream status. States without a counterpart become WORKING."""
         state = status.state if status.state in states.STORED_STATES - {states.SUBMITTED} else states.WORKING
         message = b""
         if status.HasField("message") and status.message.parts:
@@ -132,31 +132,31 @@ class StatusMapper:
         return StatusChange(state, message, metadata)
 
     def is_new(self, status: pb.TaskStatus) -> bool:
-        """Whether a status says what none before it said."""
+        """Whether a status differs from those written."""
         if status.HasField("message") and status.message.message_id:
             return status.message.message_id not in self._written_message_ids
         return self._last_digest != _content_digest(status)
 
     def mark_written(self, status: pb.TaskStatus) -> None:
-        """A status was written."""
+        """Records a status as written."""
         if status.HasField("message") and status.message.message_id:
             self._written_message_ids.add(status.message.message_id)
         self._last_digest = _content_digest(status)
 
     def reply_result(self, message: pb.Message, state_update: StateUpdate) -> TurnResult:
-        """The end of a turn that is answered by a Message, and has no task there."""
-        said = self._message(message)
-        change = StatusChange(states.COMPLETED, said.SerializeToString())
-        said.ClearField("task_id")  # of a task that will not have been
-        return TurnResult(change, (), said, state_update)
+        """The result of a turn whose response is a Message without a task."""
+        reply = self._message(message)
+        change = StatusChange(states.COMPLETED, reply.SerializeToString())
+        reply.ClearField("task_id")  # a direct reply has no task
+        return TurnResult(change, (), reply, state_update)
 
     def refused_result(self, error: CallRefused, state_update: StateUpdate) -> TurnResult:
-        """The end of a turn whose message was refused."""
+        """The result of a turn whose message was refused."""
         state = states.REJECTED if error.reason in _MESSAGE_ERRORS else states.FAILED
         return self._result_with_text(state, f"UPSTREAM_REFUSED: {error.summary}", state_update)
 
     def failed_result(self, text: str, state_update: StateUpdate) -> TurnResult:
-        """FAILED with a text that begins with the reason."""
+        """FAILED with a text that begins with the reason and a colon."""
         return self._result_with_text(states.FAILED, text, state_update)
 
     def _result_with_text(self, state: int, text: str, state_update: StateUpdate) -> TurnResult:
@@ -173,7 +173,7 @@ class StatusMapper:
 
 
 def status_digest(status: pb.TaskStatus) -> str:
-    """By which a status is known again: what it says, and when it was said."""
+    """Identifies a status by all of its fields, also the timestamp."""
     return hashlib.blake2b(status.SerializeToString(deterministic=True), digest_size=12).hexdigest()
 
 

@@ -1,8 +1,7 @@
-"""One turn of an agent upstream: a message goes there, and what comes of it is written here.
+"""One turn of an upstream agent: sends a message, and writes the events of its task.
 
-Where the agent streams, its stream is read, and taken up again when it breaks; else its task is asked after now and
-then. A turn that another process had begun is gone on with, and not begun again: the task upstream is known from what
-is kept with ours (memory.py), or found (finding.py).
+A streaming agent's stream is read, and resumed when it breaks; otherwise its task is polled. A turn that another
+process had begun continues the same upstream task, known from our task's state or found by `recovery`.
 """
 
 from __future__ import annotations
@@ -45,28 +44,28 @@ UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
 """Between two polls of a task that bring no new event."""
 
 AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
-"""Seconds for which AUTH_REQUIRED is not written yet: a stream that ends with it ends the turn."""
+"""Seconds for which AUTH_REQUIRED is held back: a stream that ends with it ends the turn."""
 
 
 class UpstreamConnection(Protocol):
-    """What a turn needs to know of its agent, and tells it."""
+    """The agent of a turn, and the results of calls that the turn reports to it."""
 
     spec: AgentSpec
     location: str
-    """Where it is, for people."""
+    """Its URL, for people."""
     supports_streaming: bool
-    """It has streams, as far as is known."""
+    """Whether it streams, as far as is known."""
     idempotent: bool
-    """A repeated send with the same key runs nothing."""
+    """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
     required_extensions: str
-    """URIs that each call has to activate, with commas."""
+    """URIs that each call has to activate, separated by commas."""
 
     @property
     def transport(self) -> UpstreamTransport: ...
 
     @property
     def is_unavailable(self) -> bool:
-        """Nobody should try any more."""
+        """Whether it should not be called."""
         ...
 
     def record_success(self) -> None: ...
@@ -74,12 +73,12 @@ class UpstreamConnection(Protocol):
     def record_failure(self, reason: str) -> None: ...
 
     def next_transport(self, transport: UpstreamTransport) -> bool:
-        """Takes another of its interfaces instead of one that does not know a call. False when there is none."""
+        """Replaces a transport that does not know a method. False when there is no other."""
         ...
 
 
 class UpstreamTurn:
-    """One turn at a desk."""
+    """One turn."""
 
     def __init__(
         self,
@@ -92,9 +91,9 @@ class UpstreamTurn:
         self.connection = connection
         self.writer = TurnWriter(turn_context, connection.location, new_id)
         self.is_sent = False
-        """The message may have arrived."""
+        """Whether the message may have been delivered."""
         self.chosen_task_id = ""
-        """The task upstream that the message begins, where its client names it (0.1)."""
+        """The id that we chose for the upstream task (0.1); else empty."""
         self._sleep = sleep
         self._wakeup = asyncio.Event()
         self._message = turn_context.message
@@ -102,29 +101,29 @@ class UpstreamTurn:
 
     @property
     def task_id(self) -> str:
-        """The id of the task upstream, as far as it is known."""
+        """The id of the upstream task; empty while unknown."""
         return self.writer.state.task or self.chosen_task_id
 
     def wake(self) -> None:
-        """Something happened upstream: looks there at once."""
+        """Polls the upstream task at once."""
         self._wakeup.set()
 
     # The turn ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> TurnResult:
-        """The turn, from its message to its end. Raises ProcessLost when the agent is not there and may come back."""
-        again = self.turn_context.attempt > 1 and not self.writer.state.unsent
-        forwarding = FollowUpSender(self, self._extensions, self._output_modes)
-        passing = asyncio.create_task(forwarding.run(), name=f"messages for {self.turn_context.task_id} upstream")
+        """Runs the turn. Raises WorkerLost when the agent is unavailable and may return."""
+        may_be_sent = self.turn_context.attempt > 1 and not self.writer.state.unsent
+        follow_ups = FollowUpSender(self, self._extensions, self._output_modes)
+        forwarding = asyncio.create_task(follow_ups.run(), name=f"messages for {self.turn_context.task_id} upstream")
         try:
             while True:
-                ending = await forwarding.run_with(self._answer(may_be_sent=again))
-                if not forwarding.undelivered:
-                    return replace(ending, state_update=self.writer.state_update())
-                # One came too late for the task there; it begins another in the same conversation.
-                await self.writer.continue_after(ending)
-                self._message, self._envelope = forwarding.undelivered.pop(0)
-                again = False
+                result = await follow_ups.run_with(self._answer(may_be_sent=may_be_sent))
+                if not follow_ups.undelivered:
+                    return replace(result, state_update=self.writer.state_update())
+                # A message came too late for the upstream task: it starts another in the same context.
+                await self.writer.continue_after(result)
+                self._message, self._envelope = follow_ups.undelivered.pop(0)
+                may_be_sent = False
         except (InvalidAgentResponse, ProtocolError) as error:
             return self._failed_result(f"InvalidAgentResponse: {error.message}")
         except CallForbidden as error:
@@ -135,11 +134,11 @@ class UpstreamTurn:
             log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
             return self.writer.statuses.refused_result(refused, self.writer.state_update())
         finally:
-            passing.cancel()
-            await asyncio.wait([passing])
+            forwarding.cancel()
+            await asyncio.wait([forwarding])
 
     async def _answer(self, *, may_be_sent: bool) -> TurnResult:
-        """Has one message answered. `again`: another process may have sent it."""
+        """The result for one message. `may_be_sent`: another process may have sent it."""
         if may_be_sent:
             self.is_sent = True
             found = await recovery.find_task(self, self._message)
@@ -148,20 +147,21 @@ class UpstreamTurn:
         return await self._send()
 
     async def _send(self) -> TurnResult:
-        """Sends the message and follows what comes of it."""
-        bare, streams = False, self.connection.supports_streaming
+        """Sends the message and follows its task."""
+        without_context, streams = False, self.connection.supports_streaming
         while True:
-            road, task = self.connection.transport, self.writer.state.task
+            transport, task = self.connection.transport, self.writer.state.task
             try:
                 self.is_sent = True
-                ending = await self._send_once(road, self._build_request(without_context=bare), streams=streams)
-            except ServerUnavailable as away:
-                self.is_sent = away.may_have_arrived
-                await self._wait_to_retry(away)
-                found = await recovery.find_task(self, self._message) if away.may_have_arrived else None
+                request = self._build_request(without_context=without_context)
+                result = await self._send_once(transport, request, streams=streams)
+            except ServerUnavailable as error:
+                self.is_sent = error.may_have_arrived
+                await self._wait_to_retry(error)
+                found = await recovery.find_task(self, self._message) if error.may_have_arrived else None
                 if found is None:
                     continue
-                ending = await self._apply(pb.StreamResponse(task=found), polled=True)
+                result = await self._apply(pb.StreamResponse(task=found), polled=True)
             except CallRefused as refused:
                 self.connection.record_success()
                 if refused.remote_error.is_busy:
@@ -169,50 +169,50 @@ class UpstreamTurn:
                     await self._wait_to_retry(ServerUnavailable.for_reason(refused.summary, may_have_arrived=False))
                 elif streams and refused.remote_error.is_unsupported:
                     streams = False
-                elif refused.remote_error.is_unknown_method and self.connection.next_transport(road):
+                elif refused.remote_error.is_unknown_method and self.connection.next_transport(transport):
                     streams = self.connection.supports_streaming
                 elif task and await self._has_ended(refused):
                     self.writer.forget_task()
-                    streams = self.connection.supports_streaming  # it may have been the task that was refused
-                elif not (bare or task) and "contextId" in _rejected_fields(refused):
-                    bare = True
+                    streams = self.connection.supports_streaming  # the refusal may have been because of the task
+                elif not (without_context or task) and "contextId" in _rejected_fields(refused):
+                    without_context = True
                 else:
                     raise
                 continue
             if self.connection.supports_streaming and not streams:
-                log.warning("%s has no streams, whatever its card says", self.connection.location, extra=self._fields)
+                log.warning(
+                    "%s does not stream, although its card says so", self.connection.location, extra=self._fields
+                )
                 self.connection.supports_streaming = False
-            return ending or await self._follow()
+            return result or await self._follow()
 
     async def _send_once(
         self, transport: UpstreamTransport, request: pb.SendMessageRequest, *, streams: bool
     ) -> TurnResult | None:
-        """Sends once, and reads what is answered: None when that stopped before the turn ended."""
+        """Sends once, and reads the response. None when it stopped before the turn ended."""
         key = turn_writer.idempotency_key(self.turn_context.task_id, self._message.message_id)
         extensions = self._extensions(self._message)
         self.writer.may_change_task = True
         if streams:
             events = transport.stream("SendStreamingMessage", request, key=key, extensions=extensions)
             return await self._read_stream(events, complete=True)
-        answer = await transport.call("SendMessage", request, key=key, extensions=extensions)
+        response = await transport.call("SendMessage", request, key=key, extensions=extensions)
         self.connection.record_success()
-        assert isinstance(answer, pb.SendMessageResponse)
-        if answer.HasField("message"):
-            return await self._apply(pb.StreamResponse(message=answer.message))
-        if not answer.HasField("task"):
+        assert isinstance(response, pb.SendMessageResponse)
+        if response.HasField("message"):
+            return await self._apply(pb.StreamResponse(message=response.message))
+        if not response.HasField("task"):
             raise ProtocolError(
-                f"{self.connection.location}: the answer to a message holds neither a task nor a message"
+                f"{self.connection.location}: the response to a message holds neither a task nor a message"
             )
-        return await self._apply(pb.StreamResponse(task=answer.task), polled=True)
+        return await self._apply(pb.StreamResponse(task=response.task), polled=True)
 
     def _build_request(self, *, without_context: bool) -> pb.SendMessageRequest:
-        """The send of the message: its own parts and metadata, under the names that upstream knows. `bare`:
-        without
-        a conversation of our choice."""
+        """The request that sends the message, with upstream ids. `without_context`: the agent chooses the context."""
         known = self.writer.state
         message = pb.Message()
         message.CopyFrom(self._message)
-        message.ClearField("reference_task_ids")  # tasks of ours, which nobody knows there
+        message.ClearField("reference_task_ids")  # ids of our tasks, unknown upstream
         message.task_id = known.task
         if not known.task and self.connection.transport.interface.dialect == "0.1":
             message.task_id = self.chosen_task_id = turn_writer.upstream_task_id(
@@ -230,7 +230,7 @@ class UpstreamTurn:
         return request
 
     def _output_modes(self, envelope: pb.SendMessageRequest) -> Sequence[str]:
-        """The output modes that a message's sender takes. 0.2 wants them said, and so do servers still."""
+        """The output modes of a message's sender. Required in 0.2, and by some servers still."""
         if envelope.configuration.accepted_output_modes or self.connection.transport.interface.dialect != "0.3":
             return envelope.configuration.accepted_output_modes
         return self.connection.spec.output_modes
@@ -240,92 +240,91 @@ class UpstreamTurn:
         return ",".join(dict.fromkeys(named))
 
     async def _has_ended(self, refused: CallRefused) -> bool:
-        """Whether the task upstream takes no more messages because it is over. Raises Lost for one that is gone."""
+        """Whether a message was refused because the upstream task has ended. Raises OutcomeUnknown for a lost task."""
         if refused.remote_error.is_task_not_found:
             raise OutcomeUnknown(self.task_lost_text)
         return states.is_terminal((await self.get_task()).status.state)
 
-    # Following --------------------------------------------------------------------------------------------------
+    # Following the task -----------------------------------------------------------------------------------------
 
     async def _follow(self) -> TurnResult:
-        """Follows the task, which is known, until the turn is over."""
+        """Follows the known upstream task until the turn is over."""
         polls, subscribes = 1, True
         while True:
             before = self.writer.event_count
             if self.connection.supports_streaming and subscribes:
                 try:
-                    asked = pb.SubscribeToTaskRequest(id=self.task_id)
+                    request = pb.SubscribeToTaskRequest(id=self.task_id)
                     events = self.connection.transport.stream(
-                        "SubscribeToTask", asked, extensions=self.connection.required_extensions
+                        "SubscribeToTask", request, extensions=self.connection.required_extensions
                     )
-                    if (ending := await self._read_stream(events, complete=False)) is not None:
-                        return ending
-                except ServerUnavailable as away:
-                    await self._wait_to_retry(away)
-                except CallRefused as refused:  # it has ended, or there is no such call
+                    if (result := await self._read_stream(events, complete=False)) is not None:
+                        return result
+                except ServerUnavailable as error:
+                    await self._wait_to_retry(error)
+                except CallRefused as refused:  # the task has ended, or the method is not supported
                     self.connection.record_success()
                     subscribes = not refused.remote_error.is_unsupported
             task = await self.get_task()
-            if (ending := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
-                return ending
+            if (result := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
+                return result
             polls = 1 if self.writer.event_count > before else polls + 1
             await self._wait_for_wakeup(UPSTREAM_POLL_BACKOFF.delay(polls))
 
     async def _read_stream(
         self, events: AsyncGenerator[pb.StreamResponse, None], *, complete: bool
     ) -> TurnResult | None:
-        """Reads a stream until the turn is over, or the stream is. `whole`: it says everything from the beginning;
-        otherwise that is so once it has shown the task, and events before that say only that there is something new.
+        """Reads a stream until the turn or the stream is over. `complete`: it contains everything from the start;
+        otherwise it does from its first Task on, and events before that only signal a change.
         """
         async with aclosing(events):
-            nudge = asyncio.create_task(self._wakeup.wait(), name="something upstream")
+            wakeup = asyncio.create_task(self._wakeup.wait(), name="something upstream")
             step: asyncio.Task[pb.StreamResponse | None] | None = None
             try:
                 while True:
                     step = step or asyncio.create_task(_next_event(events), name="an event upstream")
-                    patience = AUTH_REQUIRED_HOLD_SECONDS if self.writer.holds_status else None
-                    await asyncio.wait([step, nudge], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                    timeout = AUTH_REQUIRED_HOLD_SECONDS if self.writer.holds_status else None
+                    await asyncio.wait([step, wakeup], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                     if step.done():
                         event, step = step.result(), None
                         if event is None:
                             return self.writer.take_held_result()
                         self.connection.record_success()
                         complete = complete or event.HasField("task")
-                    elif nudge.done():
-                        # Not every server shows in a stream what came of a cancel.
+                    elif wakeup.done():
+                        # Some servers never stream the result of a cancel.
                         self._wakeup.clear()
-                        nudge = asyncio.create_task(self._wakeup.wait(), name="something upstream")
+                        wakeup = asyncio.create_task(self._wakeup.wait(), name="something upstream")
                         if not self.task_id:
                             continue
                         event = pb.StreamResponse(task=await self.get_task())
-                        complete = False  # it may come again
-                    else:  # it goes on by itself: whoever it needs was told elsewhere
+                        complete = False  # the stream may repeat it
+                    else:  # the stream is still open: the task continues by itself
                         await self.writer.flush_held()
                         continue
                     if not (complete or event.HasField("task")):
                         event = pb.StreamResponse(task=await self.get_task())
-                    if (ending := await self._apply(event)) is not None:
-                        return ending if event.HasField("task") else await self._with_missing_artifacts(ending)
+                    if (result := await self._apply(event)) is not None:
+                        return result if event.HasField("task") else await self._with_missing_artifacts(result)
             finally:
-                for one in (step, nudge):
+                for one in (step, wakeup):
                     if one is not None:
                         one.cancel()
                         await asyncio.wait([one])
 
     async def _with_missing_artifacts(self, result: TurnResult) -> TurnResult:
-        """The end of a turn whose stream showed no artifact: some servers stream that a task is done, and not what came
-        of it."""
+        """The result, after reading artifacts that the stream left out: some servers stream COMPLETED without them."""
         if result.status.state == states.COMPLETED and result.reply is None and not self.writer.has_artifacts:
-            with suppress(ClientError, OutcomeUnknown, WorkerLost):  # it has ended, as far as we were told
+            with suppress(ClientError, OutcomeUnknown, WorkerLost):  # the task has ended all the same
                 return await self._apply(pb.StreamResponse(task=await self.get_task()), polled=True) or result
         return result
 
     async def get_task(self) -> pb.Task:
-        """The task upstream as it is. Raises Lost when it is gone, ProcessLost when the agent is."""
-        asked = pb.GetTaskRequest(id=self.task_id, history_length=0)
+        """Reads the upstream task. Raises OutcomeUnknown for a lost task, WorkerLost for an unavailable agent."""
+        request = pb.GetTaskRequest(id=self.task_id, history_length=0)
         try:
             task = await self.call_with_retry(
-                lambda road: road.call("GetTask", asked, extensions=self.connection.required_extensions)
+                lambda transport: transport.call("GetTask", request, extensions=self.connection.required_extensions)
             )
         except CallRefused as refused:
             if refused.remote_error.is_task_not_found:
@@ -335,14 +334,14 @@ class UpstreamTurn:
         return task
 
     async def call_with_retry(self, call: Callable[[UpstreamTransport], Awaitable[T]]) -> T:
-        """Asks what may be asked twice, until there is an answer. Raises ProcessLost when there is none for too long,
-        and CallFailed."""
+        """Repeats an idempotent call until it succeeds. Raises WorkerLost when the agent becomes unavailable, and
+        ClientError."""
         attempt = 1
         while True:
             try:
-                answer = await call(self.connection.transport)
-            except ServerUnavailable as away:
-                await self._wait_to_retry(away, attempt)
+                response = await call(self.connection.transport)
+            except ServerUnavailable as error:
+                await self._wait_to_retry(error, attempt)
             except CallRefused as refused:
                 self.connection.record_success()
                 if not refused.remote_error.is_busy:
@@ -350,20 +349,20 @@ class UpstreamTurn:
                 await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
             else:
                 self.connection.record_success()
-                return answer
+                return response
             attempt += 1
 
     async def _wait_to_retry(self, error: ServerUnavailable, attempt: int = 1) -> None:
-        """Waits before the next try. Raises ProcessLost instead, once the agent is left alone."""
+        """Waits before the next attempt. Raises WorkerLost instead once the agent is unavailable."""
         self.connection.record_failure(error.summary)
         if self.connection.is_unavailable:
             if not self.is_sent:
                 self.writer.mark_unsent()
-            raise WorkerLost("The agent that has it is away.", may_have_started=self.is_sent)
+            raise WorkerLost("The upstream agent is unavailable.", may_have_started=self.is_sent)
         await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
 
     async def _wait_for_wakeup(self, seconds: float) -> None:
-        """Waits so long, or until something happened."""
+        """Waits for some seconds, or until `wake`."""
         waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.create_task(self._wakeup.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -375,23 +374,23 @@ class UpstreamTurn:
     async def _apply(self, event: pb.StreamResponse, *, polled: bool = False) -> TurnResult | None:
         return await self.writer.apply(event, self._message.message_id, polled=polled)
 
-    # Failing ----------------------------------------------------------------------------------------------------
+    # Errors -----------------------------------------------------------------------------------------------------
 
     def _failed_result(self, text: str) -> TurnResult:
         log.warning("a turn upstream failed: %s", text, extra=self._fields)
         return self.writer.statuses.failed_result(self._redact_urls(text), self.writer.state_update())
 
     def _redact_urls(self, text: str) -> str:
-        """A text for callers, who need not know where the agent is."""
+        """A text for callers, without the agent's address."""
         for url in (self.connection.transport.interface.url, self.connection.location):
-            place = url.partition("://")[2].partition("/")[0] or url
-            text = text.replace(f"{url}: ", "").replace(url, "it").replace(f"{place}: ", "").replace(place, "it")
+            host = url.partition("://")[2].partition("/")[0] or url
+            text = text.replace(f"{url}: ", "").replace(url, "it").replace(f"{host}: ", "").replace(host, "it")
         return text
 
     @property
     def task_lost_text(self) -> str:
-        """What is said of a task that upstream no longer knows."""
-        return f"UPSTREAM_LOST: the agent no longer knows its task {self.task_id}, or lets nobody see it"
+        """The text for a task that the agent no longer knows."""
+        return f"UPSTREAM_LOST: the agent no longer knows its task {self.task_id}, or hides it"
 
     @property
     def _fields(self) -> dict[str, str]:
@@ -404,9 +403,9 @@ async def _next_event(events: AsyncGenerator[pb.StreamResponse, None]) -> pb.Str
 
 
 def _rejected_fields(refused: CallRefused) -> str:
-    """What a refusal of a message says was wrong with it: fields and text."""
-    complaint = refused.remote_error
-    if complaint.reason != "INVALID_PARAMS" and complaint.code != "INVALID_ARGUMENT":
+    """The fields and text of a refusal that rejects a message; empty for other refusals."""
+    remote_error = refused.remote_error
+    if remote_error.reason != "INVALID_PARAMS" and remote_error.code != "INVALID_ARGUMENT":
         return ""
-    fields = " ".join([*(violation.field for violation in complaint.violations), complaint.message])
+    fields = " ".join([*(violation.field for violation in remote_error.violations), remote_error.message])
     return fields.replace("context_id", "contextId")

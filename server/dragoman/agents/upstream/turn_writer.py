@@ -1,4 +1,4 @@
-"""What a turn upstream writes into our log, and what it knows of the task there."""
+"""Writes an upstream turn into our log, and keeps the state of the upstream task."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from dragoman.ports import NO_CHANGE, StateUpdate, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_UPSTREAM_ID_CHARS = 1000
-"""Characters of an id that upstream may give."""
+"""Characters of an upstream id."""
 
 
 class TurnWriter:
-    """One turn at a desk, as far as it is written. What is learnt of the task upstream goes with the next event."""
+    """Writes the events of one turn. New state of the upstream task is stored with the next event."""
 
     def __init__(self, turn_context: TurnContext, location: str, new_id: NewId) -> None:
         self.turn_context = turn_context
         self.location = location
         self.state = read_task_state(turn_context.task_state)
         self.task_known = asyncio.Event()
-        """Set once it is known which task upstream this is."""
+        """Set once the upstream task is known."""
         if self.state.task:
             self.task_known.set()
         self.statuses = StatusMapper(turn_context, new_id)
         self.may_change_task = False
-        """A message was just sent: some servers begin another task for each, whichever it names."""
+        """A message was just sent: some servers start a new task for each, whichever task it names."""
         self.event_count = 0
         """Events written."""
         self._written_state = self.state
@@ -47,17 +47,20 @@ class TurnWriter:
 
     @property
     def holds_status(self) -> bool:
-        """Whether AUTH_REQUIRED was said and is not written yet: a stream that ends with it ends the turn."""
+        """Whether AUTH_REQUIRED is held back: a stream that ends with it ends the turn."""
         return self._held_status is not None
 
     @property
     def has_artifacts(self) -> bool:
-        """Whether an artifact was seen in this turn."""
+        """Whether an artifact was received in this turn."""
         return self._artifacts.has_any
 
     async def apply(self, event: pb.StreamResponse, last_message_id: str, *, polled: bool = False) -> TurnResult | None:
-        """Writes one event; `heard` is the id of the message that upstream has then. The end of the turn, if it is
-        that. `by_call`: nothing more comes by itself. Raises Nonsense, InvalidAgentResponse."""
+        """Writes one event, and returns the result if it ends the turn. Raises ProtocolError, InvalidAgentResponse.
+
+        last_message_id: the last message that the agent has received. polled: the event was read, and no more come by
+        themselves.
+        """
         match event.WhichOneof("payload"):
             case "message":
                 await self.flush_held()
@@ -81,37 +84,37 @@ class TurnWriter:
                 if added is not None:
                     await self._put(added)
                 return None
-        raise ProtocolError(f"{self.location}: an event says nothing")
+        raise ProtocolError(f"{self.location}: an event is empty")
 
     async def flush_held(self) -> None:
-        """Writes what was held back."""
+        """Writes the status that was held back."""
         held, self._held_status = self._held_status, None
         if held is not None:
             await self._put(held)
 
     def take_held_result(self) -> TurnResult | None:
-        """The end of the turn with what was held back; None when nothing was."""
+        """The result with the status that was held back; None when there is none."""
         held, self._held_status = self._held_status, None
         return TurnResult(held) if held is not None else None
 
     async def continue_after(self, result: TurnResult) -> None:
-        """Writes what would have ended the turn, which goes on with another message."""
+        """Writes the result of one message as an update, because the turn continues with another."""
         await self._put(StatusChange(states.WORKING, result.status.message, result.status.metadata))
         if states.is_terminal(result.status.state):
             self.forget_task()
         self._answered_digest = self.state.waited
 
     def forget_task(self) -> None:
-        """The next message begins another task there, in the same conversation."""
+        """Lets the next message start another upstream task in the same context."""
         self.state = replace(self.state, task="")
 
     def mark_unsent(self) -> None:
-        """Writes that the message of this turn has not been sent."""
+        """Stores that the message of this turn was not sent."""
         self.state = replace(self.state, unsent=True)
         self.turn_context.put(StatusChange(states.WORKING), state_update=self.state_update())
 
     def state_update(self) -> StateUpdate:
-        """What is to be kept and is not yet."""
+        """The state that is not stored yet."""
         return NO_CHANGE if self.state == self._written_state else StateUpdate(task_state=self.state.to_json())
 
     async def _apply_status(
@@ -119,7 +122,7 @@ class TurnWriter:
     ) -> TurnResult | None:
         change, waits = self.statuses.to_change(status, metadata), status.state in states.INTERRUPTED
         if waits and status_digest(status) == self._answered_digest:
-            return None  # as it was before the message came
+            return None  # the status from before the message
         if waits:
             self.state = replace(self.state, waited=status_digest(status))
         if states.is_terminal(status.state) or (waits and (polled or status.state == states.INPUT_REQUIRED)):
@@ -143,25 +146,25 @@ class TurnWriter:
         await self.turn_context.put(change, state_update=notes)
 
     def _count_usage(self, metadata: struct_pb2.Struct) -> None:
-        """Counts here what the task there has used since it was heard of last, where upstream says it as we do."""
-        told = usage_from_metadata(metadata)
-        tokens, cost = told.tokens - self.state.tokens, told.cost - self.state.cost
+        """Reports the usage of the upstream task since its last event, if its metadata contain usage."""
+        usage = usage_from_metadata(metadata)
+        tokens, cost = usage.tokens - self.state.tokens, usage.cost - self.state.cost
         if tokens <= 0 and cost <= 0:
             return
-        # The key, so that an attempt that follows one which died, and hears the same, does not count it again.
-        key = usage_key(self.state.task, told)
+        # With the key, the attempt after a crash does not count the same usage again.
+        key = usage_key(self.state.task, usage)
         self.turn_context.report_usage(UsageReport(max(tokens, 0), max(cost, 0), key))
         self.state = replace(
-            self.state, tokens=max(told.tokens, self.state.tokens), cost=max(told.cost, self.state.cost)
+            self.state, tokens=max(usage.tokens, self.state.tokens), cost=max(usage.cost, self.state.cost)
         )
 
     def _record_ids(self, task_id: str, context_id: str, last_message_id: str) -> None:
-        """Which task and conversation it is there. Raises Nonsense for another one than it was."""
+        """Records the upstream ids. Raises ProtocolError for missing ids, and for those of another task."""
         if not task_id or len(task_id) > MAX_UPSTREAM_ID_CHARS or len(context_id) > MAX_UPSTREAM_ID_CHARS:
-            raise ProtocolError(f"{self.location}: what it says of a task has no id of that task, or a very long one")
+            raise ProtocolError(f"{self.location}: an event has no task id, or a very long one")
         if self.state.task and task_id != self.state.task and not self.may_change_task:
             raise ProtocolError(
-                f"{self.location}: it speaks of task {task_id[:100]} when asked about {self.state.task}"
+                f"{self.location}: it responded with task {task_id[:100]} when asked about {self.state.task}"
             )
         self.may_change_task = False
         if task_id != self.state.task:
@@ -178,55 +181,55 @@ class TurnWriter:
 
 
 _ID_NAMESPACE = UUID("5c0d3a0e-6f0b-4b6e-9a52-8f6a7c1d2e41")
-"""The name space of ids that are made up here for agents upstream."""
+"""The namespace of ids that we choose for upstream agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTaskState:
-    """Where a task of ours is upstream."""
+    """The upstream side of one of our tasks, stored as its state."""
 
     at: str = ""
-    """The base of the agent that has it, without what is secret."""
+    """The URL of the agent, without secrets."""
     task: str = ""
-    """Its id there; empty until that is known."""
+    """The id of the upstream task; empty while unknown."""
     context: str = ""
-    """The conversation there."""
+    """The id of the upstream context."""
     heard: str = ""
-    """The id of the last message of ours that upstream is known to have."""
+    """The id of the last message that the agent is known to have."""
     waited: str = ""
-    """The mark of the status in which it waited for its caller last (saying.mark)."""
+    """The `status_digest` of the last interrupted status."""
     unsent: bool = False
-    """The turn was given back before its message can have arrived."""
+    """The turn was returned to the queue before its message can have been delivered."""
     tokens: int = 0
     cost: int = 0
-    """What the task there has used, as far as it was counted here; the cost in billionths."""
+    """The usage of the upstream task that was reported already; cost in billionths."""
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """The JSON that is stored with our task."""
         return orjson.dumps({"upstream": {name: value for name, value in asdict(self).items() if value}})
 
 
 def read_task_state(data: bytes) -> UpstreamTaskState:
-    """The memory of a task; an empty one for what nobody wrote, or what is not ours."""
+    """Parses a stored state; empty for none, and for one that is not ours."""
     try:
-        found: Any = orjson.loads(data) if data else {}
+        document: Any = orjson.loads(data) if data else {}
     except orjson.JSONDecodeError:
         return UpstreamTaskState()
-    said = found.get("upstream") if isinstance(found, dict) else None
-    if not isinstance(said, dict):
+    fields = document.get("upstream") if isinstance(document, dict) else None
+    if not isinstance(fields, dict):
         return UpstreamTaskState()
     texts = {
-        name: said[name] for name in ("at", "task", "context", "heard", "waited") if isinstance(said.get(name), str)
+        name: fields[name] for name in ("at", "task", "context", "heard", "waited") if isinstance(fields.get(name), str)
     }
-    numbers = {name: said[name] for name in ("tokens", "cost") if type(said.get(name)) is int}
-    return UpstreamTaskState(**texts, **numbers, unsent=said.get("unsent") is True)
+    numbers = {name: fields[name] for name in ("tokens", "cost") if type(fields.get(name)) is int}
+    return UpstreamTaskState(**texts, **numbers, unsent=fields.get("unsent") is True)
 
 
 def upstream_context_id(owner: Owner, context_id: str) -> str:
-    """The conversation upstream for one of ours: the same for all of its tasks, and nobody else's.
+    """The upstream context of one of ours: the same for all of its tasks, and for no other context.
 
-    Upstream all callers of ours are one caller. A conversation's id may be its client's choice, and two clients may
-    choose the same; so it is not passed on as it is.
+    Upstream all our callers are one caller. Clients may choose context ids, and two may choose the same one; so the id
+    is not passed on unchanged.
     """
     return str(
         uuid5(_ID_NAMESPACE, f"{len(owner.scope)}:{owner.scope}{len(owner.principal)}:{owner.principal}{context_id}")
@@ -234,7 +237,7 @@ def upstream_context_id(owner: Owner, context_id: str) -> str:
 
 
 def upstream_task_id(task_id: str, message_id: str) -> str:
-    """The task upstream that a message of ours begins, where its client has to name it (0.1): the same each time."""
+    """The id of the upstream task that a message starts, where clients choose it (0.1); the same each time."""
     return str(uuid5(_ID_NAMESPACE, f"{task_id}\n{message_id}"))
 
 
@@ -244,5 +247,5 @@ def idempotency_key(task_id: str, message_id: str) -> str:
 
 
 def usage_key(task: str, usage: Usage) -> str:
-    """The key under which it is reported that a task upstream has used so much in all."""
+    """The key of a usage report: one for each total of an upstream task."""
     return str(uuid5(_ID_NAMESPACE, f"usage\n{task}\n{usage.tokens}\n{usage.cost}"))
