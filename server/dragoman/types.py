@@ -1,8 +1,7 @@
-"""The protocol's values for agents: Part, Artifact, Message (A2A 1.0 §4.1), and short ways to make them.
+"""Part, Artifact and Message (A2A 1.0 §4.1) for agents, with constructors.
 
-Wherever a constructor takes `record_values`, each may be whatever an agent may return: text, data, bytes, a Path, a
-Part.
-All of them raise InvalidAgentResponse for what the protocol has no place for.
+`values` accepts everything that an agent may return: text, data, bytes, a Path, a Part. Every constructor raises
+InvalidAgentResponse for a value that the protocol cannot represent.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ Metadata = Mapping[str, object]
 
 
 def text(value: str, *, media_type: str = "", metadata: Metadata | None = None) -> Part:
-    """A text part; without a media type it is text/plain."""
+    """A text part. The default media type is text/plain."""
     return _with_metadata(Part(text=checked_text(value), media_type=checked_text(media_type)), metadata)
 
 
 def data(value: object, *, media_type: str = "", metadata: Metadata | None = None) -> Part:
-    """A data part: any JSON, a pydantic model or a dataclass; without a media type it is application/json.
+    """A data part from any JSON value, pydantic model or dataclass. The default media type is application/json.
 
-    Whole numbers beyond 2^53, NaN and infinity are refused, and more than 24 levels of arrays and objects.
+    Rejects integers beyond 2^53, NaN, infinity and more than 24 levels of arrays and objects.
     """
     part = data_part(value)
     part.media_type = checked_text(media_type)
@@ -54,16 +53,16 @@ def data(value: object, *, media_type: str = "", metadata: Metadata | None = Non
 def file(
     content: bytes | str | Path, *, name: str = "", media_type: str = "", metadata: Metadata | None = None
 ) -> Part:
-    """A file part. A Path is read now; text is encoded as UTF-8. Name and media type are guessed unless given."""
+    """A file part. A Path is read now; text is encoded as UTF-8. A missing name or media type is guessed."""
     if isinstance(content, str):
         content, media_type = checked_text(content).encode(), media_type or "text/plain"
     return _with_metadata(file_part(content, name=name, media_type=media_type), metadata)
 
 
 def link(url: str, *, name: str = "", media_type: str = "", metadata: Metadata | None = None) -> Part:
-    """A file part that says where the bytes are instead of carrying them."""
+    """A file part that carries a URL in place of the bytes."""
     if not url:
-        raise InvalidAgentResponse("a link has no url")
+        raise InvalidAgentResponse("link() has an empty url; pass the URL of the file")
     part = Part(url=checked_text(url), filename=checked_text(name), media_type=checked_text(media_type))
     return _with_metadata(part, metadata)
 
@@ -76,11 +75,11 @@ def artifact(
     metadata: Metadata | None = None,
     extensions: Iterable[str] = (),
 ) -> Artifact:
-    """An artifact of one or more parts. Without an id it gets one when it is put."""
-    made = Artifact(artifact_id=id, name=name, description=description, parts=_parts("artifact", values))
-    made.extensions.extend(extensions)
-    set_metadata(made, metadata)
-    return made
+    """An artifact of one or more parts. An empty id is filled in when the artifact is sent."""
+    result = Artifact(artifact_id=id, name=name, description=description, parts=_parts("artifact", values))
+    result.extensions.extend(extensions)
+    set_metadata(result, metadata)
+    return result
 
 
 def message(
@@ -90,15 +89,15 @@ def message(
     extensions: Iterable[str] = (),
     references: Iterable[str] = (),
 ) -> Message:
-    """A message of the agent, of one or more parts. Without an id it gets one when it is put.
+    """An agent message of one or more parts. An empty id is filled in when the message is sent.
 
-    references: ids of tasks it is about (1.0 §4.1.4, `referenceTaskIds`).
+    references: ids of related tasks (1.0 §4.1.4, `referenceTaskIds`).
     """
-    made = Message(message_id=id, role=ROLE_AGENT, parts=_parts("message", values))
-    made.extensions.extend(extensions)
-    made.reference_task_ids.extend(references)
-    set_metadata(made, metadata)
-    return made
+    result = Message(message_id=id, role=ROLE_AGENT, parts=_parts("message", values))
+    result.extensions.extend(extensions)
+    result.reference_task_ids.extend(references)
+    set_metadata(result, metadata)
+    return result
 
 
 def _parts(constructor: str, values: Iterable[object]) -> list[Part]:

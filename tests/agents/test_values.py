@@ -152,7 +152,7 @@ async def test_a_path_is_a_file_with_its_name_and_type(tmp_path: Path) -> None:
 async def test_a_path_that_is_not_there_fails_with_its_name(tmp_path: Path) -> None:
     task = await returned(tmp_path / "nowhere.txt")
     assert state_of(task) == "FAILED"
-    assert "nowhere.txt: cannot be read: No such file or directory" in status_text(task)
+    assert "nowhere.txt cannot be read: No such file or directory" in status_text(task)
     assert str(tmp_path) not in status_text(task)
 
 
@@ -282,25 +282,25 @@ BROKEN: list[tuple[str, Callable[[], object], str]] = [
     ("part without content in a list", lambda: [TEXT, pb.Part()], "a Part has no content"),
     ("part without content in an artifact", lambda: pb.Artifact(parts=[pb.Part()]), "a Part has no content"),
     ("part without content in a message", lambda: pb.Message(parts=[pb.Part()]), "a Part has no content"),
-    ("parts and others", lambda: [TEXT, "text"], "a list of Parts also holds str"),
+    ("parts and others", lambda: [TEXT, "text"], "a list of Parts contains str"),
     ("deep data", lambda: nested(25), "nests more than 24 levels"),
     ("endless data", endless, "nests more than 24 levels"),
     ("deep metadata", too_deep, "nests more than 24 levels"),
-    ("nan", lambda: math.nan, "nan is no JSON number"),
-    ("infinity inside", lambda: {"a": [-math.inf]}, "-inf is no JSON number"),
-    ("nan in a part", lambda: data_with(math.nan), "nan is no JSON number"),
+    ("nan", lambda: math.nan, "nan is not a JSON number"),
+    ("infinity inside", lambda: {"a": [-math.inf]}, "-inf is not a JSON number"),
+    ("nan in a part", lambda: data_with(math.nan), "nan is not a JSON number"),
     ("number of a key", lambda: {1: "one"}, "the key 1 of an object is an int"),
     ("beyond 2^53", lambda: 2**53 + 1, "beyond 2^53"),
     ("far beyond 2^53", lambda: -(10**6000), "beyond 2^53"),
-    ("half a pair", lambda: "a\ud800", "half of a surrogate pair"),
-    ("half a pair in data", lambda: {"\udfff": 1}, "half of a surrogate pair"),
+    ("half a pair", lambda: "a\ud800", "a lone surrogate"),
+    ("half a pair in data", lambda: {"\udfff": 1}, "a lone surrogate"),
     ("bytes in data", lambda: {"a": b"b"}, "a bytes is not JSON"),
-    ("a set", lambda: {1, 2}, "set is no content"),
-    ("an object", object, "object is no content"),
-    ("a class", lambda: Point, "type is no content"),
-    ("a task", pb.Task, "lf.a2a.v1.Task cannot be an answer"),
+    ("a set", lambda: {1, 2}, "set is not content"),
+    ("an object", object, "object is not content"),
+    ("a class", lambda: Point, "type is not content"),
+    ("a task", pb.Task, "lf.a2a.v1.Task cannot be a response"),
     ("a coroutine", _never, "an await is missing"),
-    ("a generator", _gen, "loop over it and yield its values"),
+    ("a generator", _gen, "iterate over it and yield its values"),
 ]
 
 

@@ -78,7 +78,7 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
         listed = said("workers", "list", *operator)
         assert listed.out.startswith("echo  (boxes)\n  box one (ipv4:127.0.0.1:")
         assert "0 running, 100 free" in listed.out
-        assert "has workers that are there" in said("workers", "forget", "echo", *operator).err
+        assert "has connected workers" in said("workers", "forget", "echo", *operator).err
     (told,) = [json.loads(line) for line in said("workers", "list", "--json", *operator).out.splitlines()]
     assert (told["agent"], told["principal"], told.get("workers", [])) == ("echo", "boxes", [])
     # The name is the boxes' while they are away, until an operator frees it.

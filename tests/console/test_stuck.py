@@ -125,9 +125,9 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
             # It is frozen, and nobody knows yet.
             worker.signal(signal.SIGSTOP)
             said = await seen(
-                stage, "far", task, "Nothing was heard of its worker for", "after 600 s without a sign of life"
+                stage, "far", task, "Its worker has sent nothing for", "after 600 s of silence"
             )
-            (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if "Nothing was heard" in block.text)
+            (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if "Its worker has sent nothing" in block.text)
             lines = [f"{name}  {said[name]}" for name in ("held by", "worker", "next")]
             assert not differs(shown.splitlines()[2:], [], lines, {}, loosely=True)
             worker.signal(signal.SIGKILL)

@@ -46,7 +46,7 @@ def test_a_flat_part_is_as_in_one_dot_zero() -> None:
 
 
 def test_a_kind_of_part_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ValueError, match='a part of kind "song"'):
+    with pytest.raises(ValueError, match='a part has the unknown kind "song"'):
         json_v03.part_from_v03({"kind": "song"})
 
 

@@ -57,7 +57,7 @@ def test_a_function_makes_one_of_what_it_has_parameters_for() -> None:
 @pytest.mark.parametrize(
     ("found", "rule"),
     [
-        (Wants, r"the class Wants needs arguments that nobody gives it: model, key; name a function without"),
+        (Wants, r"the class Wants has required arguments: model, key; name a function without"),
         (Breaks, r"Breaks\(\) failed: .*test_target.py, line \d+: KeyError: 'MODEL_KEY'"),
         (Abstract, "Abstract is abstract: it does not define cancel, execute"),
         (later, "later is an async function"),
@@ -82,7 +82,10 @@ def test_a_file_is_loaded_as_a_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("import nothing_of_the_kind\n", r"made_up.py, line 1: ModuleNotFoundError: .* in .*; --executor-python names"),
+        (
+            "import nothing_of_the_kind\n",
+            r"made_up.py, line 1: ModuleNotFoundError: .* in .*; pass another interpreter with --executor-python",
+        ),
         ("def f(:\n", r"made_up.py, line 1: SyntaxError"),
         ("x = 1\n\nx.y\n", r"made_up.py, line 3: AttributeError"),
         ("raise SystemExit('no key')\n", r"made_up.py, line 1: SystemExit: no key"),
@@ -95,18 +98,18 @@ def test_a_module_that_breaks_is_told_with_its_line(tmp_path: Path, text: str, r
 
 def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     text = "class Desk:\n    def execute(self): ...\n    def cancel(self): ...\nclass Other: ...\n"
-    with pytest.raises(InvalidTarget, match=r'has no "Executor"; there is Desk$'):
+    with pytest.raises(InvalidTarget, match=r'has no "Executor"; its executors: Desk$'):
         target.load(f"{write(tmp_path, text)}:Executor")
 
 
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("no_such_module_at_all:X", 'there is no module "no_such_module_at_all" in '),
-        ("no_such_module_at_all.inner:X", 'there is no module "no_such_module_at_all" in '),
-        ("json.no_such_part:X", 'there is no module "json.no_such_part" in '),
-        ("nowhere/desk.py:X", "there is no file nowhere/desk.py"),
-        ("json", "must be MODULE:NAME"),
+        ("no_such_module_at_all:X", 'module "no_such_module_at_all" was not found by '),
+        ("no_such_module_at_all.inner:X", 'module "no_such_module_at_all" was not found by '),
+        ("json.no_such_part:X", 'module "json.no_such_part" was not found by '),
+        ("nowhere/desk.py:X", "file nowhere/desk.py does not exist"),
+        ("json", "must have the form MODULE:NAME"),
     ],
 )
 def test_a_module_that_is_not_there_is_named(name: str, rule: str) -> None:
@@ -117,9 +120,9 @@ def test_a_module_that_is_not_there_is_named(name: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("json:JSONDecoder", "the class JSONDecoder is no executor: an AgentExecutor of a2a-sdk has the methods"),
-        ("math:pi", "of type float, and is no executor"),
-        ("time:time", "of type float, and is no executor"),
+        ("json:JSONDecoder", "the class JSONDecoder is not an executor: an AgentExecutor of a2a-sdk has the methods"),
+        ("math:pi", "of type float is not an executor"),
+        ("time:time", "of type float is not an executor"),
     ],
 )
 def test_what_is_no_executor_is_refused(name: str, rule: str) -> None:
@@ -135,5 +138,5 @@ def test_what_only_looks_like_one_needs_the_sdk(tmp_path: Path) -> None:
 
 def test_a_worker_needs_fasta2a(tmp_path: Path) -> None:
     text = "class Desk:\n    def run_task(self): ...\n    def cancel_task(self): ...\n"
-    with pytest.raises(InvalidTarget, match=r"looks like a Worker of fasta2a, which .* does not have"):
+    with pytest.raises(InvalidTarget, match=r"looks like a fasta2a Worker, but .* has no fasta2a"):
         main.open_target(f"{write(tmp_path, text)}:Desk")

@@ -110,7 +110,7 @@ async def test_what_comes_after_the_end_is_dropped_and_logged(
     turn.reply({"parts": [{"text": "late"}]})
     turn.on_returned(None)
     assert len(said.frames) == 1
-    assert caplog.text.count("comes after the end of the turn") == 3
+    assert caplog.text.count("was sent after the end of the turn") == 3
 
 
 async def test_a_message_is_the_whole_answer(turn: ExecutorTurn, said: SentFrames) -> None:
@@ -120,7 +120,7 @@ async def test_a_message_is_the_whole_answer(turn: ExecutorTurn, said: SentFrame
 
 
 async def test_a_state_that_is_none_is_the_executors_error(turn: ExecutorTurn) -> None:
-    with pytest.raises(ValueError, match="is no state of a task"):
+    with pytest.raises(ValueError, match="is not a task state"):
         await turn.status("TASK_STATE_DREAMING")
 
 
@@ -170,7 +170,7 @@ def test_an_error_of_the_sdk_is_told_by_what_it_wraps() -> None:
 async def test_one_that_returns_without_an_end_fails_the_task(turn: ExecutorTurn, said: SentFrames) -> None:
     await turn.status(WORKING)
     turn.on_returned(None)
-    assert "left the task unfinished" in said.text
+    assert "returned without a final state" in said.text
 
 
 async def test_a_turn_that_was_told_to_stop_and_did_is_canceled(turn: ExecutorTurn, said: SentFrames) -> None:
@@ -196,7 +196,7 @@ async def test_a_turn_that_is_stopped_by_a_drain_is_given_back(turn: ExecutorTur
 
 async def test_one_that_cancels_itself_has_failed(turn: ExecutorTurn, said: SentFrames) -> None:
     await turn.status("TASK_STATE_CANCELED")
-    assert said.text == "The agent canceled this task by itself."
+    assert said.text == "The agent canceled this task without a cancel request."
 
 
 async def test_a_cancellation_from_within_has_failed(turn: ExecutorTurn, said: SentFrames) -> None:
@@ -214,7 +214,7 @@ async def test_notes_go_out_with_whatever_is_said_next(turn: ExecutorTurn, said:
 
 
 async def test_an_event_that_is_too_large_is_the_executors_error(turn: ExecutorTurn, said: SentFrames) -> None:
-    with pytest.raises(ValueError, match=r"give it in several chunks, or .* --message-bytes"):
+    with pytest.raises(ValueError, match=r"Send it in several chunks, or .* --message-bytes"):
         await turn.artifact(artifact("x" * 10_001))
     await turn.artifact(artifact("x"))
     assert [frame["events"]["number"] for frame in said.frames][-1:] == ["2"]

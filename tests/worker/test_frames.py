@@ -35,8 +35,8 @@ async def test_it_fails_its_task_and_nothing_else(narrow: tuple[Server, WorkerPr
     async with Client(server.grpc, agent=agent) as client:
         task = (await client.send(message(str(2 * LIMIT)))).task
         assert task.status.state == states.FAILED
-        assert status_text(task).startswith("EventTooLarge: an event of 131")
-        assert "is more than this server takes at once, 65280: give it in several chunks" in status_text(task)
+        assert status_text(task).startswith("EventTooLarge: an event has 131")
+        assert "this server accepts at most 65280. Send it in several chunks" in status_text(task)
         assert "before " in "".join(map(text_of, task.artifacts)) or agent == "big"
         fits = (await client.send(message(str(LIMIT // 2)))).task
         assert fits.status.state == states.COMPLETED

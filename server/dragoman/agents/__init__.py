@@ -1,1 +1,1 @@
-"""Floor 3: agents. Here, Python functions; each implements `dragoman.ports.Agent`."""
+"""Layer 3: agents. Functions, workers, executors and upstreams implement `dragoman.ports.Agent`."""

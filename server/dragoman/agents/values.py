@@ -1,15 +1,15 @@
-"""What an agent gives, and what the protocol makes of it: parts, artifacts and messages (A2A 1.0 §4.1).
+"""Converts the values of agents to parts, artifacts and messages (A2A 1.0 §4.1).
 
 | value                                                          | parts                                        |
 |----------------------------------------------------------------|----------------------------------------------|
 | `str`                                                          | one text part                                |
 | `dict`, `list`, number, bool, pydantic model, dataclass         | one data part                                |
 | `bytes`, `Path`                                                | one file part, media type and name guessed   |
-| `Part`, list of `Part`                                         | those                                        |
-| `Artifact`, `Message`                                          | a thing of its own, not parts                |
+| `Part`, list of `Part`                                         | these parts                                  |
+| `Artifact`, `Message`                                          | not parts: sent as they are                  |
 
-Part, Artifact and Message of another library (a2a-sdk) are taken by their bytes. Whatever breaks a rule of the
-protocol raises InvalidAgentResponse here, before anything is put.
+Part, Artifact and Message of another library (a2a-sdk) are converted through their bytes. A value that breaks a rule
+of the protocol raises InvalidAgentResponse here, before anything is sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dragoman.core.task.log import ArtifactChange
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NewId = Callable[[], str]
-"""Where the ids of an agent's messages and artifacts come from."""
+"""Creates the ids of an agent's messages and artifacts."""
 
 OCTET_STREAM_TYPE: Final = "application/octet-stream"
 FILE_SIGNATURES: Final = (
@@ -50,17 +50,17 @@ _MESSAGE_CLASSES: Final = {one.DESCRIPTOR.full_name: one for one in (pb.Part, pb
 
 
 def to_local_type(value: object) -> object:
-    """`value`, or the same Part, Artifact or Message as our class when it is another library's."""
+    """Converts another library's Part, Artifact or Message to our class. Returns every other value as it is."""
     if not isinstance(value, AnyMessage) or isinstance(value, (pb.Part, pb.Artifact, pb.Message)):
         return value
     ours = _MESSAGE_CLASSES.get(value.DESCRIPTOR.full_name)
     if ours is None:
-        raise InvalidAgentResponse(f"{value.DESCRIPTOR.full_name} cannot be an answer; use Part, Artifact or Message")
+        raise InvalidAgentResponse(f"{value.DESCRIPTOR.full_name} cannot be a response; use Part, Artifact or Message")
     return ours.FromString(value.SerializeToString())
 
 
 def parts_of(value: object) -> list[pb.Part]:
-    """The parts that `value` means. Raises InvalidAgentResponse for everything that is no parts."""
+    """Converts `value` to parts. Raises InvalidAgentResponse if that is impossible."""
     value = to_local_type(value)
     match value:
         case pb.Part():
@@ -76,28 +76,28 @@ def parts_of(value: object) -> list[pb.Part]:
         case dict() | Mapping() | list() | tuple() | int() | float():
             return [data_part(value)]
         case pb.Artifact() | pb.Message():
-            raise InvalidAgentResponse(f"{type(value).__name__} stands for itself and cannot be a part")
+            raise InvalidAgentResponse(f"{type(value).__name__} cannot be a part of another value; send it by itself")
     if is_record(value):
         return [data_part(value)]
     raise _unsupported_value(value)
 
 
 def data_part(value: object) -> pb.Part:
-    """One data part. Raises InvalidAgentResponse unless `value` is JSON."""
+    """One data part. Raises InvalidAgentResponse if `value` has no JSON form."""
     part = pb.Part()
     fill_value(part.data, to_json(value))
     return part
 
 
 def file_part(content: bytes | Path, *, name: str = "", media_type: str = "") -> pb.Part:
-    """One file part; a Path is read now. Name and media type are guessed unless given."""
+    """One file part. A Path is read now. A missing name or media type is guessed."""
     if isinstance(content, Path):
         name = name or content.name
         try:
             raw = content.read_bytes()
         except OSError as error:
-            # The caller learns the name only; the whole path stands in the log.
-            raise InvalidAgentResponse(f"{content.name}: cannot be read: {error.strerror}") from error
+            # The caller sees the file name only; the full path is in the log.
+            raise InvalidAgentResponse(f"file {content.name} cannot be read: {error.strerror}") from error
         media_type = media_type or mimetypes.guess_type(name)[0] or OCTET_STREAM_TYPE
     else:
         raw = content
@@ -112,7 +112,7 @@ def file_part(content: bytes | Path, *, name: str = "", media_type: str = "") ->
 
 
 def checked_part(part: pb.Part) -> pb.Part:
-    """`part`, if the protocol allows it (1.0 §4.1.6: exactly one content)."""
+    """Returns `part` if it is valid: exactly one content (1.0 §4.1.6). Raises InvalidAgentResponse otherwise."""
     content = part.WhichOneof("content")
     if content is None:
         raise InvalidAgentResponse("a Part has no content; set one of text, raw, url, data")
@@ -131,11 +131,11 @@ def artifact_of(
     description: str = "",
     metadata: Mapping[str, object] | None = None,
 ) -> pb.Artifact:
-    """The artifact that `value` means, with an id, checked. What is given here wins over what an Artifact says."""
+    """Converts `value` to a valid artifact with an id. The arguments override the fields of an Artifact."""
     value = to_local_type(value)
     artifact = pb.Artifact()
     if isinstance(value, pb.Artifact):
-        artifact.CopyFrom(value)  # the author's own object stays as it is
+        artifact.CopyFrom(value)  # do not change the author's object
         for part in artifact.parts:
             checked_part(part)
         check_json_value("metadata of an Artifact", artifact.metadata)
@@ -153,9 +153,9 @@ def artifact_of(
 
 
 def message_of(value: object, new_id: NewId, *, task_id: str, context_id: str) -> pb.Message:
-    """The message that `value` means, as the agent's own message of this task.
+    """Converts `value` to a valid message from the agent, in this task.
 
-    A Message with the caller's role is taken for its content: it becomes a new message of the agent.
+    A Message with ROLE_USER gives its content only: it becomes a new agent message with a new id.
     """
     value = to_local_type(value)
     message = pb.Message()
@@ -177,13 +177,13 @@ def message_of(value: object, new_id: NewId, *, task_id: str, context_id: str) -
 
 
 def set_metadata(target: Any, metadata: Mapping[str, object] | None) -> None:
-    """Adds these to the metadata of a Part, Artifact or Message."""
+    """Merges `metadata` into the metadata of a Part, Artifact or Message."""
     if metadata:
         fill_struct(target.metadata, to_json(metadata))
 
 
 def artifact_change(artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> ArtifactChange:
-    """The event that puts `artifact`, as bytes of its fields."""
+    """The event that sends `artifact`, with its fields as bytes."""
     head = encode_artifact_head(artifact.artifact_id, artifact.name, artifact.description)
     extensions = [frames.text(6, uri) for uri in artifact.extensions]
     return ArtifactChange(
@@ -197,44 +197,44 @@ def artifact_change(artifact: pb.Artifact, *, append: bool = False, last: bool =
 
 
 def encode_artifact_head(id: str, name: str = "", description: str = "") -> bytes:
-    """The fields of Artifact that come before its parts."""
+    """The Artifact fields before its parts, as bytes."""
     return frames.text(1, id) + frames.text(2, name) + frames.text(3, description)
 
 
 def encode_parts(parts: Any) -> bytes:
-    """Field 4 of Artifact, once for each part."""
+    """Field 4 of Artifact, one entry per part, as bytes."""
     return b"".join([frames.frame(4, part.SerializeToString()) for part in parts])
 
 
 def _only_part(item: object) -> pb.Part:
     if isinstance(item, pb.Part):
         return item
-    raise InvalidAgentResponse(f"a list of Parts also holds {type(item).__qualname__}; it must hold Parts only")
+    raise InvalidAgentResponse(f"a list of Parts contains {type(item).__qualname__}; every item must be a Part")
 
 
 def _unsupported_value(value: object) -> InvalidAgentResponse:
     if value is None:
-        return InvalidAgentResponse("None is no content; to say nothing, leave the call or the yield out")
+        return InvalidAgentResponse("None is not content; to send nothing, omit the call or the yield")
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
-            value.close()  # or Python warns that nobody awaited it
-        return InvalidAgentResponse(f"{type(value).__name__} is no content; an await is missing")
+            value.close()  # prevents the "never awaited" warning
+        return InvalidAgentResponse(f"{type(value).__name__} is not content; an await is missing")
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
-        return InvalidAgentResponse(f"{type(value).__name__} is no content; loop over it and yield its values")
+        return InvalidAgentResponse(f"{type(value).__name__} is not content; iterate over it and yield its values")
     return InvalidAgentResponse(
-        f"{type(value).__qualname__} is no content; use str, dict, list, a number, bytes, Path,"
+        f"{type(value).__qualname__} is not content; use str, dict, list, a number, bytes, Path,"
         " a pydantic model, a dataclass, Part, Artifact or Message"
     )
 
 
 MAX_EXACT_INTEGER: Final = 2**53
-"""The largest distance from zero at which every whole number is a double of its own."""
+"""The largest magnitude up to which a double represents every integer exactly."""
 
 
 def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
-    """`value` as dict, list, str, float, int, bool and None; pydantic models and dataclasses become objects.
+    """Converts `value` to dict, list, str, float, int, bool and None. Pydantic models and dataclasses become dicts.
 
-    Raises InvalidAgentResponse for what JSON, or the protocol's depth limit, has no place for.
+    Raises InvalidAgentResponse for a value that has no JSON form or nests too deeply.
     """
     match value:
         case None | bool():
@@ -244,12 +244,12 @@ def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
         case int():
             if abs(value) > MAX_EXACT_INTEGER:
                 raise InvalidAgentResponse(
-                    f"the number {_abbreviated(value)} is beyond 2^53 and would be rounded; give it as text"
+                    f"the number {_abbreviated(value)} is beyond 2^53 and would be rounded; pass it as text"
                 )
             return value
         case float():
             if not math.isfinite(value):
-                raise InvalidAgentResponse(f"{value} is no JSON number; give None or text instead")
+                raise InvalidAgentResponse(f"{value} is not a JSON number; pass None or text instead")
             return value
         case list() | tuple():
             _check_depth(depth_left)
@@ -269,7 +269,7 @@ def is_record(value: object) -> bool:
 
 
 def fill_value(target: Any, value: Any) -> None:
-    """Writes a plain value into a Value, of whatever descriptor pool."""
+    """Writes a JSON value into a protobuf Value of any descriptor pool."""
     match value:
         case None:
             target.null_value = 0
@@ -289,13 +289,13 @@ def fill_value(target: Any, value: Any) -> None:
 
 
 def fill_struct(target: Any, value: Mapping[str, Any]) -> None:
-    """Writes a plain object into a Struct, of whatever descriptor pool."""
+    """Writes a JSON object into a protobuf Struct of any descriptor pool."""
     for key, item in value.items():
         fill_value(target.fields[key], item)
 
 
 def value_to_json(value: Any) -> Any:
-    """The JSON of a Value: whole numbers up to 2^53 as int, objects as dict."""
+    """The JSON value of a protobuf Value. Integers up to 2^53 become int."""
     match value.WhichOneof("kind"):
         case "number_value":
             number = value.number_value
@@ -313,14 +313,14 @@ def value_to_json(value: Any) -> Any:
 
 
 def struct_to_json(struct: Any) -> dict[str, Any]:
-    """The JSON of a Struct."""
+    """The JSON object of a protobuf Struct."""
     return {key: value_to_json(item) for key, item in struct.fields.items()}
 
 
 def check_json_value(label: str, value: Any, depth_left: int = MAX_NESTING_DEPTH) -> None:
-    """Raises InvalidAgentResponse unless a Struct or Value that somebody else filled has a JSON form, and not too deep.
+    """Raises InvalidAgentResponse if a Struct or Value has no JSON form or nests too deeply.
 
-    A double without one (NaN, infinity) would be stored and then fail in every REST answer.
+    A stored NaN or infinity would make every later REST response fail.
     """
     match value.DESCRIPTOR.name:
         case "Struct":
@@ -330,7 +330,7 @@ def check_json_value(label: str, value: Any, depth_left: int = MAX_NESTING_DEPTH
         case _:
             kind = value.WhichOneof("kind")
             if kind == "number_value" and not math.isfinite(value.number_value):
-                raise InvalidAgentResponse(f"{label}: {value.number_value} is no JSON number")
+                raise InvalidAgentResponse(f"{label}: {value.number_value} is not a JSON number")
             if kind in ("struct_value", "list_value"):
                 check_json_value(label, getattr(value, kind), depth_left)
             return
@@ -341,25 +341,27 @@ def check_json_value(label: str, value: Any, depth_left: int = MAX_NESTING_DEPTH
 
 
 def checked_text(text: str) -> str:
-    """`text`, if it has a UTF-8 form. Raises InvalidAgentResponse for half of a surrogate pair."""
+    """Returns `text` if UTF-8 can encode it. Raises InvalidAgentResponse for a lone surrogate."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidAgentResponse(
-                f"text has half of a surrogate pair at position {error.start}, which UTF-8 cannot say"
+                f"text has a lone surrogate at position {error.start}, which UTF-8 cannot encode"
             ) from None
     return text
 
 
 def _object_to_json(value: Mapping[Any, object], depth_left: int) -> dict[str, Any]:
     _check_depth(depth_left)
-    made = {}
+    result = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            raise InvalidAgentResponse(f"the key {_abbreviated(key)} of an object is {_type_name(key)}; keys are text")
-        made[checked_text(key)] = to_json(item, depth_left - 1)
-    return made
+            raise InvalidAgentResponse(
+                f"the key {_abbreviated(key)} of an object is {_type_name(key)}; keys must be str"
+            )
+        result[checked_text(key)] = to_json(item, depth_left - 1)
+    return result
 
 
 def _check_depth(depth_left: int) -> None:
@@ -368,7 +370,7 @@ def _check_depth(depth_left: int) -> None:
 
 
 def _is_pydantic_model(value: object) -> bool:
-    # Whoever has a model has imported pydantic; an agent without one does not pay for the import.
+    # An agent that has a model has imported pydantic; other agents do not pay for the import.
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(value, pydantic.BaseModel)
 
@@ -380,6 +382,6 @@ def _type_name(value: object) -> str:
 
 def _abbreviated(value: object) -> str:
     if isinstance(value, int) and abs(value) > 10**40:
-        return f"of {value.bit_length()} bits"  # printing it may cost more than the whole turn
+        return f"of {value.bit_length()} bits"  # formatting it may cost more than the rest of the turn
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,4 +1,4 @@
-"""A round that somebody may ask to come sooner."""
+"""An event that ends the wait between two polling rounds early."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from contextlib import suppress
 
 
 class Wakeup:
-    """Rung when there is something to look at; however often that is, whoever waits looks once."""
+    """Wakes one waiter. Any number of `set` calls between two waits cause one wakeup."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        """There is something new."""
+        """Wakes the waiter now, or ends its next wait at once."""
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Returns when it was rung since the last time, or after so long."""
+        """Returns when `set` was called since the last wait, or after this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()

@@ -1,7 +1,7 @@
-"""What runs beside somebody's executor, in its process and with the packages of its environment.
+"""Child side of executors: runs in the executor's process and environment.
 
-Nothing here imports anything of Dragoman or of its dependencies: the environment has what the executor needs, and
-that may clash with what we need. It is Python 3.10 and its standard library, and where a2a-sdk or fasta2a are
-spoken to, whatever version of them is there. The process is started with `python start.py TARGET`; its stdin and
-stdout carry the frames of dragoman.worker.v1 as ProtoJSON, one on each line (docs/how-to/executors.md).
+Imports nothing of Dragoman or its dependencies, because the environment has the executor's packages, which may conflict
+with ours: only Python 3.10's standard library and whatever version of a2a-sdk or fasta2a is installed. The parent runs
+`python start.py TARGET`; stdin and stdout carry frames of dragoman.worker.v1, one line of ProtoJSON each
+(docs/how-to/executors.md).
 """

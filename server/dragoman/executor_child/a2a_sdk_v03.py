@@ -1,4 +1,4 @@
-"""AgentExecutors of a2a-sdk 0.3."""
+"""Adapter for AgentExecutors of a2a-sdk 0.3."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .turn import ExecutorTurn
 
 
 class SdkV03Adapter:
-    """An executor, as `serving` calls it."""
+    """Runs an AgentExecutor of a2a-sdk 0.3 for `main`."""
 
     def __init__(self, module: ModuleType, target: Any, executor: Any) -> None:
         self._module, self._target, self._executor = module, target, executor
 
     def registration(self, id: str) -> dict[str, Any]:
-        """What it says of itself."""
+        """The registration, from the module's cards."""
         found = target.find_cards(self._module, self._executor, types.AgentCard)
-        said = [_json(one) if one is not None else None for one in found]
-        return target.build_registration(id, self._target, *said)  # type: ignore[no-any-return]
+        cards = [_json(card) if card is not None else None for card in found]
+        return target.build_registration(id, self._target, *cards)  # type: ignore[no-any-return]
 
     async def execute(self, turn: ExecutorTurn) -> None:
         """Runs a turn."""
         envelope = turn.start.get("envelope", {})
-        asked = envelope.get("configuration", {})
-        configuration = {key: asked[key] for key in ("acceptedOutputModes", "historyLength") if key in asked}
-        configuration["blocking"] = not asked.get("returnImmediately", False)
+        requested = envelope.get("configuration", {})
+        configuration = {key: requested[key] for key in ("acceptedOutputModes", "historyLength") if key in requested}
+        configuration["blocking"] = not requested.get("returnImmediately", False)
         params = {"message": json_v03.message_to_v03(turn.message), "configuration": configuration}
         if envelope.get("metadata"):
             params["metadata"] = envelope["metadata"]
@@ -40,7 +40,7 @@ class SdkV03Adapter:
         await self._executor.execute(_request_context(turn, request), _SdkV03EventQueue(turn))
 
     async def cancel(self, turn: ExecutorTurn) -> None:
-        """Asks the executor to stop a turn."""
+        """Calls the executor's cancel() for a turn."""
         await self._executor.cancel(_request_context(turn, None, current=True), _SdkV03EventQueue(turn))
 
 
@@ -56,13 +56,13 @@ def _request_context(turn: ExecutorTurn, request: Any, *, current: bool = False)
 
 
 def _task(turn: ExecutorTurn, *, answering: bool) -> Any:
-    """The task as the executor's earlier turns left it; the message to answer is the last of its history by then."""
+    """The task after earlier turns. With `answering`, the last message of its history is the one to answer."""
     history = [*turn.history, turn.message] if answering else turn.history
-    said: dict[str, Any] = {"id": turn.task_id, "contextId": turn.context_id, "history": history}
-    asked = turn.start.get("asked")
-    said["status"] = {"state": "TASK_STATE_INPUT_REQUIRED" if asked and answering else "TASK_STATE_WORKING"}
-    said["artifacts"] = turn.start.get("artifacts", [])
-    return types.Task.model_validate(_task_to_v03(said))
+    task: dict[str, Any] = {"id": turn.task_id, "contextId": turn.context_id, "history": history}
+    question = turn.start.get("asked")
+    task["status"] = {"state": "TASK_STATE_INPUT_REQUIRED" if question and answering else "TASK_STATE_WORKING"}
+    task["artifacts"] = turn.start.get("artifacts", [])
+    return types.Task.model_validate(_task_to_v03(task))
 
 
 def _task_to_v03(task: dict[str, Any]) -> dict[str, Any]:
@@ -70,14 +70,14 @@ def _task_to_v03(task: dict[str, Any]) -> dict[str, Any]:
     status["state"] = json_v03.state_to_v03(status.get("state", ""))
     if "message" in status:
         status["message"] = json_v03.message_to_v03(status["message"])
-    made = {"kind": "task", **task, "status": status, "contextId": task.get("contextId", "")}
-    made["history"] = [json_v03.message_to_v03(one) for one in task.get("history", [])]
-    made["artifacts"] = [json_v03.artifact_to_v03(one) for one in task.get("artifacts", [])]
-    return made
+    converted = {"kind": "task", **task, "status": status, "contextId": task.get("contextId", "")}
+    converted["history"] = [json_v03.message_to_v03(message) for message in task.get("history", [])]
+    converted["artifacts"] = [json_v03.artifact_to_v03(artifact) for artifact in task.get("artifacts", [])]
+    return converted
 
 
 class _SdkV03EventQueue(EventQueue):
-    """Hands on what the executor enqueues, as it comes, and waits where there is no room."""
+    """Forwards each event of the executor to the turn, and waits while the buffer is full."""
 
     def __init__(self, turn: ExecutorTurn) -> None:
         super().__init__()
@@ -89,25 +89,26 @@ class _SdkV03EventQueue(EventQueue):
             case types.Message():
                 turn.reply(json_v03.message_from_v03(_json(event)))
             case types.TaskStatusUpdateEvent():
-                said = _json(event)
-                await _send_status(turn, said["status"], said.get("metadata"))
+                content = _json(event)
+                await _send_status(turn, content["status"], content.get("metadata"))
             case types.TaskArtifactUpdateEvent():
-                said = _json(event)
+                content = _json(event)
                 await turn.artifact(
-                    json_v03.artifact_from_v03(said["artifact"]),
+                    json_v03.artifact_from_v03(content["artifact"]),
                     append=bool(event.append),
                     last_chunk=bool(event.last_chunk),
-                    metadata=said.get("metadata"),
+                    metadata=content.get("metadata"),
                 )
             case types.Task():
                 await turn.ensure_started()
-                said = _json(event)
-                for artifact in said.get("artifacts") or []:
+                content = _json(event)
+                for artifact in content.get("artifacts") or []:
                     await turn.artifact(json_v03.artifact_from_v03(artifact), last_chunk=True)
-                await _send_status(turn, said["status"], None)
+                await _send_status(turn, content["status"], None)
             case _:
                 raise TypeError(
-                    f"a {type(event).__name__} is no event: Message, Task, or an update of a task's status or artifact"
+                    f"{type(event).__name__} is not an event; enqueue a Message, Task, TaskStatusUpdateEvent or "
+                    "TaskArtifactUpdateEvent"
                 )
 
 
@@ -123,7 +124,7 @@ def _json(model: Any) -> dict[str, Any]:
 
 
 def user_of(turn: ExecutorTurn) -> User:
-    """The principal of a turn's message."""
+    """The principal of a turn's message as an SDK user. Works with a2a-sdk 0.3 and 1.x."""
     name = turn.start.get("principal", "")
     return _AuthenticatedUser(name) if name and name != "anonymous" else UnauthenticatedUser()
 

@@ -1,4 +1,4 @@
-"""AgentExecutors of a2a-sdk 1.x."""
+"""Adapter for AgentExecutors of a2a-sdk 1.x."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .turn import ExecutorTurn
 
 
 class SdkV1Adapter:
-    """An executor, as `serving` calls it."""
+    """Runs an AgentExecutor of a2a-sdk 1.x for `main`."""
 
     def __init__(self, module: ModuleType, target: Any, executor: Any) -> None:
         self._module, self._target, self._executor = module, target, executor
 
     def registration(self, id: str) -> dict[str, Any]:
-        """What it says of itself."""
+        """The registration, from the module's cards."""
         found = target.find_cards(self._module, self._executor, types.AgentCard)
-        said = [MessageToDict(one) if one is not None else None for one in found]
-        return target.build_registration(id, self._target, *said)  # type: ignore[no-any-return]
+        cards = [MessageToDict(card) if card is not None else None for card in found]
+        return target.build_registration(id, self._target, *cards)  # type: ignore[no-any-return]
 
     async def execute(self, turn: ExecutorTurn) -> None:
         """Runs a turn."""
@@ -35,66 +35,68 @@ class SdkV1Adapter:
         await self._executor.execute(_request_context(turn, request), _SdkV1EventQueue(turn))
 
     async def cancel(self, turn: ExecutorTurn) -> None:
-        """Asks the executor to stop a turn."""
+        """Calls the executor's cancel() for a turn."""
         await self._executor.cancel(_request_context(turn, None, current=True), _SdkV1EventQueue(turn))
 
 
 def _request_context(turn: ExecutorTurn, request: Any, *, current: bool = False) -> RequestContext:
-    named = turn.start.get("references", [])
+    references = turn.start.get("references", [])
     return RequestContext(
         call_context=ServerCallContext(user=user_of(turn)),
         request=request,
         task_id=turn.task_id,
         context_id=turn.context_id,
         task=_task(turn) if turn.is_follow_up or current else None,
-        related_tasks=[ParseDict(one, types.Task(), ignore_unknown_fields=True) for one in named],
+        related_tasks=[ParseDict(task, types.Task(), ignore_unknown_fields=True) for task in references],
     )
 
 
 def _task(turn: ExecutorTurn) -> Any:
-    """The task as the executor's earlier turns left it, and the messages said in it."""
-    asked = turn.start.get("asked")
-    status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": asked} if asked else {"state": "TASK_STATE_WORKING"}
-    said = {"id": turn.task_id, "contextId": turn.context_id, "status": status, "history": turn.history}
-    said["artifacts"] = turn.start.get("artifacts", [])
-    return ParseDict(said, types.Task(), ignore_unknown_fields=True)
+    """The task after earlier turns, with its messages."""
+    status = {"state": "TASK_STATE_WORKING"}
+    if question := turn.start.get("asked"):
+        status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": question}
+    task = {"id": turn.task_id, "contextId": turn.context_id, "status": status, "history": turn.history}
+    task["artifacts"] = turn.start.get("artifacts", [])
+    return ParseDict(task, types.Task(), ignore_unknown_fields=True)
 
 
 class _SdkV1EventQueue(EventQueue):
-    """Hands on what the executor enqueues, as it comes, and waits where there is no room."""
+    """Forwards each event of the executor to the turn, and waits while the buffer is full."""
 
     def __init__(self, turn: ExecutorTurn) -> None:
         self._turn = turn
 
     async def enqueue_event(self, event: Any) -> None:
         turn = self._turn
-        said = MessageToDict(event)
+        content = MessageToDict(event)
         match event:
             case types.Message():
-                turn.reply(said)
+                turn.reply(content)
             case types.TaskStatusUpdateEvent():
-                status = said.get("status", {})
-                await turn.status(_state(status), status.get("message"), said.get("metadata"))
+                status = content.get("status", {})
+                await turn.status(_state(status), status.get("message"), content.get("metadata"))
             case types.TaskArtifactUpdateEvent():
                 await turn.artifact(
-                    said.get("artifact", {}),
+                    content.get("artifact", {}),
                     append=event.append,
                     last_chunk=event.last_chunk,
-                    metadata=said.get("metadata"),
+                    metadata=content.get("metadata"),
                 )
             case types.Task():
                 await turn.ensure_started()
-                for artifact in said.get("artifacts", []):
+                for artifact in content.get("artifacts", []):
                     await turn.artifact(artifact, last_chunk=True)
-                status = said.get("status", {})
+                status = content.get("status", {})
                 await turn.status(_state(status), status.get("message"))
             case _:
                 raise TypeError(
-                    f"a {type(event).__name__} is no event: Message, Task, or an update of a task's status or artifact"
+                    f"{type(event).__name__} is not an event; enqueue a Message, Task, TaskStatusUpdateEvent or "
+                    "TaskArtifactUpdateEvent"
                 )
 
     async def close(self, immediate: bool = False) -> None:
-        """Nothing waits in it."""
+        """Nothing to do: events are not queued here."""
 
     def is_closed(self) -> bool:
         return self._turn.is_over

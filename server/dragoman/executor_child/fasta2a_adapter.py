@@ -1,4 +1,4 @@
-"""Workers of fasta2a from 0.5 on: a storage, a broker and a context storage of ours stand for its own."""
+"""Adapter for Workers of fasta2a 0.5 and newer, with our own storage, broker and event bus."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from .turn import CANCELED, ExecutorTurn
 
 try:
     from fasta2a.event_bus import EventBus as TheirBus
-except ImportError:  # before 2.0
+except ImportError:  # fasta2a before 2.0
     TheirBus = object
 
 HAS_FLAT_PARTS = TheirBus is not object
-"""Parts have no kind, as of 2.0."""
+"""Whether parts have no `kind`, as in fasta2a 2.0 and newer."""
 
 if not hasattr(their_storage.Storage, "load_context"):
-    raise InvalidTarget("this fasta2a is older than 0.5, and has no context storage; use a newer one")
+    raise InvalidTarget("this fasta2a is older than 0.5 and has no context storage; install fasta2a 0.5 or newer")
 
 CURRENT_RUN: contextvars.ContextVar[_TaskRun] = contextvars.ContextVar("dragoman_turn")
-"""The turn that this code runs for."""
+"""The run that the current code belongs to."""
 
 
 class _TaskRun:
-    """A turn under way, and the task as the worker sees it."""
+    """A running turn, and the task as the worker sees it."""
 
     def __init__(self, turn: ExecutorTurn) -> None:
         self.turn = turn
         self.final_status: tuple[str, dict[str, Any] | None] | None = None
-        """The state that the worker left in the storage, and its last message; said when run_task returns."""
+        """The final state and last message in the storage, sent when run_task returns."""
         self.published: dict[str, list[Any]] = {}
-        """Parts of artifacts, by id, that went out already."""
+        """Parts already sent, by artifact id."""
         history = [_to_fasta2a_message(message) for message in (*turn.history, turn.message)]
         self.task: dict[str, Any] = {"id": turn.task_id, "context_id": turn.context_id, "history": history}
-        # A worker is given a task once, as it was submitted; to it a follow-up is the same.
+        # A worker receives each task once, as submitted, and a follow-up in the same way.
         self.task["status"] = {"state": "submitted"}
         self.task["artifacts"] = [
             _snake(json_v03.artifact_to_v03(one, flat=HAS_FLAT_PARTS)) for one in turn.start.get("artifacts", [])
@@ -56,7 +56,7 @@ class _TaskRun:
 
 
 class Fasta2aAdapter:
-    """A worker, as `serving` calls it."""
+    """Runs a Worker of fasta2a for `main`."""
 
     def __init__(self, module: ModuleType, target: Any, worker: Any, dependencies: dict[str, Any]) -> None:
         self._module, self._target, self._worker = module, target, worker
@@ -65,57 +65,57 @@ class Fasta2aAdapter:
         dependencies["storage"].context_type = _context_type(worker)
 
     def registration(self, id: str) -> dict[str, Any]:
-        """What it says of itself: what a FastA2A of the module says."""
-        said = None
+        """The registration, from the first FastA2A app of the module."""
+        card = None
         for app in vars(self._module).values():
             if isinstance(app, fasta2a.FastA2A):
-                said = {
+                card = {
                     name: _camel(getattr(app, name, None)) for name in ("name", "description", "version", "provider")
                 }
-                said["skills"] = _camel(getattr(app, "skills", None))
+                card["skills"] = _camel(getattr(app, "skills", None))
                 break
-        return target.build_registration(id, self._target, said, None)  # type: ignore[no-any-return]
+        return target.build_registration(id, self._target, card, None)  # type: ignore[no-any-return]
 
     def running(self) -> AbstractAsyncContextManager[Any]:
-        """The worker's own lifespan. Its loop finds nothing to do: turns are run here."""
+        """The worker's own lifespan. Its task loop stays idle, because turns run here."""
         return self._worker.run()  # type: ignore[no-any-return]
 
     async def execute(self, turn: ExecutorTurn) -> None:
         """Runs a turn."""
-        work = self._runs[turn.id] = _TaskRun(turn)
-        CURRENT_RUN.set(work)
+        run = self._runs[turn.id] = _TaskRun(turn)
+        CURRENT_RUN.set(run)
         envelope = turn.start.get("envelope", {})
-        asked = envelope.get("configuration", {})
+        requested = envelope.get("configuration", {})
         params: dict[str, Any] = {
             "id": turn.task_id,
             "context_id": turn.context_id,
             "message": _to_fasta2a_message(turn.message),
         }
-        if asked.get("historyLength"):
-            params["history_length"] = asked["historyLength"]
-        if asked.get("acceptedOutputModes"):
-            params["accepted_output_modes"] = asked["acceptedOutputModes"]
+        if requested.get("historyLength"):
+            params["history_length"] = requested["historyLength"]
+        if requested.get("acceptedOutputModes"):
+            params["accepted_output_modes"] = requested["acceptedOutputModes"]
         if envelope.get("metadata"):
             params["metadata"] = envelope["metadata"]
         try:
             await self._worker.run_task(params)
         finally:
             del self._runs[turn.id]
-        if work.final_status is not None:
-            state, message = work.final_status
+        if run.final_status is not None:
+            state, message = run.final_status
             await turn.status(state, message)
 
     async def cancel(self, turn: ExecutorTurn) -> None:
-        """Asks the worker to stop a turn."""
-        if (work := self._runs.get(turn.id)) is not None:
-            CURRENT_RUN.set(work)
+        """Calls the worker's cancel_task() for a turn."""
+        if (run := self._runs.get(turn.id)) is not None:
+            CURRENT_RUN.set(run)
             await self._worker.cancel_task({"id": turn.task_id})
-            if work.final_status is not None and work.final_status[0] == CANCELED:
-                await turn.status(*work.final_status)
+            if run.final_status is not None and run.final_status[0] == CANCELED:
+                await turn.status(*run.final_status)
 
 
 class TurnStorage(their_storage.Storage):
-    """The one task that a worker works on, and its conversation."""
+    """The storage that a worker sees: its current task and conversation."""
 
     context_type: Any = Any
 
@@ -124,30 +124,30 @@ class TurnStorage(their_storage.Storage):
         return {**task, "history": task["history"][-history_length:]} if history_length else task
 
     async def submit_task(self, context_id: str, message: Any) -> Any:
-        raise NotImplementedError("tasks are made by those who send messages")
+        raise NotImplementedError("a worker cannot create tasks; clients create them with messages")
 
     async def update_task(
         self, task_id: str, state: str, new_artifacts: list[Any] | None = None, new_messages: list[Any] | None = None
     ) -> Any:
-        work = _run_of_task(task_id)
-        task, turn = work.task, work.turn
+        run = _run_of_task(task_id)
+        task, turn = run.task, run.turn
         task["status"] = {"state": state}
         for artifact in new_artifacts or []:
             task["artifacts"].append(artifact)
-            await _publish_artifact(work, artifact, append=False, last_chunk=True)
+            await _publish_artifact(run, artifact, append=False, last_chunk=True)
         for message in new_messages or []:
             message["task_id"], message["context_id"] = task_id, task["context_id"]
             task["history"].append(message)
-        said = [json_v03.message_from_v03(_camel(message)) for message in new_messages or []]
+        converted = [json_v03.message_from_v03(_camel(message)) for message in new_messages or []]
         name = json_v03.state_from_v03(state)
-        last = said.pop() if said else None
-        for message in said:
+        last_message = converted.pop() if converted else None
+        for message in converted:
             await turn.status("TASK_STATE_WORKING", message)
         if state in ("submitted", "working"):
-            work.final_status = None
-            await turn.status(name, last)
+            run.final_status = None
+            await turn.status(name, last_message)
         else:
-            work.final_status = name, last
+            run.final_status = name, last_message
         return task
 
     async def load_context(self, context_id: str) -> Any:
@@ -165,42 +165,40 @@ class TurnStorage(their_storage.Storage):
 
 
 class _TurnEventBus(TheirBus):
-    """Takes what a worker publishes while it works."""
+    """Forwards the events that a worker publishes to its turn."""
 
     @asynccontextmanager
     async def subscribe(self, task_id: str) -> AsyncIterator[Any]:
-        raise NotImplementedError("who follows a task asks the server")
+        raise NotImplementedError("a worker cannot subscribe to tasks; clients subscribe at the server")
         yield
 
     async def emit(self, task_id: str, event: Any) -> None:
-        work = _run_of_task(task_id)
-        if said := event.get("artifact_update"):
+        run = _run_of_task(task_id)
+        if update := event.get("artifact_update"):
             await _publish_artifact(
-                work, said["artifact"], append=said.get("append", False), last_chunk=said.get("last_chunk", False)
+                run, update["artifact"], append=update.get("append", False), last_chunk=update.get("last_chunk", False)
             )
-        elif (said := event.get("status_update")) and said["status"]["state"] == "working":
-            message = said["status"].get("message")
-            await work.turn.status(
-                "TASK_STATE_WORKING", json_v03.message_from_v03(_camel(message)) if message else None
-            )
-        # How it ends is what the storage says when run_task has returned.
+        elif (update := event.get("status_update")) and update["status"]["state"] == "working":
+            message = update["status"].get("message")
+            await run.turn.status("TASK_STATE_WORKING", json_v03.message_from_v03(_camel(message)) if message else None)
+        # The final state comes from the storage when run_task returns.
 
     async def close(self, task_id: str) -> None:
         pass
 
 
 class IdleBroker(TheirBroker):
-    """A queue that stays empty."""
+    """A broker whose queue stays empty."""
 
     def __init__(self) -> None:
         if HAS_FLAT_PARTS:
             super().__init__(event_bus=_TurnEventBus())
 
     async def run_task(self, params: Any) -> None:
-        raise NotImplementedError("tasks are made by those who send messages")
+        raise NotImplementedError("a worker cannot create tasks; clients create them with messages")
 
     async def cancel_task(self, params: Any) -> None:
-        raise NotImplementedError("tasks are canceled by those who made them")
+        raise NotImplementedError("a worker cannot cancel tasks; clients cancel them at the server")
 
     async def __aenter__(self) -> IdleBroker:
         return self
@@ -214,23 +212,23 @@ class IdleBroker(TheirBroker):
 
 
 def worker_dependencies() -> dict[str, Any]:
-    """What a Worker is made with."""
+    """Constructor arguments of a Worker."""
     return {"broker": IdleBroker(), "storage": TurnStorage()}
 
 
 async def _publish_artifact(run: _TaskRun, artifact: Any, *, append: bool, last_chunk: bool) -> None:
-    """An artifact, or a piece of one. The whole of what went out in pieces is not said again."""
-    said = json_v03.artifact_from_v03(_camel(artifact))
-    id = said.get("artifactId", "")
-    before = run.published.get(id)
-    if not append and before is not None and _merge_texts(before) == _merge_texts(said["parts"]):
+    """Sends an artifact or a chunk of one. Skips an artifact that was already sent in chunks."""
+    converted = json_v03.artifact_from_v03(_camel(artifact))
+    id = converted.get("artifactId", "")
+    sent_parts = run.published.get(id)
+    if not append and sent_parts is not None and _merge_texts(sent_parts) == _merge_texts(converted["parts"]):
         return
-    run.published[id] = [*(before or []), *said["parts"]] if append else said["parts"]
-    await run.turn.artifact(said, append=append, last_chunk=last_chunk)
+    run.published[id] = [*(sent_parts or []), *converted["parts"]] if append else converted["parts"]
+    await run.turn.artifact(converted, append=append, last_chunk=last_chunk)
 
 
 def _merge_texts(parts: list[Any]) -> list[Any]:
-    """Parts with neighbouring texts as one."""
+    """Joins adjacent text parts."""
     joined: list[Any] = []
     for part in parts:
         if joined and set(part) == {"text"} == set(joined[-1]):
@@ -241,21 +239,21 @@ def _merge_texts(parts: list[Any]) -> list[Any]:
 
 
 def _run_of_context(context_id: str) -> _TaskRun:
-    work = CURRENT_RUN.get(None)
-    if work is None or work.turn.context_id != context_id:
-        raise LookupError(f'"{context_id}" is not the conversation of the task that is run')
-    return work
+    run = CURRENT_RUN.get(None)
+    if run is None or run.turn.context_id != context_id:
+        raise LookupError(f'"{context_id}" is not the context of the current task')
+    return run
 
 
 def _run_of_task(task_id: str) -> _TaskRun:
-    work = CURRENT_RUN.get(None)
-    if work is None or work.turn.task_id != task_id:
-        raise LookupError(f'"{task_id}" is not the task that is run')
-    return work
+    run = CURRENT_RUN.get(None)
+    if run is None or run.turn.task_id != task_id:
+        raise LookupError(f'"{task_id}" is not the current task')
+    return run
 
 
 def _context_type(worker: Any) -> Any:
-    """What a worker says that its contexts are: the argument of Worker[...] among its bases."""
+    """The context type of a worker: the argument of its base class Worker[...]."""
     for kind in type(worker).__mro__:
         for base in getattr(kind, "__orig_bases__", ()):
             origin = getattr(base, "__origin__", None)
@@ -270,7 +268,7 @@ def _to_fasta2a_message(message: dict[str, Any]) -> Any:
 
 
 _OPAQUE_KEYS = frozenset(("metadata", "data", "params"))
-"""Keys under which anything may be, which keeps its spelling."""
+"""Keys whose values are free-form JSON, so their keys are not converted."""
 
 
 def _snake(value: Any) -> Any:

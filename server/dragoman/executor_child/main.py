@@ -1,4 +1,4 @@
-"""The guest process: finds the executor, says what it is, runs its turns, and ends with its server."""
+"""The executor process: loads the executor, registers it, and runs its turns until the server disconnects."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .turn import ExecutorTurn, describe_error, failed_status
 log = logging.getLogger("dragoman.executor")
 
 EXIT_INVALID_TARGET = 2
-"""Exit code of a process whose target gives no executor; its last line on stderr says why."""
+"""Exit code for an unusable target. The last line on stderr has the reason."""
 
 STDERR_ERROR_PREFIX = "dragoman: error: "
-"""What that line begins with."""
+"""Prefix of that line."""
 
 CHILD_STOP_TIMEOUT = 3.0
-"""Seconds that turns get to stop once the server is gone or stops us."""
+"""Seconds that turns get to stop after the server disconnected."""
 
 
 @dataclass
@@ -40,34 +40,34 @@ class _ChildTurn:
 
 
 def main(target: str) -> int:
-    """Serves TARGET on stdin and stdout. Gives the exit code."""
-    line = open_stdio()
+    """Serves TARGET on stdin and stdout. Returns the exit code."""
+    pipe = open_stdio()
     try:
         agent = open_target(target)
-        registration = agent.registration("executor")  # the server gives it the id that it is to have
+        registration = agent.registration("executor")  # the server replaces the id
     except InvalidTarget as error:
         print(f"{STDERR_ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
         return EXIT_INVALID_TARGET
-    if not logging.getLogger().handlers:  # the executor's module has not said how it likes its log
+    if not logging.getLogger().handlers:  # the executor's module has not configured logging
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    asyncio.run(_serve(agent, registration, line))
-    # Threads of the executor must not keep a process that nobody talks to any more.
+    asyncio.run(_serve(agent, registration, pipe))
+    # Threads of the executor must not keep the process alive without a server.
     sys.stderr.flush()
     os._exit(0)
 
 
 def open_target(target: str) -> Any:
-    """An adapter for what TARGET names. Raises Unusable."""
-    module, found = load(target)
-    if not callable(found) and not is_executor(found):
-        raise InvalidTarget(_not_an_executor(found))
-    if inspect.isclass(found) and not is_executor(found):
-        raise InvalidTarget(_not_an_executor(found))
-    given = _fasta2a_dependencies()
-    executor = found if is_executor(found) and not inspect.isclass(found) else create_executor(found, given)
+    """Returns an adapter for the executor that TARGET names. Raises InvalidTarget."""
+    module, value = load(target)
+    if not callable(value) and not is_executor(value):
+        raise InvalidTarget(_not_an_executor(value))
+    if inspect.isclass(value) and not is_executor(value):
+        raise InvalidTarget(_not_an_executor(value))
+    dependencies = _fasta2a_dependencies()
+    executor = value if is_executor(value) and not inspect.isclass(value) else create_executor(value, dependencies)
     if not is_executor(executor):
         raise InvalidTarget(_not_an_executor(executor))
-    return _adapter(module, found, executor, given)
+    return _adapter(module, value, executor, dependencies)
 
 
 def _adapter(module: ModuleType, target: Any, executor: Any, dependencies: dict[str, Any]) -> Any:
@@ -85,7 +85,7 @@ def _adapter(module: ModuleType, target: Any, executor: Any, dependencies: dict[
         return SdkV03Adapter(module, target, executor)
     if not _is_installed("fasta2a"):
         raise InvalidTarget(
-            f"{type(executor).__name__} looks like a Worker of fasta2a, which {sys.executable} does not have"
+            f"{type(executor).__name__} looks like a fasta2a Worker, but {sys.executable} has no fasta2a"
         )
     from . import fasta2a_adapter
 
@@ -97,7 +97,7 @@ def _fasta2a_dependencies() -> dict[str, Any]:
         return {}
     try:
         from . import fasta2a_adapter
-    except InvalidTarget:  # said where it matters
+    except InvalidTarget:  # reported only if the executor is a fasta2a Worker
         return {}
     return fasta2a_adapter.worker_dependencies()
 
@@ -105,18 +105,16 @@ def _fasta2a_dependencies() -> dict[str, Any]:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # its parent is no package, or not there
+    except (ImportError, ValueError):  # its parent is missing or not a package
         return False
 
 
 def _not_an_executor(target: Any) -> str:
-    what = (
-        f"the class {target.__name__}"
-        if inspect.isclass(target)
-        else f"what it names is of type {type(target).__name__}, and"
+    subject = (
+        f"the class {target.__name__}" if inspect.isclass(target) else f"the value of type {type(target).__name__}"
     )
     return (
-        f"{what} is no executor: an AgentExecutor of a2a-sdk has the methods execute and cancel, "
+        f"{subject} is not an executor: an AgentExecutor of a2a-sdk has the methods execute and cancel, "
         "a Worker of fasta2a has run_task and cancel_task"
     )
 
@@ -130,7 +128,7 @@ async def _serve(agent: Any, registration: dict[str, Any], pipe: FramePipe) -> N
 
 
 class ExecutorChild:
-    """The turns of one executor on one line."""
+    """Runs the turns of one executor for one server."""
 
     def __init__(self, agent: Any, pipe: FramePipe) -> None:
         """`agent` has `execute(turn)` and `cancel(turn)`."""
@@ -139,12 +137,12 @@ class ExecutorChild:
         self._max_event_bytes = 0
         self._turns: dict[str, _ChildTurn] = {}
         self._task_locks: dict[str, asyncio.Lock] = {}
-        """By task: a turn of it begins when execute() of the one before has returned, not just ended the turn."""
+        """One lock per task: its next turn starts only after the previous execute() has returned."""
         self._endings: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
 
     async def run(self, registration: dict[str, Any]) -> None:
-        """Serves until the server hangs up; what runs is canceled then."""
+        """Runs until the server disconnects, then cancels the running turns."""
         loop = asyncio.get_running_loop()
         name = f"executor {os.getpid()}"
         self._pipe.send(hello={"name": name, "agents": [registration]})
@@ -165,9 +163,9 @@ class ExecutorChild:
         elif start := frame.get("turnStart"):
             self._start_turn(start)
         else:
-            for kind, said in frame.items():
-                if (running := self._turns.get(said.get("turnId", ""))) is not None:
-                    self._dispatch(running, kind, said)
+            for kind, content in frame.items():
+                if (running := self._turns.get(content.get("turnId", ""))) is not None:
+                    self._dispatch(running, kind, content)
 
     def _dispatch(self, running: _ChildTurn, kind: str, content: dict[str, Any]) -> None:
         if kind == "committed":
@@ -178,15 +176,15 @@ class ExecutorChild:
             running.turn.abort()
             self._cancel(running, "fenced")
 
-    # Turns ------------------------------------------------------------------------------------------------------
+    # Turns --------------------------------------------------------------------------------------------------------
 
     def _start_turn(self, start: dict[str, Any]) -> None:
         loop = asyncio.get_running_loop()
         turn = ExecutorTurn(start, self._pipe.send, self._max_event_bytes)
-        order = self._task_locks.setdefault(turn.task_id, asyncio.Lock())
-        running = _ChildTurn(turn, loop.create_task(self._execute(turn, order), name=f"task {turn.task_id}"))
+        lock = self._task_locks.setdefault(turn.task_id, asyncio.Lock())
+        running = _ChildTurn(turn, loop.create_task(self._execute(turn, lock), name=f"task {turn.task_id}"))
         self._turns[turn.id] = running
-        ending = loop.create_task(self._finish_turn(running, order), name=f"end of task {turn.task_id}")
+        ending = loop.create_task(self._finish_turn(running, lock), name=f"end of task {turn.task_id}")
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
 
@@ -197,15 +195,15 @@ class ExecutorChild:
     async def _finish_turn(self, running: _ChildTurn, lock: asyncio.Lock) -> None:
         turn = running.turn
         await asyncio.wait([running.task])
-        if running.canceling is not None:  # it may have more to say, and stands for the same turn
+        if running.canceling is not None:  # cancel() may still send events of this turn
             await asyncio.wait([running.canceling])
-        trouble = asyncio.CancelledError() if running.task.cancelled() else running.task.exception()
-        if isinstance(trouble, Exception):
-            log.error("task %s: the executor failed", turn.task_id, exc_info=trouble)
+        error = asyncio.CancelledError() if running.task.cancelled() else running.task.exception()
+        if isinstance(error, Exception):
+            log.error("task %s: the executor failed", turn.task_id, exc_info=error)
         try:
-            turn.on_returned(trouble)
-        except ValueError as error:  # what it says of the end cannot be said
-            turn.end(failed_status(describe_error(error)))
+            turn.on_returned(error)
+        except ValueError as unsendable:  # the end of the turn is too large or has no JSON form
+            turn.end(failed_status(describe_error(unsendable)))
         del self._turns[turn.id]
         if not any(one.turn.task_id == turn.task_id for one in self._turns.values()):
             self._task_locks.pop(turn.task_id, None)
@@ -213,7 +211,7 @@ class ExecutorChild:
 
     def _cancel(self, running: _ChildTurn, reason: str) -> None:
         turn = running.turn
-        if turn.cancelled:  # and the server's patience is over
+        if turn.cancelled:  # the second request: the server's stop timeout is over
             running.task.cancel()
             if running.canceling is not None:
                 running.canceling.cancel()
@@ -224,12 +222,12 @@ class ExecutorChild:
         )
 
     async def _cancel_executor(self, running: _ChildTurn) -> None:
-        """Tells the executor, as its own server would, and then stops execute()."""
+        """Calls cancel(), as the SDK's own server does, and then cancels execute()."""
         try:
             await self._agent.cancel(running.turn)
         except Exception as error:
             log.info(
-                "task %s: cancel() failed (%s); execute() is stopped all the same",
+                "task %s: cancel() failed (%s); execute() is stopped anyway",
                 running.turn.task_id,
                 describe_error(error),
             )
@@ -247,11 +245,11 @@ Frame = dict[str, Any]
 
 
 class FramePipe:
-    """One stream. `read` begins to give what the server says."""
+    """Frames over a pair of pipes, with a writer and a reader thread."""
 
     def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
         self.heartbeat_interval = 1.0
-        """Seconds of silence after which a sign of life is due."""
+        """Seconds without a frame after which a heartbeat is sent."""
         self._incoming = incoming
         self._outgoing = outgoing
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -259,13 +257,13 @@ class FramePipe:
         self._writer.start()
 
     def send(self, **frame: Any) -> int:
-        """Sends a frame; gives its size in bytes. Raises ValueError for what JSON cannot say. From any thread."""
+        """Queues a frame and returns its bytes. Raises ValueError if it has no JSON form. Thread-safe."""
         data = json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         self._queue.put(data + b"\n")
         return len(data)
 
     def start_reading(self, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
-        """Gives each frame to `hear`, in a thread; `ended` is called once there are no more."""
+        """Calls `on_frame` for each frame and then `on_end` once, both in the reader thread."""
 
         def loop() -> None:
             for line in self._incoming:
@@ -275,35 +273,35 @@ class FramePipe:
         threading.Thread(target=loop, name="dragoman-executor-reader", daemon=True).start()
 
     def close(self, timeout: float) -> None:
-        """Says no more, once what was said is on its way, or these seconds have passed."""
+        """Stops writing after all queued frames, or after `timeout` seconds."""
         self._queue.put(None)
         self._writer.join(timeout)
 
     def _write(self) -> None:
-        alive = b'{"heartbeat":{}}\n'
-        silence = None  # until it has said what it is, for which it may have to import for long
+        heartbeat = b'{"heartbeat":{}}\n'
+        timeout = None  # no heartbeat before the first frame: the executor may import for long
         try:
             while True:
                 try:
-                    data = self._queue.get(timeout=silence)
+                    data = self._queue.get(timeout=timeout)
                 except queue.Empty:
-                    data = alive
-                silence = self.heartbeat_interval
+                    data = heartbeat
+                timeout = self.heartbeat_interval
                 if data is None:
                     return
                 self._outgoing.write(data)
                 self._outgoing.flush()
-        except OSError:  # nobody reads any more; the reader notices too
+        except OSError:  # the server has disconnected; the reader notices, too
             return
 
 
 def open_stdio() -> FramePipe:
-    """The stream on stdin and stdout. What the executor prints goes to stderr from now on, and it reads nothing."""
+    """Takes over stdin and stdout. The executor then prints to stderr and reads an empty stdin."""
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null_device = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_device, 0)
+    os.close(null_device)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     return FramePipe(incoming, outgoing)

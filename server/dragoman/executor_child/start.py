@@ -1,8 +1,7 @@
-"""Where a guest process begins: loads the folder of this file as a package under a name that nobody else uses.
+"""Entry point of the executor process: loads this folder as a package with a unique name.
 
-Not as `dragoman.executor_child`: an environment may have a Dragoman of another version, or none. The folder itself
-must not
-be searched for imports either, because the executor's own modules may have the names of ours.
+The name is not `dragoman.executor_child`, because the environment may have another Dragoman or none. The folder itself
+leaves the import path, because the executor's own modules may have the same names as ours.
 """
 
 import importlib.util
@@ -12,11 +11,11 @@ from types import ModuleType
 
 
 def load() -> ModuleType:
-    """The package's `serving` module."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [place for place in sys.path if os.path.abspath(place or ".") != here]
-    file = os.path.join(here, "__init__.py")
-    spec = importlib.util.spec_from_file_location("_dragoman_executor", file, submodule_search_locations=[here])
+    """Imports and returns the package's `main` module."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != folder]
+    file = os.path.join(folder, "__init__.py")
+    spec = importlib.util.spec_from_file_location("_dragoman_executor", file, submodule_search_locations=[folder])
     assert spec is not None
     assert spec.loader is not None
     package = importlib.util.module_from_spec(spec)
@@ -27,5 +26,5 @@ def load() -> ModuleType:
 
 if __name__ == "__main__":
     if sys.version_info < (3, 10):
-        sys.exit(f"executors need Python 3.10 or newer; {sys.executable} is {sys.version.split()[0]}")
+        sys.exit(f"executors need Python 3.10 or newer; {sys.executable} is Python {sys.version.split()[0]}")
     sys.exit(load().main(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""One turn of an executor: what it says becomes frames, and how it goes decides how the turn ends."""
+"""One turn of an executor: converts its events to frames and decides how the turn ends."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 log = logging.getLogger("dragoman.executor")
 
 SendFrame = Callable[..., int]
-"""Sends one frame, and gives its size in bytes: `say(events=...)`."""
+"""Sends one frame, `send_frame(events=...)`, and returns its size in bytes."""
 
 MAX_UNCONFIRMED_EVENTS = 256
 MAX_UNCONFIRMED_BYTES = 1024 * 1024
-"""Events of a turn, and bytes of them, that are not on disk yet, past which it waits. The server has higher limits."""
+"""Events of a turn that are not on disk yet, and their bytes, until it waits. The server's limits are higher."""
 
 AUTH_HOLD_SECONDS = 0.05
-"""Seconds that AUTH_REQUIRED waits for execute() to return: then it ends the turn; else the executor goes on under
-it, and it is an event like others."""
+"""Seconds to hold AUTH_REQUIRED back. If execute() returns in time, it ends the turn; otherwise it is an ordinary event
+and the executor keeps running."""
 
 WORKING = "TASK_STATE_WORKING"
 CANCELED = "TASK_STATE_CANCELED"
@@ -28,18 +28,18 @@ RUNNING_STATES = frozenset(("TASK_STATE_UNSPECIFIED", "TASK_STATE_SUBMITTED", WO
 FINAL_STATES = frozenset(
     ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_REJECTED", "TASK_STATE_INPUT_REQUIRED")
 )
-"""States by name that go on, and that end a turn at once."""
+"""States during a turn, and states that end a turn at once."""
 
 
 class OversizedEvent(ValueError):
-    """An event is larger than the server takes."""
+    """An event is larger than the server accepts."""
 
 
 class ExecutorTurn:
-    """What an adapter has in its hands. Messages, artifacts and metadata are ProtoJSON of A2A 1.0 throughout."""
+    """The API of a turn for the adapters. Messages, artifacts and metadata are ProtoJSON of A2A 1.0."""
 
     def __init__(self, start: dict[str, Any], send_frame: SendFrame, max_event_bytes: int) -> None:
-        """`start`: the TurnStart. `limit`: bytes of one event."""
+        """`start`: the TurnStart frame. `max_event_bytes`: the largest event that the server accepts."""
         self.start = start
         self.id: str = start["turnId"]
         self.task_id: str = start["taskId"]
@@ -47,12 +47,12 @@ class ExecutorTurn:
         self.message: dict[str, Any] = start.get("message", {})
         self.history: list[dict[str, Any]] = start.get("history", [])
         self.is_follow_up: bool = bool(start.get("turnsBefore"))
-        """Whether earlier turns of the task were answered."""
+        """Whether the task has earlier turns."""
         self.attempt: int = start.get("attempt", 1)
         self.cancelled = False
         self.cancel_reason = ""
         self.is_over = False
-        """Nothing that is said of it counts any more: it has ended, or the server takes no more."""
+        """The turn has ended, here or at the server: later events are dropped."""
         self._send_frame = send_frame
         self._max_event_bytes = max_event_bytes
         self._number = 0
@@ -66,12 +66,12 @@ class ExecutorTurn:
         self._state_update: dict[str, str] = {}
         self._artifacts: set[str] = set()
 
-    # What the executor says -------------------------------------------------------------------------------------
+    # Events of the executor ---------------------------------------------------------------------------------------
 
     async def status(
         self, state: str, message: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
-        """How it goes. A state that ends the turn ends it here, whatever the executor still does."""
+        """Sends a status change. A final state ends the turn, even if the executor continues."""
         if self._check_late(state):
             return
         change: dict[str, Any] = {"state": state}
@@ -80,11 +80,11 @@ class ExecutorTurn:
         if metadata:
             change["metadata"] = metadata
         if state == CANCELED and self.cancelled:
-            # Said by cancel(): true only once execute() has stopped. Its message is shown before that.
+            # From cancel(). The task is canceled only after execute() has stopped; its message is sent before.
             if message:
-                await self._put({"status": {**change, "state": WORKING}})
+                await self._send({"status": {**change, "state": WORKING}})
         elif state == CANCELED:
-            text = {"parts": [{"text": "The agent canceled this task by itself."}]}
+            text = {"parts": [{"text": "The agent canceled this task without a cancel request."}]}
             self.end({**change, "state": "TASK_STATE_FAILED", "message": message or text})
         elif state in FINAL_STATES:
             self.end(change)
@@ -95,9 +95,9 @@ class ExecutorTurn:
         elif state in RUNNING_STATES:
             if state != WORKING and not message and not metadata:
                 return
-            await self._put({"status": {**change, "state": WORKING}})
+            await self._send({"status": {**change, "state": WORKING}})
         else:
-            raise ValueError(f"{state} is no state of a task")
+            raise ValueError(f"{state} is not a task state")
 
     async def artifact(
         self,
@@ -107,12 +107,12 @@ class ExecutorTurn:
         last_chunk: bool = False,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """An artifact, or a piece of one."""
+        """Sends an artifact or a chunk of one."""
         id = artifact.get("artifactId", "")
         if self._check_late(f"artifact {id}"):
             return
         change: dict[str, Any] = {"artifact": artifact}
-        # A piece that is the first of all replaces nothing; clients take one that says `append` to nothing for a slip.
+        # The first chunk has nothing to append to, and clients treat `append` without an artifact as an error.
         if append and (id in self._artifacts or self.is_follow_up):
             change["append"] = True
         if last_chunk:
@@ -120,43 +120,43 @@ class ExecutorTurn:
         if metadata:
             change["metadata"] = metadata
         self._artifacts.add(id)
-        await self._put({"artifact": change})
+        await self._send({"artifact": change})
 
     async def ensure_started(self) -> None:
-        """The task is there, as far as the executor goes: whoever waits for a first answer gets it."""
+        """Sends WORKING if nothing was sent yet, so that a client that waits for a first response gets it."""
         if not self._last_status and not self.is_over:
-            await self._put({"status": {"state": WORKING}})
+            await self._send({"status": {"state": WORKING}})
 
     def set_state(self, *, task_state: str | None = None, context_state: str | None = None) -> None:
-        """JSON objects to be kept, with whatever is said next."""
+        """Stores JSON objects with the next event."""
         self._state_update.update({} if task_state is None else {"taskState": task_state})
         self._state_update.update({} if context_state is None else {"contextState": context_state})
 
     def reply(self, message: dict[str, Any]) -> None:
-        """A Message as the whole answer."""
+        """Ends the turn with a Message as its response."""
         if not self._check_late("a message"):
             self._end(reply=message)
 
     def end(self, change: dict[str, Any]) -> None:
-        """Ends the turn in a state."""
+        """Ends the turn with a status."""
         self._end(status=change)
 
     def _check_late(self, label: str) -> bool:
         if self.is_over and not self.cancelled:
-            log.warning("task %s: %s comes after the end of the turn, and is dropped", self.task_id, label)
+            log.warning("task %s: %s was sent after the end of the turn and is dropped", self.task_id, label)
         return self.is_over
 
-    # How it goes out --------------------------------------------------------------------------------------------
+    # Sending ------------------------------------------------------------------------------------------------------
 
-    async def _put(self, event: dict[str, Any]) -> None:
+    async def _send(self, event: dict[str, Any]) -> None:
         self._flush_held()
-        said = event.get("status")
-        if said == {"state": WORKING} and self._last_status == WORKING:
-            return  # said already, and it says nothing new
-        if said is None:
+        status = event.get("status")
+        if status == {"state": WORKING} and self._last_status == WORKING:
+            return  # a repetition without news
+        if status is None:
             self._last_status = WORKING + " and more"
         else:
-            self._last_status = said["state"] if len(said) == 1 else said["state"] + " and more"
+            self._last_status = status["state"] if len(status) == 1 else status["state"] + " and more"
         self._send_event(event)
         await self._room.wait()
 
@@ -173,7 +173,7 @@ class ExecutorTurn:
             self._room.clear()
 
     def _flush_held(self) -> None:
-        """Lets AUTH_REQUIRED out that was held: the executor goes on."""
+        """Sends a held AUTH_REQUIRED, because the executor continues."""
         held, self._held_status = self._held_status, None
         if self._timer is not None:
             self._timer.cancel()
@@ -195,37 +195,37 @@ class ExecutorTurn:
         size = _approximate_size(frame)
         if size > self._max_event_bytes:
             raise OversizedEvent(
-                f"an event of about {size} bytes is more than this server takes at once, {self._max_event_bytes}: give it in "
-                "several chunks, or have the server run with a larger --message-bytes"
+                f"an event has about {size} bytes; this server accepts at most {self._max_event_bytes}. "
+                "Send it in several chunks, or start the server with a larger --message-bytes."
             )
 
     def _close(self) -> None:
         self.is_over = True
         self._room.set()
 
-    # What the server says ---------------------------------------------------------------------------------------
+    # Frames from the server ---------------------------------------------------------------------------------------
 
     def on_committed(self, number: int) -> None:
-        """Everything up to this number is on disk."""
+        """Handles the confirmation that all events up to this number are on disk."""
         while self._unconfirmed and self._unconfirmed[0][0] <= number:
             self._unconfirmed_bytes -= self._unconfirmed.popleft()[1]
         if len(self._unconfirmed) < MAX_UNCONFIRMED_EVENTS and self._unconfirmed_bytes < MAX_UNCONFIRMED_BYTES:
             self._room.set()
 
     def abort(self) -> None:
-        """The server takes no more of it."""
+        """Handles the end of the turn at the server."""
         self._close()
 
-    # The end of execute() ---------------------------------------------------------------------------------------
+    # The end of execute() -----------------------------------------------------------------------------------------
 
     def on_returned(self, error: BaseException | None) -> None:
-        """execute() is over, with an error or without. Ends the turn if that did not happen yet."""
+        """Handles the return of execute(), with or without an error. Ends a turn that has not ended."""
         if self.is_over:
             return
         held, self._held_status = self._held_status, None
         if isinstance(error, asyncio.CancelledError) or (self.cancelled and error is None):
             if not self.cancelled:
-                self.end(failed_status("CancelledError: execute() was canceled from within"))
+                self.end(failed_status("CancelledError: execute() was canceled by its own code"))
             elif self.cancel_reason == "drain":
                 self._end(givenBack={})
             else:
@@ -239,31 +239,31 @@ class ExecutorTurn:
         else:
             self.end(
                 failed_status(
-                    "InvalidAgentResponse: execute() returned and left the task unfinished; it has to say a final "
-                    "state (completed, failed, rejected, input-required), or answer with a Message"
+                    "InvalidAgentResponse: execute() returned without a final state; enqueue a status with completed, "
+                    "failed, rejected or input-required, or answer with a Message"
                 )
             )
 
 
 def failed_status(text: str) -> dict[str, Any]:
-    """FAILED with a text."""
+    """A FAILED status with a text."""
     return {"state": "TASK_STATE_FAILED", "message": {"parts": [{"text": text}]}}
 
 
 def describe_error(error: BaseException) -> str:
-    """An error in a line, for the task: no traceback, which is for the log."""
-    inner = getattr(error, "error", None)  # a2a-sdk 0.3 wraps what it means in a ServerError
-    said = getattr(inner, "message", None) or getattr(error, "message", None) or str(error)
+    """An error as one line for the task. The traceback goes to the log only."""
+    inner = getattr(error, "error", None)  # a2a-sdk 0.3 wraps the error in a ServerError
+    text = getattr(inner, "message", None) or getattr(error, "message", None) or str(error)
     name = type(inner if getattr(inner, "message", None) else error).__name__
-    return f"{name}: {said}" if said else name
+    return f"{name}: {text}" if text else name
 
 
 def _approximate_size(value: Any) -> int:
-    """About how many bytes a frame has: those of its texts, and a few for each value."""
+    """Estimates the bytes of a frame: the bytes of its texts, and a few for each other value."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     if isinstance(value, dict):
-        return sum(_approximate_size(key) + _approximate_size(one) + 2 for key, one in value.items())
+        return sum(_approximate_size(key) + _approximate_size(item) + 2 for key, item in value.items())
     if isinstance(value, list):
-        return sum(_approximate_size(one) + 2 for one in value)
+        return sum(_approximate_size(item) + 2 for item in value)
     return 9

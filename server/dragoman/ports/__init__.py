@@ -5,6 +5,7 @@ suite per port ships in `dragoman.testing`, and every adapter runs it.
 """
 
 from dragoman.ports.agent import (
+    AGENT_STOP_TIMEOUT,
     NO_CHANGE,
     Agent,
     BufferFull,
@@ -60,6 +61,7 @@ from dragoman.ports.store import (
 )
 
 __all__ = [
+    "AGENT_STOP_TIMEOUT",
     "AddedUpstream",
     "Agent",
     "ApiKeys",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.limits.quotas import UsageReport
@@ -48,6 +48,9 @@ class StateUpdate:
 
 
 NO_CHANGE = StateUpdate()
+
+AGENT_STOP_TIMEOUT: Final = 12.0
+"""Seconds that a canceled turn may still take. Longer than the runtime waits: the task has ended by then."""
 
 
 @dataclass(frozen=True, slots=True)

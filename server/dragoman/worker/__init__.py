@@ -1,7 +1,7 @@
-"""Agents in a process of their own, which dials in to a server (dragoman.worker.v1).
+"""A worker: a process that dials in to a server and runs agents for it (dragoman.worker.v1).
 
-The functions of an app run here as they would in the server: what they put goes through the same open batch, and over
-the stream instead of into the store. Nothing is kept here; a worker that dies loses nothing that a caller has seen.
+Agents run as in the server: their events go through the same batches, but to the stream instead of the store. A worker
+stores nothing, so its death loses nothing that a caller has seen.
 """
 
 from dragoman.runtime.observe.metrics import Watchdog

@@ -1,7 +1,7 @@
-"""The stream to the server, carried by threads of its own.
+"""The gRPC stream to the server, with its own threads.
 
-An agent that blocks the event loop must not look like a dead worker, so frames are written and read, and signs of life
-given, where agents have no part.
+Threads read and write frames and send heartbeats, so that an agent that blocks the event loop does not make the worker
+look dead.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # Whether and when to dial again is decided here, where it can be told.
+    # The worker decides when to reconnect, so that it can log it.
     ("grpc.enable_retries", 0),
 )
 
 WELCOME_TIMEOUT: Final = 10.0
-"""Seconds for which the server may be silent until it has said how long."""
+"""Seconds of silence allowed until the server sends its own limit."""
 
 
 class ServerStream:
-    """One stream. `hear` gets each frame and `ended` why there are no more, both on the event loop."""
+    """One stream. Calls `on_frame` for each frame and `on_end` once, both on the event loop."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ServerStream:
         on_frame: Callable[[wk.ConnectResponse], None],
         on_end: Callable[[ClientError | None], None],
     ) -> None:
-        """Dials at once. Raises ClientError for a file that holds no authorities."""
+        """Connects at once. Raises ClientError if a certificate file is unusable."""
         self._on_frame = on_frame
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -60,27 +60,27 @@ class ServerStream:
         self._timed_out = False
         self._closed = False
         self._channel = tls.blocking_grpc_channel(address, _CHANNEL_OPTIONS, ca=ca, cert=cert)
-        dial = self._channel.stream_stream(
+        connect = self._channel.stream_stream(
             CONNECT_METHOD, wk.ConnectRequest.SerializeToString, wk.ConnectResponse.FromString
         )
-        self._call = dial(self._outgoing_frames(), metadata=(("authorization", f"Bearer {token}"),) if token else ())
-        self._reader = threading.Thread(target=self._read, name="dragoman-worker-line", daemon=True)
+        self._call = connect(self._outgoing_frames(), metadata=(("authorization", f"Bearer {token}"),) if token else ())
+        self._reader = threading.Thread(target=self._read, name="dragoman-worker-stream", daemon=True)
         self._reader.start()
 
     def send(self, **frame: Any) -> None:
-        """Sends a frame. From any thread."""
+        """Queues a frame. Thread-safe."""
         self._queue.put(wk.ConnectRequest(**frame))
 
     def set_timings(self, *, heartbeat: float, lease: float) -> None:
-        """How often to show that we live, and how long the server may be silent, in seconds."""
+        """Sets the heartbeat interval and the allowed silence of the server, in seconds."""
         self._heartbeat, self._lease = heartbeat, lease
 
     def half_close(self) -> None:
-        """Says no more, once everything said is on its way; the server then ends the stream."""
+        """Ends our side after all queued frames; the server then ends the stream."""
         self._queue.put(None)
 
     def close(self) -> None:
-        """Breaks the stream off. `ended` is not called any more."""
+        """Aborts the stream. `on_end` is not called afterwards."""
         self._closed = True
         self._queue.put(None)
         self._call.cancel()
@@ -101,18 +101,18 @@ class ServerStream:
             yield frame
 
     def _read(self) -> None:
-        trouble: ClientError | None = None
+        failure: ClientError | None = None
         try:
             for frame in self._call:
                 self._last_received_at = time.monotonic()
                 self._call_soon(self._on_frame, frame)
         except grpc.RpcError as error:
-            trouble = ClientError.from_rpc_error(cast("grpc.aio.AioRpcError", error))
+            failure = ClientError.from_rpc_error(cast("grpc.aio.AioRpcError", error))
             if self._timed_out:
-                trouble = ClientError("UNAVAILABLE", f"nothing was heard of the server for {self._lease:g} s")
-        except ValueError:  # the channel was closed meanwhile
+                failure = ClientError("UNAVAILABLE", f"the server has sent nothing for {self._lease:g} s")
+        except ValueError:  # the channel has been closed
             pass
-        self._call_soon(self._finish, trouble)
+        self._call_soon(self._finish, failure)
 
     def _finish(self, error: ClientError | None) -> None:
         if not self._closed:

@@ -1,4 +1,4 @@
-"""What an agent has in its hands for one turn, when the store is elsewhere."""
+"""The turn context of an agent in a worker: events go to the server's stream."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.core.worker_protocol import failed_turn_end
 from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult
 from dragoman.runtime.turn.events import EventBatch
 from dragoman.worker import frames
@@ -20,19 +21,19 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 log = logging.getLogger("dragoman.worker")
 
 SendToServer = Callable[..., None]
-"""Sends one frame: `say(events=...)`."""
+"""Sends one frame: `send_frame(events=...)`."""
 
 
 class RemoteTurnContext:
-    """Implements `dragoman.ports.Desk` over a stream to the server. Made on the event loop."""
+    """Implements `dragoman.ports.TurnContext` over a stream. Create it on the event loop."""
 
     def __init__(self, start: wk.TurnStart, send_frame: SendToServer, frame_bytes: int) -> None:
-        """`frame_bytes`: the largest frame that the server takes."""
+        """`frame_bytes`: the largest frame that the server accepts."""
         self.turn_id = start.turn_id
         self.agent = start.agent_id
         self.task_id = start.task_id
         self.context_id = start.context_id
-        self.owner = Owner(DEFAULT_SCOPE, start.principal)  # as near as a worker is told
+        self.owner = Owner(DEFAULT_SCOPE, start.principal)  # a worker does not learn the scope
         self.principal = start.principal
         self.message = start.message
         self.envelope = start.envelope
@@ -42,14 +43,14 @@ class RemoteTurnContext:
         self.task_state = start.task_state.encode()
         self.context_state = start.context_state.encode()
         self.attempt = start.attempt
-        self.waiting_messages = 0  # which only agents upstream ask, and they are at the server
+        self.waiting_messages = 0  # only upstream agents use it, and they run at the server
         self.previous_artifacts: Sequence[pb.Artifact] = tuple(start.previous_artifacts)
         self.traceparent = start.traceparent
         self.stopping = False
         self.cancelled = False
         self.cancel_reason = ""
         self.is_over = False
-        """The server takes nothing more of this turn."""
+        """The server accepts no more frames of this turn."""
         self._send_frame = send_frame
         self._frame_bytes = frame_bytes
         self._loop = asyncio.get_running_loop()
@@ -60,7 +61,7 @@ class RemoteTurnContext:
         self._message_requested = False
         self._message_received = asyncio.Event()
 
-    # What the agent asks ----------------------------------------------------------------------------------------
+    # Calls from the agent -----------------------------------------------------------------------------------------
 
     def refuse_cancel(self, reason: str) -> None:
         self._send_frame(cancel_refused=wk.CancelRefused(turn_id=self.turn_id, reason=reason))
@@ -78,44 +79,44 @@ class RemoteTurnContext:
         while True:
             self._message_received.clear()
             while self._received_messages:
-                arrived = self._received_messages.popleft()
-                yield arrived.message, arrived.envelope
+                received = self._received_messages.popleft()
+                yield received.message, received.envelope
             if not self._message_requested:
                 self._message_requested = True
                 self._send_frame(message_wanted=wk.MessageWanted(turn_id=self.turn_id))
             await self._message_received.wait()
 
-    # What the server says ---------------------------------------------------------------------------------------
+    # Frames from the server ---------------------------------------------------------------------------------------
 
     def on_committed(self, number: int) -> None:
-        """Everything up to this number is on disk."""
+        """Handles the confirmation that all events up to this number are on disk."""
         while self._unconfirmed and self._unconfirmed[0][0] <= number:
             _, done = self._unconfirmed.popleft()
             if not done.done():
                 done.set_result(None)
 
     def on_message(self, message: wk.MessageArrived) -> None:
-        """A message for the running turn."""
+        """Handles a message for the running turn."""
         self._message_requested = False
         self._received_messages.append(message)
         self._message_received.set()
 
     def on_turn_over(self, reason: str) -> None:
-        """Nothing that the turn says is taken any more."""
+        """Handles the end of the turn at the server: later events raise LeaseLost."""
         self.is_over = True
         self._batch.close(LeaseLost(reason))
 
-    # The end ----------------------------------------------------------------------------------------------------
+    # End of the turn ----------------------------------------------------------------------------------------------
 
     async def finish(self, result: TurnResult | None) -> None:
-        """Says what was put and not sent, and how the turn ended; None: it stopped, as it was asked to.
+        """Sends the pending events and the result. None: the agent stopped after a cancel.
 
-        What cannot be said makes the turn FAILED. Says nothing in a turn that is over.
+        A result that cannot be sent makes the turn FAILED. Sends nothing after the end of the turn at the server.
         """
         try:
-            changes, notes = await self._batch.take_pending()
+            changes, state_update = await self._batch.take_pending()
             if changes:
-                self._send_events(changes, notes)
+                self._send_events(changes, state_update)
             if result is not None:
                 self._send_frame(turn_end=frames.encode_turn_end(self.turn_id, result, self._frame_bytes))
                 return
@@ -124,8 +125,8 @@ class RemoteTurnContext:
         except Exception as error:
             if not self.is_over:
                 text = f"{type(error).__name__}: {error}"
-                log.error("agent %s: the turn fails: %s", self.agent, text, extra={"task": self.task_id})
-                self._send_frame(turn_end=frames.failed_turn_end(self.turn_id, text))
+                log.error("agent %s: the turn failed: %s", self.agent, text, extra={"task": self.task_id})
+                self._send_frame(turn_end=failed_turn_end(self.turn_id, text))
             return
         if self.cancel_reason == "drain":
             self._give_back()
@@ -133,15 +134,15 @@ class RemoteTurnContext:
             self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, canceled=wk.Canceled()))
 
     async def give_back(self) -> None:
-        """Says that whoever ran the turn is gone. What was put before stands, as far as it can be said."""
+        """Returns the turn to the server because its process died. Sends pending events first if possible."""
         try:
-            changes, notes = await self._batch.take_pending()
+            changes, state_update = await self._batch.take_pending()
             if changes:
-                self._send_events(changes, notes)
+                self._send_events(changes, state_update)
         except LeaseLost:
             return
         except Exception as error:
-            log.warning("the last of a lost turn cannot be said: %s", error, extra={"task": self.task_id})
+            log.warning("last events of a lost turn cannot be sent: %s", error, extra={"task": self.task_id})
         self._give_back()
 
     def _give_back(self) -> None:
@@ -160,7 +161,7 @@ class RemoteTurnContext:
         return done
 
     def _send_events(self, changes: list[StatusChange | ArtifactChange], state_update: StateUpdate) -> None:
-        made = frames.encode_events(self.turn_id, self._number + 1, changes, state_update, self._frame_bytes)
-        for frame in made:
+        encoded = frames.encode_events(self.turn_id, self._number + 1, changes, state_update, self._frame_bytes)
+        for frame in encoded:
             self._send_frame(events=frame)
-        self._number += len(made)
+        self._number += len(encoded)

@@ -1,4 +1,4 @@
-"""A worker: dials in with its agents, runs the turns it is given, and dials in again when the line breaks."""
+"""The worker: connects to a server, runs its turns, and reconnects after a broken stream."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from dragoman.calling.tls import tls_advice
 from dragoman.core import trace
 from dragoman.core.backoff import Backoff
 from dragoman.core.task import states
+from dragoman.core.worker_protocol import failed_turn_end
 from dragoman.ports import Agent, TurnResult, WorkerLost
 from dragoman.ports.tracing import Tracer
-from dragoman.worker.frames import encode_registration, failed_turn_end
+from dragoman.worker.frames import encode_registration
 from dragoman.worker.stream import ServerStream
 from dragoman.worker.turn_context import RemoteTurnContext
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -28,26 +29,26 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 log = logging.getLogger("dragoman.worker")
 
 DEFAULT_WORKER_TURNS: Final = 100
-"""Turns of one agent that a worker takes at the same time, unless it is told otherwise."""
+"""Default number of concurrent turns per agent."""
 
 RECONNECT_BACKOFF: Final = Backoff(0.5, 15.0)
-"""Until a worker whose connection broke connects again."""
+"""Seconds until a worker reconnects after a broken connection."""
 
 STOPPING_NOTICE_SECONDS: Final = 30.0
-"""Seconds before the end of a drain at which turns are told (`turn.stopping`)."""
+"""Seconds before the end of a drain at which turns see `turn.stopping`."""
 
 DRAIN_STOP_TIMEOUT: Final = 5.0
-"""Seconds for agents to stop at the end of a drain, and for the server to hear of it."""
+"""Seconds for agents to stop at the end of a drain, and again for the server to end the stream."""
 
 _PERMANENT_ERRORS: Final = frozenset(
     ("INVALID_ARGUMENT", "ALREADY_EXISTS", "UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED")
 )
-"""How a stream ends that would end so again: somebody has to change something."""
+"""Status codes after which a reconnect would fail again, until someone changes the configuration."""
 
 
 @dataclass(slots=True)
 class _WorkerTurn:
-    """One turn that runs here."""
+    """One turn that this worker runs."""
 
     agent: str
     turn_context: RemoteTurnContext
@@ -55,7 +56,7 @@ class _WorkerTurn:
 
 
 class Worker:
-    """Some agents at one server. Use `run`, and `drain` to end it."""
+    """Runs agents for one server. Call `run`, and `drain` to end it."""
 
     def __init__(
         self,
@@ -69,9 +70,9 @@ class Worker:
         turns: int = DEFAULT_WORKER_TURNS,
         tracer: Tracer | None = None,
     ) -> None:
-        """`server` is HOST:PORT or grpcs://HOST:PORT, `key` gives what proves who the worker is, or nothing,
-        each time that it dials. `turns`: how many of each
-        agent at the same time. `tracer` is told of turns. `name`: for people, by default host and process."""
+        """`server`: HOST:PORT or grpcs://HOST:PORT. `key`: returns the credential for each connection, or "". `name`:
+        shown to operators, by default host and process id. `turns`: concurrent turns per agent. `tracer`: records
+        turns as spans."""
         self._agents = {agent.spec.id: agent for agent in agents}
         self._server = server
         self._key = key
@@ -84,37 +85,37 @@ class Worker:
         self._frame_bytes = 0
         self._running: dict[str, _WorkerTurn] = {}
         self._unfinished_turns: Counter[str] = Counter()
-        """Turns whose functions have not ended, those of earlier lines too."""
+        """Turns by agent whose functions still run, including those of earlier streams."""
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopped = asyncio.Event()
         self._stream_ended: asyncio.Future[ClientError | None] | None = None
         self.ready = asyncio.Event()
-        """Set while the server serves the agents."""
+        """Set while the agents are registered at the server."""
 
     @property
     def running(self) -> int:
-        """Turns that run now."""
+        """The number of running turns."""
         return len(self._running)
 
     async def run(self) -> None:
-        """Serves until `drain` is done. Raises ClientError when the server refuses the worker for good."""
-        failures = 1  # the first connection of all: a server that is not up yet is tried again after the second delay
+        """Runs until `drain` is done. Raises ClientError if the server rejects the worker permanently."""
+        failures = 1  # a server that is not up yet is retried after the second delay
         while not self._stopped.is_set():
-            trouble = await self._serve()
+            error = await self._serve()
             if self._stopped.is_set() or (self._draining and not self._running):
                 return
-            if trouble is not None and trouble.code in _PERMANENT_ERRORS:
-                raise trouble
+            if error is not None and error.code in _PERMANENT_ERRORS:
+                raise error
             was_up = self._frame_bytes > 0
             failures = 1 if was_up else failures + 1
             wait = RECONNECT_BACKOFF.delay(failures)
             self._frame_bytes = 0
-            why = trouble.message if trouble else "it ended the stream"
-            if not was_up and (hint := tls_advice(why)):
-                why += f"; {hint}"
-            log.warning("the line to %s is broken (%s); dialling again in %g s", self._server, why, wait)
+            reason = error.message if error else "the server ended the stream"
+            if not was_up and (hint := tls_advice(reason)):
+                reason += f"; {hint}"
+            log.warning("the connection to %s is broken (%s); reconnecting in %g s", self._server, reason, wait)
             try:
                 async with asyncio.timeout(wait):
                     await self._stopped.wait()
@@ -122,9 +123,9 @@ class Worker:
                 continue
 
     async def _serve(self) -> ClientError | None:
-        """One line, until it is broken. Gives why."""
+        """Runs one stream until it ends. Returns the error, None if the server ended it."""
         self._stream_ended = asyncio.get_running_loop().create_future()
-        self._stream = line = ServerStream(
+        self._stream = stream = ServerStream(
             self._server,
             token=self._key(),
             ca=self._ca,
@@ -136,17 +137,17 @@ class Worker:
             encode_registration(agent.spec, 0 if self._draining else max(self._turns - self._unfinished_turns[name], 0))
             for name, agent in self._agents.items()
         ]
-        line.send(hello=wk.Hello(name=self._name, agents=agents))
+        stream.send(hello=wk.Hello(name=self._name, agents=agents))
         try:
             return await self._stream_ended
         finally:
             self.ready.clear()
-            line.close()
+            stream.close()
             self._stream = None
             for turn in tuple(self._running.values()):
-                self._abort_turn(turn, "the line to the server is broken")
+                self._abort_turn(turn, "the connection to the server is broken")
 
-    # What the server says ---------------------------------------------------------------------------------------
+    # Frames from the server ---------------------------------------------------------------------------------------
 
     def _on_frame(self, frame: wk.ConnectResponse) -> None:
         kind = frame.WhichOneof("frame")
@@ -172,7 +173,7 @@ class Worker:
                 turn.turn_context.stopping = True
             case "turn_over":
                 log.warning(
-                    "the server takes no more of a turn: %s", frame.turn_over.reason,
+                    "the server has ended a turn: %s", frame.turn_over.reason,
                     extra={"task": turn.turn_context.task_id, "agent": turn.agent},
                 )  # fmt: skip
                 self._abort_turn(turn, frame.turn_over.reason)
@@ -180,8 +181,8 @@ class Worker:
     def _on_welcome(self, welcome: wk.Welcome) -> None:
         assert self._stream is not None
         self._frame_bytes = welcome.max_frame_bytes
-        seconds = [pace.ToNanoseconds() / 1e9 for pace in (welcome.heartbeat, welcome.lease)]
-        self._stream.set_timings(heartbeat=seconds[0], lease=seconds[1])
+        heartbeat, lease = (duration.ToNanoseconds() / 1e9 for duration in (welcome.heartbeat, welcome.lease))
+        self._stream.set_timings(heartbeat=heartbeat, lease=lease)
         if self._draining:
             return
         self.ready.set()
@@ -190,19 +191,19 @@ class Worker:
             extra={"principal": welcome.principal, "turns": self._turns},
         )  # fmt: skip
 
-    # Turns ------------------------------------------------------------------------------------------------------
+    # Turns --------------------------------------------------------------------------------------------------------
 
     def _start_turn(self, start: wk.TurnStart) -> None:
-        line = self._stream
+        stream = self._stream
         agent = self._agents.get(start.agent_id)
-        assert line is not None
+        assert stream is not None
         if agent is None:
-            line.send(turn_end=failed_turn_end(start.turn_id, f'"{start.agent_id}" is no agent of this worker'))
+            stream.send(turn_end=failed_turn_end(start.turn_id, f'"{start.agent_id}" is not an agent of this worker'))
             return
-        desk = RemoteTurnContext(start, line.send, self._frame_bytes)
-        work = self._run_turn(agent, desk, line)
+        turn_context = RemoteTurnContext(start, stream.send, self._frame_bytes)
+        work = self._run_turn(agent, turn_context, stream)
         task = asyncio.get_running_loop().create_task(work, name=f"turn {start.turn_id} of task {start.task_id}")
-        self._running[start.turn_id] = _WorkerTurn(start.agent_id, desk, task)
+        self._running[start.turn_id] = _WorkerTurn(start.agent_id, turn_context, task)
         self._unfinished_turns[start.agent_id] += 1
         self._idle.clear()
 
@@ -216,25 +217,25 @@ class Worker:
                 )
             )
         except WorkerLost as lost:
-            log.warning("a turn is given back: %s", str(lost) or "the process that ran it is gone",
+            log.warning("turn returned to the server: %s", str(lost) or "the process that ran it has died",
                 extra={"task": turn_context.task_id, "agent": turn_context.agent})  # fmt: skip
             await turn_context.give_back()
         except Exception:
             log.exception(
-                "a turn could not be ended", extra={"task": turn_context.task_id, "agent": turn_context.agent}
+                "the end of a turn could not be sent", extra={"task": turn_context.task_id, "agent": turn_context.agent}
             )
         finally:
             self._unfinished_turns[turn_context.agent] -= 1
             if stream is self._stream:
                 self._running.pop(turn_context.turn_id, None)
-            # The line that there is now began with one turn fewer for each that had not ended by then.
+            # A newer stream started with one credit less for each turn that still ran.
             if self._stream is not None and not self._draining:
                 self._stream.send(credit=wk.Credit(agent_id=turn_context.agent, turns=1))
             if not self._running:
                 self._idle.set()
 
     async def _call_agent(self, agent: Agent, turn_context: RemoteTurnContext) -> TurnResult | None:
-        """How the turn ended; None when it stopped, as it was asked to."""
+        """The result of the turn; None if it stopped after a cancel."""
         try:
             return await agent.take_turn(turn_context)
         except asyncio.CancelledError:
@@ -244,28 +245,31 @@ class Worker:
             return None
 
     async def _call_agent_traced(self, agent: Agent, turn_context: RemoteTurnContext) -> TurnResult | None:
-        """The same as a part of the trace that the server names, and as a span of it where somebody records those.
-        To be called in an asyncio task of its own."""
+        """`_call_agent` within the server's trace, with a span if that trace is recorded.
+
+        Sets context variables: call it in an asyncio task of its own.
+        """
         if self._tracer is None:
             trace.CURRENT_TRACE.set(turn_context.traceparent)
             return await self._call_agent(agent, turn_context)
-        parent, began = trace.parse_traceparent(turn_context.traceparent), time.perf_counter()
+        parent, started_at = trace.parse_traceparent(turn_context.traceparent), time.perf_counter()
         context = self._tracer.start_span(parent)
         if not trace.is_recorded(context):
             trace.CURRENT_TRACE.set(context)
             return await self._call_agent(agent, turn_context)
         self._tracer.activate(context)
-        ending = None
+        result = None
         try:
-            ending = await self._call_agent(agent, turn_context)
+            result = await self._call_agent(agent, turn_context)
         finally:
-            failed = ending is not None and ending.status.state == states.FAILED
+            failed = result is not None and result.status.state == states.FAILED
             self._tracer.record_span(
-                f"turn {turn_context.agent}", "consumer", context, parent, time.perf_counter() - began,
-                ("dragoman.agent", "dragoman.task", "dragoman.attempt"), (turn_context.agent, turn_context.task_id, turn_context.attempt),
+                f"turn {turn_context.agent}", "consumer", context, parent, time.perf_counter() - started_at,
+                ("dragoman.agent", "dragoman.task", "dragoman.attempt"),
+                (turn_context.agent, turn_context.task_id, turn_context.attempt),
                 "the turn failed" if failed else "",
             )  # fmt: skip
-        return ending
+        return result
 
     def _cancel(self, turn: _WorkerTurn, reason: str) -> None:
         if not turn.turn_context.cancelled:
@@ -273,19 +277,19 @@ class Worker:
             turn.task.cancel()
 
     def _abort_turn(self, turn: _WorkerTurn, reason: str) -> None:
-        """The turn is over at the server: whoever still works on it works for nothing."""
+        """Stops a turn that has ended at the server."""
         self._running.pop(turn.turn_context.turn_id, None)
         turn.turn_context.on_turn_over(reason)
         self._cancel(turn, "fenced")
         if not self._running:
             self._idle.set()
 
-    # The end ----------------------------------------------------------------------------------------------------
+    # Shutdown -----------------------------------------------------------------------------------------------------
 
     async def drain(self, grace: float, on_progress: Callable[[int], None] | None = None) -> None:
-        """Takes no more turns, gives those that run `limit` seconds to end, gives the others back, and hangs up.
+        """Takes no more turns, waits `grace` seconds for running ones, returns the rest, and disconnects.
 
-        `report` is told once a second how many turns are left.
+        Calls `on_progress` once a second with the number of running turns.
         """
         self._draining = True
         if self._stream is not None:

@@ -102,7 +102,7 @@ async def test_a_turn_whose_process_dies_begins_again_and_then_fails(server: Ser
     async with Client(server.grpc) as client:
         task = (await client.send(message("die"))).task
         assert status_text(task) == "INTERRUPTED: The worker running this task was lost."
-        server.err.until("starting it again in 0.5 s")
+        server.err.until("restarting it in 0.5 s")
         assert texts((await client.send(message("echo again"))).task) == {"output": "again"}
 
 
@@ -189,9 +189,9 @@ async def test_a_worker_may_host_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        ({"executor": "no_such_module:X"}, '--executor no_such_module:X: there is no module "no_such_module"'),
-        ({"executor": f"{DESK}:Another"}, "the class Another needs arguments that nobody gives it: model"),
-        ({"executor": f"{DESK}:said"}, "the function said needs arguments that nobody gives it: text"),
+        ({"executor": "no_such_module:X"}, '--executor no_such_module:X: module "no_such_module" was not found'),
+        ({"executor": f"{DESK}:Another"}, "the class Another has required arguments: model"),
+        ({"executor": f"{DESK}:said"}, "the function said has required arguments: text"),
         ({"executor": f"{DESK}:DeskWorker", "executor_python": "/no/python"}, "/no/python cannot be started"),
     ],
 )
@@ -214,7 +214,7 @@ def settings(folder: Path, **said: str) -> Settings:
 
 def test_a_server_that_has_no_executor_ends_with_the_reason(tmp_path: Path) -> None:
     with serving("--executor", "no_such_module:X", cwd=tmp_path, ready=False, text=True) as server:
-        assert 'error: --executor no_such_module:X: there is no module "no_such_module"' in server.err.rest()
+        assert 'error: --executor no_such_module:X: module "no_such_module" was not found' in server.err.rest()
         assert server.ends() == 2
 
 

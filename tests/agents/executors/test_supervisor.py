@@ -148,7 +148,10 @@ async def test_whoever_waits_for_room_is_told_of_more() -> None:
 @pytest.mark.parametrize(
     ("life", "why"),
     [
-        (OSError(2, "No such file"), "python cannot be started: No such file; --executor-python names another"),
+        (
+            OSError(2, "No such file"),
+            "python cannot be started: No such file; pass another interpreter with --executor-python",
+        ),
         (FakeProcess(wk.ConnectRequest(heartbeat=wk.Heartbeat())), "hello.agents: has 0 agents"),
         (FakeProcess(hello(card=pb.AgentCard(default_input_modes=["?"]))), "default_input_modes"),
     ],
@@ -245,7 +248,7 @@ async def test_an_event_that_is_too_large_fails_its_turn_alone() -> None:
     guest.emit(**finished(starts[0].turn_id, "x" * 100_000))
     task = desk.task(await turns[0])
     assert state_of(task) == "FAILED"
-    assert "is more than this server takes at once, 100000" in status_text(task)
+    assert "this server accepts at most 100000." in status_text(task)
     assert (await guest.receive("turn_over")).turn_id == starts[0].turn_id
     guest.emit(**finished(starts[1].turn_id, "fine"))
     assert state_of(other.task(await turns[1])) == "COMPLETED"
@@ -260,7 +263,7 @@ async def test_a_message_that_json_cannot_say_fails_its_turn_alone() -> None:
     guest.cannot_be_told = ValueError
     desk = RecordingTurnContext("not a number")
     task = desk.task(await agent.take_turn(desk))
-    assert (state_of(task), status_text(task)) == ("FAILED", "the message cannot be said in JSON: no JSON for that")
+    assert (state_of(task), status_text(task)) == ("FAILED", "the message has no JSON form: no JSON for that")
     turn = asyncio.create_task(agent.take_turn(RecordingTurnContext("next")))
     start = await guest.receive("turn_start")  # the credit was given back
     guest.emit(**finished(start.turn_id, "fine"))

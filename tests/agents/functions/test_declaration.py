@@ -100,12 +100,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"streaming": "no"}, "streaming='no' must be True or False"),
     ({"while_working": "wait"}, 'must be "queue" or "refuse"'),
     ({"input_modes": "text/plain"}, "input_modes='text/plain' must be a list of texts"),
-    ({"input_modes": ["text"]}, '"text" is no media type'),
+    ({"input_modes": ["text"]}, '"text" is not a media type'),
     ({"input_modes": []}, "input_modes is empty"),
     ({"output_modes": [1]}, "output_modes=1 must be text"),
     ({"skills": "echo"}, "skills='echo' must be a list"),
     ({"skills": ["echo", "Echo"]}, r'skills[1] has the id "echo" of an earlier skill'),
-    ({"skills": [{"nmae": "x"}]}, "skills[0] has no field nmae; it may have id, name"),
+    ({"skills": [{"nmae": "x"}]}, "skills[0] has no field nmae; known fields: id, name"),
     ({"skills": [{}]}, "skills[0] needs a name or an id"),
     ({"skills": [7]}, "skills[0]=7 must be a Skill or a dict"),
     ({"skills": [{"name": "x", "tags": "t"}]}, "skills[0].tags='t' must be a list of texts"),
@@ -128,12 +128,12 @@ class Thing:
 
 
 NO_AGENT: list[tuple[Any, str]] = [
-    ("Echo", "'Echo' is no function"),
-    (Thing, "is no function"),
-    (Thing(), "is no function"),
+    ("Echo", "'Echo' is not a function"),
+    (Thing, "is not a function"),
+    (Thing(), "is not a function"),
     (lambda: "x", "cannot be called with one argument, the turn"),
     (lambda turn, other: "x", "cannot be called with one argument, the turn"),
-    (agent(csv_profile), "is declared already"),
+    (agent(csv_profile), "is already declared as an agent"),
     (lambda turn: "x", 'agent id "<lambda>"'),
 ]
 

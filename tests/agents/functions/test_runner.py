@@ -117,7 +117,7 @@ def _numbers() -> Iterator[int]:
 
 WRONG: list[tuple[Callable[[Turn], object], str]] = [
     (lambda turn: _inner(), "an await is missing"),
-    (lambda turn: _numbers(), "loop over it and yield its values"),
+    (lambda turn: _numbers(), "iterate over it and yield its values"),
 ]
 
 
@@ -136,7 +136,7 @@ async def test_a_function_that_returns_what_it_should_have_run_fails_clearly(
     for one in (sync, loop):
         task, _ = await run_turn(one, "go")
         assert state_of(task) == "FAILED"
-        assert "the value it returned" in status_text(task)
+        assert "the returned value" in status_text(task)
         assert why in status_text(task)
 
 

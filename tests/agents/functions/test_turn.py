@@ -265,7 +265,7 @@ async def test_a_reply_is_a_message_of_no_task() -> None:
 
 @pytest.mark.parametrize("verb", ["ask", "need_auth", "reject", "reply"])
 async def test_turn_ending_verbs_have_to_say_something(verb: str) -> None:
-    with pytest.raises(ValueError, match=f"turn.{verb}: says nothing"):
+    with pytest.raises(ValueError, match=f"turn.{verb}: the content is None"):
         getattr(make_turn(RecordingTurnContext()), verb)(None)
 
 

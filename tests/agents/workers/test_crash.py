@@ -168,7 +168,7 @@ async def test_what_a_lost_worker_says_later_is_not_taken(opened: Open) -> None:
             await line.end(turn.turn_id)
             code, text = await line.status()
             assert code == "INVALID_ARGUMENT"
-            assert "is no turn that was begun on this stream" in text
+            assert "is not a turn that was started on this stream" in text
         assert (await client.get(task)).status.state == states.FAILED
 
 
@@ -227,7 +227,7 @@ async def test_a_silent_worker_is_let_go() -> None:
             kinds.append(frame.WhichOneof("frame"))
             assert listed.agents[0].seconds_absent == 0
 
-    with pytest.raises(Unavailable, match=r"nothing was heard of the worker for \d+\.\d s"):
+    with pytest.raises(Unavailable, match=r"the worker has sent nothing for \d+\.\d s"):
         await connect()
     assert kinds[0] == "welcome"
     assert set(kinds[1:]) == {"heartbeat"}

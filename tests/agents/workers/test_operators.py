@@ -54,7 +54,7 @@ async def test_an_agent_is_forgotten_when_its_workers_are_gone(opened: Open) -> 
         async with connected_worker(str(app.grpc)) as line:
             await line.register(registration(), credit=0)
             task = (await client.send(message("x"), configuration=NOW)).task.id
-            with pytest.raises(ClientError, match=r'agent: "desk" has workers that are there: by hand .*; stop them'):
+            with pytest.raises(ClientError, match=r'agent: "desk" has connected workers: by hand .*; stop them'):
                 await operator.forget_agent(forget)
             await line.half_close()
             await line.status()
@@ -62,7 +62,7 @@ async def test_an_agent_is_forgotten_when_its_workers_are_gone(opened: Open) -> 
         assert list(app.agents) == ["echo"]
         with pytest.raises(ClientError, match='no agent "desk" here'):
             await client.get(task)
-        with pytest.raises(ClientError, match='agent: "desk" is no agent that a worker had'):
+        with pytest.raises(ClientError, match='agent: "desk" is not an agent of any worker'):
             await operator.forget_agent(forget)
         async with connected_worker(str(app.grpc)) as line:  # its tasks were not forgotten
             await line.register(registration())
@@ -186,7 +186,7 @@ async def test_a_roster_that_cannot_be_read_keeps_the_others(caplog: pytest.LogC
     roster.entries["a"] = type(roster.entries["a"])("a", "alice", b"", 0, 0)
     found = LocalWorkerHub(roster, await roster.list(), clock=lambda: 0)
     assert [agent.spec.id for agent in found.agents] == ["b"]
-    assert "agent a of a worker is not served" in caplog.text
+    assert "stored registration of agent a is ignored" in caplog.text
     await there.depart()
 
 

@@ -31,15 +31,15 @@ SAME = pb.AgentCard(skills=[pb.AgentSkill(id="s", name="S"), pb.AgentSkill(id="s
 @pytest.mark.parametrize(
     ("frame", "text"),
     [
-        ({"heartbeat": wk.Heartbeat()}, "hello: must come first, before heartbeat"),
-        ({}, "hello: must come first, before nothing"),
-        (hello(), "hello.agents: has 0 agents; there must be 1 to 100"),
+        ({"heartbeat": wk.Heartbeat()}, "hello: must be the first frame, not heartbeat"),
+        ({}, "hello: must be the first frame, not an empty one"),
+        (hello(), "hello.agents: has 0 agents; send 1 to 100"),
         (hello(*(registration(f"a{number}") for number in range(101))), "hello.agents: has 101 agents"),
         (hello(registration("Desk")), 'hello.agents[0].id: agent id "Desk": must be a lower-case letter'),
         (hello(registration("a"), registration("tasks")), "hello.agents[1].id"),
-        (hello(registration("a"), registration("a")), 'hello.agents[1].id: "a" is the id of an earlier one'),
+        (hello(registration("a"), registration("a")), 'hello.agents[1].id: "a" is the id of an earlier agent'),
         (hello(registration(), name="x" * 201), "hello.name: must be printable text of at most 200 characters"),
-        (hello(registration(card=CARD)), 'hello.agents[0].card.default_input_modes: "text" is no media type'),
+        (hello(registration(card=CARD)), 'hello.agents[0].card.default_input_modes: "text" is not a media type'),
         (hello(registration(card=SAME)), "hello.agents[0].card.skills"),
         (hello(registration(retries=101)), "hello.agents[0].retries: 101 is more than 100"),
         (hello(registration(turns=10_001)), "hello.agents[0].turns: 10001 is more than 10000"),
@@ -60,17 +60,21 @@ async def test_a_worker_whose_introduction_cannot_be_used_is_told_why(
 @pytest.mark.parametrize(
     ("frame", "code", "text"),
     [
-        (hello(registration()), "INVALID_ARGUMENT", "hello: was said already"),
-        ({}, "INVALID_ARGUMENT", "frame: is none that this server knows"),
-        ({"credit": wk.Credit(agent_id="desk")}, "INVALID_ARGUMENT", "credit.turns: 0 is not at least 1"),
-        ({"credit": wk.Credit(agent_id="desk", turns=10_000)}, "INVALID_ARGUMENT", "the 1 unused ones at most 10000"),
-        ({"credit": wk.Credit(agent_id="echo", turns=1)}, "INVALID_ARGUMENT", 'credit.agent_id: "echo" is no agent'),
-        ({"events": wk.Events(turn_id="7", number=1)}, "INVALID_ARGUMENT", 'events.turn_id: "7" is no turn'),
-        ({"turn_end": wk.TurnEnd(turn_id="x")}, "INVALID_ARGUMENT", 'turn_end.turn_id: "x" is no turn'),
+        (hello(registration()), "INVALID_ARGUMENT", "hello: was sent before"),
+        ({}, "INVALID_ARGUMENT", "frame: is not a frame that this server knows"),
+        ({"credit": wk.Credit(agent_id="desk")}, "INVALID_ARGUMENT", "credit.turns: 0 must be at least 1"),
+        ({"credit": wk.Credit(agent_id="desk", turns=10_000)}, "INVALID_ARGUMENT", "the 1 unused ones, at most 10000"),
+        (
+            {"credit": wk.Credit(agent_id="echo", turns=1)},
+            "INVALID_ARGUMENT",
+            'credit.agent_id: "echo" is not an agent',
+        ),
+        ({"events": wk.Events(turn_id="7", number=1)}, "INVALID_ARGUMENT", 'events.turn_id: "7" is not a turn'),
+        ({"turn_end": wk.TurnEnd(turn_id="x")}, "INVALID_ARGUMENT", 'turn_end.turn_id: "x" is not a turn'),
         (
             {"events": wk.Events(turn_id="1" * 3000, number=1)},
             "RESOURCE_EXHAUSTED",
-            "bytes; at most 2048 (Welcome.max_frame_bytes)",
+            "bytes; the maximum is 2048 (Welcome.max_frame_bytes)",
         ),
     ],
 )
@@ -102,8 +106,11 @@ for _ in range(30):
     ("events", "text"),
     [
         ([], "events.events is empty"),
-        ([wk.Event()], "an event says nothing; set one of status, artifact, text"),
-        ([status(pb.TASK_STATE_COMPLETED)], "status.state: TASK_STATE_COMPLETED is none of TASK_STATE_AUTH_REQUIRED,"),
+        ([wk.Event()], "an event is empty; set one of status, artifact, text"),
+        (
+            [status(pb.TASK_STATE_COMPLETED)],
+            "status.state: TASK_STATE_COMPLETED is not one of TASK_STATE_AUTH_REQUIRED,",
+        ),
         ([status(pb.TASK_STATE_WORKING, message=pb.Message())], "a Message has no parts"),
         ([artifact(parts=[pb.Part(text="x")])], "artifact.artifact.artifact_id is required"),
         ([artifact(artifact_id="a")], "an Artifact has no parts"),
@@ -134,17 +141,17 @@ async def test_what_a_turn_may_not_say_fails_its_task_and_nothing_else(
 @pytest.mark.parametrize(
     ("end", "text"),
     [
-        ({}, "turn_end says nothing of how it ended"),
-        ({"canceled": wk.Canceled()}, "turn_end.canceled, though nobody asked the turn to stop"),
-        ({"status": wk.StatusChange(state=pb.TASK_STATE_WORKING)}, "status.state: TASK_STATE_WORKING is none of"),
-        ({"status": wk.StatusChange(state=pb.TASK_STATE_CANCELED)}, "status.state: TASK_STATE_CANCELED is none of"),
+        ({}, "turn_end has no outcome"),
+        ({"canceled": wk.Canceled()}, "turn_end.canceled is set, but the turn was not canceled"),
+        ({"status": wk.StatusChange(state=pb.TASK_STATE_WORKING)}, "status.state: TASK_STATE_WORKING is not one of"),
+        ({"status": wk.StatusChange(state=pb.TASK_STATE_CANCELED)}, "status.state: TASK_STATE_CANCELED is not one of"),
         (
             {"status": wk.StatusChange(state=pb.TASK_STATE_COMPLETED), "notes": wk.Notes(task_state="[]")},
             "notes.task_state must be a JSON object",
         ),
         (
             {"status": wk.StatusChange(state=pb.TASK_STATE_COMPLETED), "notes": wk.Notes(context_state="{")},
-            "notes.context_state is no JSON",
+            "notes.context_state is not JSON",
         ),
     ],
 )
@@ -178,9 +185,9 @@ async def test_an_agent_of_the_server_is_taken(opened: Open, caplog: pytest.LogC
         await line.send(**hello(registration("echo")))
         assert await line.status() == (
             "ALREADY_EXISTS",
-            'hello.agents: "echo" is an agent of the server itself; choose another id',
+            'hello.agents: "echo" is an agent of the server itself; use another id',
         )
-    assert 'a worker was refused: hello.agents: "echo" is an agent of the server itself' in caplog.text
+    assert 'worker rejected: hello.agents: "echo" is an agent of the server itself' in caplog.text
 
 
 async def test_an_agent_belongs_to_the_principal_that_brought_it(opened: Open) -> None:

@@ -197,8 +197,8 @@ async def test_a_worker_may_not_say_that_a_turn_was_canceled_because_the_one_bef
         await line.end(turn.turn_id)
         again = await line.receive("turn_start")
         await line.send(turn_end=wk.TurnEnd(turn_id=again.turn_id, canceled=wk.Canceled()))
-        assert "nobody asked" in (await line.receive("turn_over")).reason
-        assert "nobody asked" in status_text(await wait_for_state(client, task.id, states.FAILED))
+        assert "the turn was not canceled" in (await line.receive("turn_over")).reason
+        assert "the turn was not canceled" in status_text(await wait_for_state(client, task.id, states.FAILED))
 
 
 async def test_an_agent_may_refuse_to_be_canceled(opened: Open) -> None:

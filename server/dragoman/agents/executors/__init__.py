@@ -1,9 +1,9 @@
-"""Executors written for a2a-sdk or fasta2a, each in a child process of its own (docs/how-to/executors.md).
+"""Parent side of executors: a2a-sdk and fasta2a agents, each in a child process (docs/how-to/executors.md).
 
-To the rest of the house such an agent is one of workers (`agents.dialled`): the frames are those of
-dragoman.worker.v1, and the process that has it is a `Connection`. Only the road differs, a pair of pipes with a line of
-ProtoJSON for each frame, because the environment of an executor need have neither gRPC nor protobuf. `process` is
-the one, `host` keeps it running, and what runs in it is `dragoman/guest`.
+To the runtime such an agent is a `WorkerAgent` and its process a `WorkerConnection`: the frames are those of
+dragoman.worker.v1. The transport differs, a pair of pipes with one line of ProtoJSON per frame, because the executor's
+environment need not have gRPC or protobuf. `process` is the child process, `supervisor` restarts it, and
+`dragoman/executor_child` runs in it.
 """
 
 from dragoman.agents.executors.supervisor import ExecutorStartFailed, ExecutorSupervisor

@@ -1,4 +1,4 @@
-"""The process of an executor: how it is started, what goes in and out, and how it is ended."""
+"""The child process of an executor: start, frames over its pipes, and stop."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ log = logging.getLogger("dragoman.executor")
 CHILD_SCRIPT: Final = Path(__file__).parents[2] / "executor_child" / "start.py"
 
 STDERR_TAIL_LINES: Final = 20
-"""Lines of its stderr that are remembered, to tell why it ended."""
+"""Last lines of its stderr to keep, for the reason of its exit."""
 
 ERROR_LINE_PREFIX: Final = "dragoman: error: "
-"""What its last line begins with when the target gives no executor."""
+"""Prefix of its last line if the target is not a usable executor."""
 
 PRIVATE_ENV_PREFIX: Final = "DRAGOMAN_"
-"""What variables begin with that it is not given: where the store is, and with which password, is not its business."""
+"""Environment variables with this prefix are not passed on: they hold store URLs and passwords."""
 
 EXECUTOR_EXIT_TIMEOUT: Final = 5.0
-"""Seconds that it gets to end by itself."""
+"""Seconds that the process gets to exit by itself."""
 
 
 class FrameChannel(Protocol):
-    """Frames from and to one process."""
+    """Sends frames to one process and receives frames from it."""
 
     @property
     def name(self) -> str:
-        """The process, for people."""
+        """A name of the process for logs."""
         ...
 
     def frames(self) -> AsyncIterator[wk.ConnectRequest]:
-        """What it says, until it says no more. Raises InvalidParams for a line that is no frame."""
+        """Yields frames until its stdout ends. Raises InvalidParams for a line that is not a frame."""
         ...
 
     async def send(self, frame: wk.ConnectResponse) -> None:
-        """Tells it something. Raises ValueError for what JSON cannot say, OSError when it is gone."""
+        """Sends a frame. Raises ValueError if it has no JSON form, OSError if the process has exited."""
         ...
 
     async def stop(self) -> str:
-        """Ends it: asked first, then made to. Gives why it ended, as far as that is known."""
+        """Stops the process, by force after a timeout. Returns the reason of its exit as far as it is known."""
         ...
 
 
 class ExecutorProcess:
-    """Implements `FrameChannel`."""
+    """A child process and its pipes. Implements `FrameChannel`."""
 
     def __init__(self, process: Process, agent: str) -> None:
         self._process = process
@@ -69,7 +69,7 @@ class ExecutorProcess:
 
     @classmethod
     async def start(cls, python: str, target: str, agent: str, frame_bytes: int) -> ExecutorProcess:
-        """Starts it. `frame_bytes`: the largest frame that is taken of it. Raises OSError."""
+        """Starts the process. `frame_bytes`: the largest frame accepted from it. Raises OSError."""
         process = await asyncio.create_subprocess_exec(
             python,
             "-u",
@@ -78,9 +78,9 @@ class ExecutorProcess:
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            # Much of JSON is escapes at worst; a frame that is too large is told from one that cannot be read at all.
+            # JSON escapes can multiply the size. An oversized frame must still be readable, to fail only its turn.
             limit=8 * frame_bytes + 65536,
-            # Ctrl-C at a terminal is for the server alone, which then lets running turns end.
+            # Ctrl-C in a terminal must reach the server only, which then lets running turns end.
             start_new_session=True,
             env={name: value for name, value in os.environ.items() if not name.startswith(PRIVATE_ENV_PREFIX)},
         )
@@ -96,24 +96,24 @@ class ExecutorProcess:
             try:
                 line = await self._process.stdout.readline()
             except ValueError as error:
-                raise InvalidParams("a line of the process is longer than any frame may be") from error
+                raise InvalidParams("the process sent a line that is longer than the largest frame") from error
             if not line.endswith(b"\n"):
                 return
             try:
-                said = orjson.loads(line)
+                content = orjson.loads(line)
                 yield json_format.ParseDict(
-                    said, wk.ConnectRequest(), ignore_unknown_fields=True, descriptor_pool=_pool.POOL
+                    content, wk.ConnectRequest(), ignore_unknown_fields=True, descriptor_pool=_pool.POOL
                 )
             except (orjson.JSONDecodeError, json_format.ParseError) as error:
-                raise InvalidParams(f"a line of the process is no frame: {error}") from error
+                raise InvalidParams(f"the process sent a line that is not a frame: {error}") from error
 
     async def send(self, frame: wk.ConnectResponse) -> None:
         assert self._process.stdin is not None
         try:
-            said = json_format.MessageToDict(frame, descriptor_pool=_pool.POOL)
+            content = json_format.MessageToDict(frame, descriptor_pool=_pool.POOL)
         except json_format.Error as error:
             raise ValueError(str(error)) from error
-        self._process.stdin.write(orjson.dumps(said) + b"\n")
+        self._process.stdin.write(orjson.dumps(content) + b"\n")
         await self._process.stdin.drain()
 
     async def stop(self) -> str:
@@ -126,14 +126,14 @@ class ExecutorProcess:
         except TimeoutError:
             self._kill()
             code = await process.wait()
-        with contextlib.suppress(TimeoutError):  # what it started may hold on to its stderr
+        with contextlib.suppress(TimeoutError):  # its own child processes may hold its stderr open
             async with asyncio.timeout(0.2):
                 await asyncio.wait([self._stderr_task])
         self._stderr_task.cancel()
         return self._exit_reason(code)
 
     def _kill(self) -> None:
-        """Ends it now, with whatever it started."""
+        """Kills the process and its child processes."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -141,14 +141,14 @@ class ExecutorProcess:
                 self._process.kill()
 
     def _exit_reason(self, code: int) -> str:
-        last = self._stderr_tail[-1] if self._stderr_tail else "it said nothing"
-        if last.startswith(ERROR_LINE_PREFIX):
-            return last.removeprefix(ERROR_LINE_PREFIX)
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"{how}; its last line: {last}"
+        last_line = self._stderr_tail[-1] if self._stderr_tail else "(none)"
+        if last_line.startswith(ERROR_LINE_PREFIX):
+            return last_line.removeprefix(ERROR_LINE_PREFIX)
+        exit_status = f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return f"{exit_status}; last line of its output: {last_line}"
 
     async def _read_stderr(self) -> None:
-        """Puts what it writes to stderr, and prints, into our log."""
+        """Copies its stderr, which includes its printed output, to our log."""
         stream = self._process.stderr
         assert stream is not None
         rest = b""
@@ -162,5 +162,5 @@ class ExecutorProcess:
     def _log_line(self, line: bytes) -> None:
         if text := line.decode(errors="replace").rstrip():
             self._stderr_tail.append(text)
-            if not text.startswith(ERROR_LINE_PREFIX):  # whoever started it says it
+            if not text.startswith(ERROR_LINE_PREFIX):  # the supervisor reports it
                 log.info("%s", text, extra={"agent": self._agent})

@@ -1,1 +1,1 @@
-"""Python functions as agents: declared with `@agent`, run turn by turn."""
+"""Python functions as agents: `@agent` declares them, `take_turn` runs them."""

@@ -1,4 +1,4 @@
-"""`@agent`: a Python function becomes an agent, and stays a function."""
+"""The `@agent` decorator, and the agents of a module."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 THREAD_POOL: Final = DaemonThreadPool(64)
-"""Where sync functions run. A turn that finds all of them busy waits; threads begin only when they are needed."""
+"""Runs sync functions. Starts threads on demand; a turn waits while all of them are busy."""
 
 
 class DeclaredAgent(Generic[P, R]):
-    """A function declared as an agent: an `Agent` to the server, and still the function to everybody else.
+    """A function declared as an agent. Implements `dragoman.ports.Agent`; calling it calls the function.
 
-    new_id: where the ids of its messages and artifacts come from. threads: where it runs if it is a sync function.
+    new_id: creates the ids of its messages and artifacts. thread_pool: runs a sync function.
     """
 
     __name__: str
@@ -48,16 +48,16 @@ class DeclaredAgent(Generic[P, R]):
 
     @property
     def spec(self) -> AgentSpec:
-        """What the agent says of itself."""
+        """The agent's description and settings."""
         return self._spec
 
     @property
     def leaked_threads(self) -> int:
-        """Threads of it that go on although their turn is over: it did not look whether it was canceled."""
+        """Threads that still run after their turn ended, because the function did not check for a cancel."""
         return self._leaked.count
 
     async def take_turn(self, turn_context: TurnContext) -> TurnResult:
-        """Runs the function for one turn. Its failures become a FAILED Ending; CancelledError passes through."""
+        """Runs the function for one turn. A failure becomes a FAILED TurnResult; CancelledError passes through."""
         function: Callable[..., object] = self.__wrapped__
         return await take_turn(
             function,
@@ -136,29 +136,29 @@ def agent(
 ) -> Any:
     """Declares a function of one argument, the `Turn`, as an agent: `@agent` or `@agent(name="Echo", ...)`.
 
-    The function may be `async def` or `def`, with or without `yield`; what it returns or yields is the answer.
+    The function may be `async def` or `def`, with or without `yield`. It answers with what it returns or yields.
 
-    - `id`: its address, `[a-z][a-z0-9-]*`; from the function's name (`csv_profile` is `csv-profile`).
-    - `name`, `description`, `version`, `provider`, `icon_url`, `documentation_url`: for its card (A2A 1.0 §4.4.1); the
-      name comes from the id and the description from the docstring's first line.
-    - `skills`: Skill, dict with Skill's fields, or just a name.
-    - `input_modes`, `output_modes`: media types it takes and gives; a part of another type is refused.
-    - `extensions`: Extension, dict with Extension's fields, or just a URI; a required one must be activated by callers.
-    - `security_schemes`: how callers show who they are, as OpenAPI writes it ({"bearer": {"type": "http", "scheme":
-      "bearer"}}); security: which of them are needed, any one of [{"bearer": []}].
-    - `state_transition_history`: for the cards of 0.3 and before.
-    - `extended_skills`: skills that only callers who have shown who they are get to see.
-    - `default`: the root agent, meant when a request names none. Otherwise that is the first of a module.
-    - `streaming`: whether clients may stream and subscribe; the card says so.
-    - `direct`: may answer with a Message instead of a task (`turn.reply`).
+    - `id`: address of the agent, `[a-z][a-z0-9-]*`. Default: the function's name (`csv_profile` is `csv-profile`).
+    - `name`, `description`, `version`, `provider`, `icon_url`, `documentation_url`: fields of the card (A2A 1.0
+      §4.4.1). Defaults: the name from the id, the description from the first line of the docstring.
+    - `skills`: Skill, dict with Skill's fields, or a name.
+    - `input_modes`, `output_modes`: accepted and produced media types. A part of another type is rejected.
+    - `extensions`: Extension, dict with Extension's fields, or a URI. Callers must activate a required one.
+    - `security_schemes`: authentication schemes in OpenAPI form ({"bearer": {"type": "http", "scheme": "bearer"}}).
+      `security`: alternatives, one of which a caller needs, such as [{"bearer": []}].
+    - `state_transition_history`: capability for cards of A2A 0.3 and older.
+    - `extended_skills`: skills that only authenticated callers see.
+    - `default`: makes this the root agent, which serves requests that name no agent. Default: the module's first.
+    - `streaming`: whether clients may stream and subscribe. Shown on the card.
+    - `direct`: whether the agent may answer with a Message instead of a task (`turn.reply`).
     - `cancelable`: whether clients may cancel its tasks.
-    - `on_crash`: "fail" ends a task whose process died as FAILED, retry(n) begins its turn again, n times at most.
-    - `idle_limit`, `time_limit`: seconds without an event, and seconds in all, after which a turn is ended as FAILED.
-    - `while_working`: "queue" gives messages for a running task to the agent, "refuse" refuses them.
-    - `retention`: how long its tasks are kept: "30d" for all that have ended, or {"completed": "1d", "input-required":
-      "7d"}; 0 is for ever. What the operator says of this agent counts more, what is said of all agents less.
+    - `on_crash`: after the process died, "fail" ends the task as FAILED; retry(n) repeats the turn up to n times.
+    - `idle_limit`, `time_limit`: seconds without an event, and seconds in total, until a turn ends as FAILED.
+    - `while_working`: "queue" passes messages for a running task to the agent, "refuse" rejects them.
+    - `retention`: how long to keep tasks: "30d" for all ended tasks, or {"completed": "1d", "input-required": "7d"};
+      0 keeps them forever. An operator's setting for this agent overrides it; it overrides the setting for all agents.
 
-    Raises TypeError or ValueError, naming the argument, where the agent is declared.
+    Raises TypeError or ValueError that names the argument, at the declaration.
     """
 
     def declare(function: Callable[P, R]) -> DeclaredAgent[P, R]:
@@ -196,34 +196,38 @@ def agent(
 
 
 def agents_in(module: ModuleType) -> list[Agent]:
-    """The agents of a module in the order of its text, each once; imported ones count.
+    """The agents of a module in source order, each once, including imported ones.
 
-    Raises ValueError when there is none, when two have one id, or when two want to be the root agent.
+    Raises ValueError if there is none, if two share an id, or if two have default=True.
     """
     found: list[DeclaredAgent[Any, Any]] = []
     for value in vars(module).values():
         if isinstance(value, DeclaredAgent) and value not in found:
             found.append(value)
     if not found:
-        raise ValueError(f"{module.__name__} declares no agent; put @agent from dragoman before a function")
+        raise ValueError(
+            f"module {module.__name__} declares no agent; put @agent (from dragoman import agent) above a function"
+        )
     for index, one in enumerate(found):
         for other in found[:index]:
             if one.spec.id == other.spec.id:
                 raise ValueError(
-                    f'two agents have the id "{one.spec.id}": {_declared_at(other)} and {_declared_at(one)}; set id= on one of them'
+                    f'two agents have the id "{one.spec.id}": {_declared_at(other)} and {_declared_at(one)}; '
+                    "set id= on one of them"
                 )
             if one.spec.default and other.spec.default:
                 raise ValueError(
-                    f"two agents have default=True: {_declared_at(other)} and {_declared_at(one)}; one may be the root"
+                    f"two agents have default=True: {_declared_at(other)} and {_declared_at(one)}; "
+                    "only one can be the root agent"
                 )
     return list(found)
 
 
 def _check_function(function: object) -> None:
     if isinstance(function, DeclaredAgent):
-        raise TypeError(f"@agent: {function!r} is declared already")
+        raise TypeError(f"@agent: {function!r} is already declared as an agent; remove one @agent")
     if not inspect.isfunction(function) and not inspect.ismethod(function):
-        raise TypeError(f"@agent: {function!r} is no function; write @agent or @agent(name=...) before a def")
+        raise TypeError(f"@agent: {function!r} is not a function; write @agent or @agent(name=...) above a def")
     try:
         inspect.signature(function).bind(None)
     except TypeError:

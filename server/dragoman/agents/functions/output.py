@@ -1,9 +1,9 @@
-"""What one turn has put so far, and what it puts next: the bookkeeping behind `Turn`.
+"""The output of one turn: events, default artifact and state behind `Turn`.
 
-- The first chunk of an artifact in a turn replaces (append=false), later ones append, from whatever thread.
-- The default artifact is `output` in a task's first turn and `output-N` in its N-th, so that the answer to a
-  follow-up leaves the earlier answers in place.
-- `turn.state` goes to the store with the next event, if it has changed.
+- The first chunk of an artifact in a turn replaces it (append=false); later chunks append, from any thread.
+- The default artifact is `output` in a task's first turn and `output-N` in its N-th, so that the response to a
+  follow-up does not overwrite earlier ones.
+- A changed `turn.state` is stored with the next event.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULT_ARTIFACT_ID: Final = "output"
 
 
 class TurnOutput:
-    """The outgoing half of a turn at one desk. Made on the event loop; usable from any thread."""
+    """Sends the events of one turn. Create it on the event loop; its methods are thread-safe."""
 
     def __init__(self, turn_context: TurnContext, new_id: NewId) -> None:
         self.turn_context = turn_context
@@ -56,15 +56,15 @@ class TurnOutput:
     def context_state(self) -> dict[str, Any]:
         return self._context_state.value
 
-    # Events -----------------------------------------------------------------------------------------------------
+    # Events -------------------------------------------------------------------------------------------------------
 
     def status(self, state: int, value: object = None) -> Awaitable[None]:
-        return self._put(self.status_change(state, value))
+        return self._send(self.status_change(state, value))
 
     def artifact(self, artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> Awaitable[None]:
-        room = self._put(artifact_change(artifact, append=append, last=last))
+        accepted = self._send(artifact_change(artifact, append=append, last=last))
         self._written.add(artifact.artifact_id)
-        return room
+        return accepted
 
     def chunk(self, value: object, *, artifact: str = DEFAULT_ARTIFACT_ID, last: bool = False) -> Awaitable[None]:
         id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else checked_text(artifact)
@@ -73,34 +73,34 @@ class TurnOutput:
         parts = encode_parts(parts_of(value)) if text is None else b""
         head = encode_artifact_head(id)
         if id in self._written:
-            return self._put(ArtifactChange(id, head, parts, text=text, append=True, last_chunk=last))
+            return self._send(ArtifactChange(id, head, parts, text=text, append=True, last_chunk=last))
         with self._serialize_first_chunk():
             append = id in self._started
             self._started.add(id)
-            room = self._put(ArtifactChange(id, head, parts, text=text, append=append, last_chunk=last))
+            accepted = self._send(ArtifactChange(id, head, parts, text=text, append=append, last_chunk=last))
             self._written.add(id)
-        return room
+        return accepted
 
-    def _put(self, change: StatusChange | ArtifactChange) -> Awaitable[None]:
-        notes = self._state_update()
-        room = self.turn_context.put(change, state_update=notes)
-        self._task_state.mark_saved(notes.task_state)
-        self._context_state.mark_saved(notes.context_state)
-        return room
+    def _send(self, change: StatusChange | ArtifactChange) -> Awaitable[None]:
+        update = self._state_update()
+        accepted = self.turn_context.put(change, state_update=update)
+        self._task_state.mark_saved(update.task_state)
+        self._context_state.mark_saved(update.context_state)
+        return accepted
 
     @contextmanager
     def _serialize_first_chunk(self) -> Iterator[None]:
-        """One at a time puts a first chunk, so that no second one overtakes it and is replaced."""
-        # A thread may hold this while it waits for room, which only the loop can make: the loop never waits long.
-        # What that thread waits for is put already, so whoever goes on without the lock comes after it.
-        held = self._first_chunk_lock.acquire(timeout=0.1 if threading.get_ident() == self._loop_thread else -1)
+        """Lets one thread at a time send a first chunk, so that no later chunk overtakes it and is replaced."""
+        # A thread may hold the lock while it waits for the buffer, which only the loop can empty, so the loop waits
+        # 0.1 s at most. The thread's chunk is in the buffer by then, so a chunk sent without the lock follows it.
+        acquired = self._first_chunk_lock.acquire(timeout=0.1 if threading.get_ident() == self._loop_thread else -1)
         try:
             yield
         finally:
-            if held:
+            if acquired:
                 self._first_chunk_lock.release()
 
-    # Ends -------------------------------------------------------------------------------------------------------
+    # Results ------------------------------------------------------------------------------------------------------
 
     def message(self, value: object) -> pb.Message:
         return message_of(
@@ -116,7 +116,7 @@ class TurnOutput:
     def turn_result(
         self, status: StatusChange, *, artifacts: Sequence[ArtifactChange] = (), reply: pb.Message | None = None
     ) -> TurnResult:
-        """The end of the turn, with the state as it is now. Raises TypeError for a state that is not JSON."""
+        """The result of the turn, with the current state. Raises TypeError for a state that is not JSON."""
         return TurnResult(status, artifacts, reply, self._state_update())
 
     def _state_update(self) -> StateUpdate:
@@ -125,7 +125,7 @@ class TurnOutput:
 
 
 class PersistedState:
-    """JSON that is kept from turn to turn: read when it is first asked for, written when it has changed."""
+    """A JSON object stored between turns: parsed on first access, written when changed."""
 
     def __init__(self, name: str, saved: bytes) -> None:
         self._name = name
@@ -143,7 +143,7 @@ class PersistedState:
             self._saved = data
 
     def dump_if_changed(self) -> bytes | None:
-        """The JSON to write; None when it is as it was. Raises TypeError for what JSON cannot hold."""
+        """The JSON to store; None if unchanged. Raises TypeError for a value that JSON cannot represent."""
         if self._value is None:
             return None
         try:
@@ -152,6 +152,10 @@ class PersistedState:
             raise TypeError(f"{self._name}: {error}") from None
         if data == self._saved:
             return None
-        if orjson.loads(data) != self._value:  # tuples, dates, NaN: written without complaint, read as something else
-            raise TypeError(f"{self._name}: would not come back as it is; use dict, list, str, int, float, bool, None")
+        if (
+            orjson.loads(data) != self._value
+        ):  # tuples, dates, NaN: orjson writes them without an error and reads another value
+            raise TypeError(
+                f"{self._name}: holds a value that JSON changes; use dict, list, str, int, float, bool, None only"
+            )
         return data

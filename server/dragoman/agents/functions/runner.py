@@ -1,4 +1,4 @@
-"""Drives a Python function through one turn: calls it, puts what it yields, and says how the turn ended.
+"""Runs a Python function for one turn: calls it, sends the values it yields, and returns the result.
 
 | written as            | runs                 | canceled by                                             |
 |-----------------------|----------------------|---------------------------------------------------------|
@@ -7,8 +7,8 @@
 | `def`                 | in a thread          | `turn.cancelled`, `turn.check()`                        |
 | `def` + `yield`       | in a thread          | the same, and CancelledError at its yield               |
 
-Whatever goes wrong with a yielded value is raised at that `yield`, so the author's `finally` runs and the traceback
-has the author's line. The caller sees the error's name and text; the traceback goes to the log only.
+An error with a yielded value is raised at that `yield`, so that the author's `finally` runs and the traceback shows
+the author's line. The caller sees the error's name and text; only the log has the traceback.
 """
 
 from __future__ import annotations
@@ -36,15 +36,12 @@ from dragoman.core import trace
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import LeaseLost, TurnContext, TurnResult
+from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.agents")
 
 AgentFunction = Callable[[Turn], object]
-
-THREAD_STOP_TIMEOUT: Final = 12.0
-"""Seconds that a canceled thread may still take; then it is left behind, and its verbs raise TurnOver."""
 
 
 async def take_turn(
@@ -55,9 +52,9 @@ async def take_turn(
     new_id: NewId,
     thread_pool: Executor,
     leaked: LeakedThreads | None = None,
-    stop_timeout: float = THREAD_STOP_TIMEOUT,
+    stop_timeout: float = AGENT_STOP_TIMEOUT,
 ) -> TurnResult:
-    """One turn of `function`. Its failures become a FAILED ending; a cancel that somebody asked for passes through."""
+    """Runs one turn of `function`. A failure becomes a FAILED result; a requested cancel passes through."""
     output = TurnOutput(turn_context, new_id)
     turn = Turn(output, agent)
     trace.CURRENT_DELEGATION.set(turn.delegation)
@@ -68,7 +65,7 @@ async def take_turn(
         try:
             return _completed_result(output, value)
         except InvalidAgentResponse as error:
-            raise InvalidAgentResponse(f"the value it returned: {error}") from error.__cause__
+            raise InvalidAgentResponse(f"the returned value: {error}") from error.__cause__
     except BaseException as error:
         cause = primary_exception(error)
         try:
@@ -77,14 +74,14 @@ async def take_turn(
             if isinstance(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
                 raise
             return _result_of_exception(function, output, agent, cause, error)
-        except Exception as late:  # the ending itself cannot be said: a state that is not JSON, a failing __str__
+        except Exception as late:  # the result cannot be built: a state that is not JSON, a failing __str__
             return _failed_result(function, output, agent, late, late)
         finally:
-            del cause  # its traceback leads to where we are
+            del cause  # its traceback references this frame
 
 
 async def _call_function(function: AgentFunction, turn: Turn, thread: ThreadRunner) -> object:
-    """What the function returned, after everything it yielded was put."""
+    """Returns the function's value, after all yielded values were sent."""
     match _function_kind(function):
         case FunctionKind.ASYNC_GENERATOR:
             await _drain_async(cast("AsyncGenerator[object, None]", function(turn)), turn)
@@ -98,7 +95,7 @@ async def _call_function(function: AgentFunction, turn: Turn, thread: ThreadRunn
 
 
 class FunctionKind(Enum):
-    """How a function is called."""
+    """The four ways to call an agent function."""
 
     ASYNC_GENERATOR = 1
     COROUTINE = 2
@@ -118,8 +115,8 @@ def _function_kind(function: AgentFunction) -> FunctionKind:
 # Generators --------------------------------------------------------------------------------------------------------
 
 
-def put_value(turn: Turn, value: object) -> Awaitable[None]:
-    """Puts one yielded value, by the value table."""
+def send_value(turn: Turn, value: object) -> Awaitable[None]:
+    """Sends one yielded value as a status update, an artifact or a chunk."""
     value = to_local_type(value)
     match value:
         case None:
@@ -141,11 +138,11 @@ async def _drain_async(stream: AsyncGenerator[object, None], turn: Turn) -> None
             except StopAsyncIteration:
                 return
             try:
-                await put_value(turn, value)
-                await asyncio.sleep(0)  # a generator that never waits must not starve everybody else
+                await send_value(turn, value)
+                await asyncio.sleep(0)  # a generator that never waits must not block the event loop
                 step = anext(stream)
             except (LeaseLost, AppendRejected):
-                raise  # nobody listens any more: no reason for the generator to go on
+                raise  # the turn is over: no reason to resume the generator
             except BaseException as error:
                 step = stream.athrow(error)
     finally:
@@ -153,21 +150,21 @@ async def _drain_async(stream: AsyncGenerator[object, None], turn: Turn) -> None
 
 
 def _drain(stream: Generator[object, None, object], turn: Turn) -> object:
-    trouble: BaseException | None = None
+    failure: BaseException | None = None
     try:
         while True:
             try:
-                value = next(stream) if trouble is None else stream.throw(trouble)
+                value = next(stream) if failure is None else stream.throw(failure)
             except StopIteration as end:
                 return end.value
-            trouble = None
+            failure = None
             try:
-                put_value(turn, value)
+                send_value(turn, value)
                 turn.check()
             except (LeaseLost, AppendRejected):
                 raise
             except BaseException as error:
-                trouble = error
+                failure = error
     finally:
         stream.close()
 
@@ -177,7 +174,7 @@ def _drain(stream: Generator[object, None, object], turn: Turn) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ThreadRunner:
-    """Where the sync function of an agent runs, and how long a canceled one is waited for."""
+    """Runs an agent's sync function in a thread; waits `stop_timeout` seconds for a canceled one."""
 
     agent: str
     thread_pool: Executor
@@ -185,25 +182,25 @@ class ThreadRunner:
     stop_timeout: float
 
     async def run(self, work: Callable[[], object]) -> object:
-        """Runs `work` in a thread, with this context's variables.
+        """Runs `work` in a thread, with a copy of the current context.
 
-        A cancel cannot stop a thread: it is given time to notice, so that CANCELED means that it stopped. A second
-        cancel, or the end of our patience, leaves it behind.
+        A cancel cannot stop a thread, so the thread gets time to notice it: CANCELED means that it stopped. After the
+        timeout or a second cancel the thread counts as leaked.
         """
         context = contextvars.copy_context()
         running = self.thread_pool.submit(context.run, _without_stop_iteration, work)
         result = asyncio.wrap_future(running)
         try:
-            await asyncio.wait([result])  # which does not cancel what it waits for
+            await asyncio.wait([result])  # does not cancel the future
         except asyncio.CancelledError:
-            if running.cancel():  # it never began
+            if running.cancel():  # it had not started
                 raise
             try:
                 await asyncio.wait([result], timeout=self.stop_timeout)
             finally:
                 if not result.done():
                     self._mark_leaked(running)
-                    result.cancel()  # nobody looks at it any more, whatever it comes to
+                    result.cancel()  # its outcome is ignored from here on
             if result.cancelled():
                 raise
         return result.result()
@@ -211,7 +208,7 @@ class ThreadRunner:
     def _mark_leaked(self, running: Future[object]) -> None:
         self.leaked.add(running)
         log.warning(
-            "agent %s: a thread goes on although its turn is over; threads left behind: %d",
+            "agent %s: a thread still runs after its turn ended; call turn.check() in long loops; leaked threads: %d",
             self.agent,
             self.leaked.count,
             extra={"agent": self.agent},
@@ -221,15 +218,15 @@ class ThreadRunner:
 def _without_stop_iteration(work: Callable[[], object]) -> object:
     try:
         return work()
-    except StopIteration as error:  # a Future cannot carry one
+    except StopIteration as error:  # a Future cannot hold it
         raise RuntimeError("the function raised StopIteration") from error
 
 
-# Ends --------------------------------------------------------------------------------------------------------------
+# Results -----------------------------------------------------------------------------------------------------------
 
 
 def _completed_result(output: TurnOutput, value: object) -> TurnResult:
-    """COMPLETED with what the function returned, by the value table."""
+    """COMPLETED with the returned value as message or artifact."""
     value = to_local_type(value)
     if value is None:
         return output.turn_result(StatusChange(states.COMPLETED))
@@ -241,11 +238,11 @@ def _completed_result(output: TurnOutput, value: object) -> TurnResult:
 def _result_of_exception(
     function: AgentFunction, output: TurnOutput, agent: str, cause: BaseException, error: BaseException
 ) -> TurnResult:
-    """The ending that an exception means."""
+    """Converts an exception to the result of the turn."""
     if isinstance(cause, TurnEnded):
         return output.turn_result(cause.status, reply=cause.reply)
     if isinstance(cause, (LeaseLost, AppendRejected)):
-        # The task went on without this run, and the store refuses whatever we say: no failure of the agent.
+        # The task continued without this run and the store rejects our writes: not a failure of the agent.
         return TurnResult(StatusChange(states.CANCELED))
     return _failed_result(function, output, agent, cause, error)
 
@@ -265,17 +262,17 @@ def _failed_result(
 
 
 def _is_stop_requested(turn_context: TurnContext) -> bool:
-    """Whether a CancelledError came from outside, not from something that the agent canceled itself."""
+    """Whether a CancelledError is a requested stop, not one that the agent caused."""
     task = asyncio.current_task()
     return turn_context.cancelled or (task is not None and task.cancelling() > 0)
 
 
 MAX_ERROR_TEXT_CHARS: Final = 4_000
-"""Characters of an error's text that its caller sees; the log has all of it."""
+"""Characters of an error text that the caller sees; the log has the full text."""
 
 
 def primary_exception(error: BaseException) -> BaseException:
-    """The exception that counts: of a group, the end of the turn if there is one, otherwise the first."""
+    """The decisive exception: of a group, its TurnEnded if there is one, otherwise the first."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     leaves = _flatten_group(error)
@@ -283,36 +280,36 @@ def primary_exception(error: BaseException) -> BaseException:
 
 
 def describe_exception(cause: BaseException, error: BaseException) -> str:
-    """`Name: text` of `cause`, and how many more there are in the group `error`. Always has a UTF-8 form."""
+    """`Name: text` of `cause`, with the number of other exceptions in the group `error`. Always valid UTF-8."""
     text = str(cause).encode(errors="backslashreplace").decode()
-    said = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+    description = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
     more = len(_flatten_group(error)) - 1 if isinstance(error, BaseExceptionGroup) else 0
-    if len(said) > MAX_ERROR_TEXT_CHARS:
-        said = f"{said[:MAX_ERROR_TEXT_CHARS]}…"
-    return f"{said} (and {more} more)" if more else said
+    if len(description) > MAX_ERROR_TEXT_CHARS:
+        description = f"{description[:MAX_ERROR_TEXT_CHARS]}…"
+    return f"{description} (and {more} more)" if more else description
 
 
 def source_location(error: BaseException, function: Callable[..., object]) -> tuple[str, int]:
-    """File and line: the innermost line in the function's own file, else where the function begins."""
+    """File and line of an error: the innermost line in the function's file, else the function's first line."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    file, begins = (code.co_filename, code.co_firstlineno) if code else ("<unknown>", 0)
-    found: int | None = None
+    file, first_line = (code.co_filename, code.co_firstlineno) if code else ("<unknown>", 0)
+    error_line: int | None = None
     seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and found is None and id(at) not in seen:
-        seen.add(id(at))
-        for frame, line in walk_tb(at.__traceback__):
+    current: BaseException | None = error
+    while current is not None and error_line is None and id(current) not in seen:
+        seen.add(id(current))
+        for frame, line in walk_tb(current.__traceback__):
             if frame.f_code.co_filename == file:
-                found = line
-        at = at.__cause__
-    return file, begins if found is None else found
+                error_line = line
+        current = current.__cause__
+    return file, first_line if error_line is None else error_line
 
 
 def _flatten_group(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for one in group.exceptions:
-        found += _flatten_group(one) if isinstance(one, BaseExceptionGroup) else [one]
-    return found
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves += _flatten_group(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves
 
 
 P = ParamSpec("P")
@@ -322,7 +319,7 @@ Work = Callable[[], None]
 
 
 class LeakedThreads:
-    """Counts calls that go on although nobody waits for them any more: nothing can stop a thread from outside."""
+    """Counts calls that still run after their turn ended. A thread cannot be stopped from outside."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -330,11 +327,11 @@ class LeakedThreads:
 
     @property
     def count(self) -> int:
-        """How many go on now."""
+        """Calls that still run."""
         return self._count
 
     def add(self, call: Future[T]) -> None:
-        """Counts a call until it returns after all."""
+        """Counts a call until it returns."""
         with self._lock:
             self._count += 1
         call.add_done_callback(self._returned)
@@ -345,7 +342,7 @@ class LeakedThreads:
 
 
 class DaemonThreadPool(Executor):
-    """An executor with at most `limit` daemon threads, begun as they are needed; more work than that waits."""
+    """An executor with at most `limit` daemon threads, started on demand. Other work waits."""
 
     def __init__(self, limit: int, name: str = "dragoman-agent") -> None:
         self._limit = limit
@@ -367,7 +364,7 @@ class DaemonThreadPool(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Lets the threads end when the queue is empty. Never waits for them: see above."""
+        """Lets the threads end when the queue is empty. Never waits: a thread may run forever."""
         with self._lock:
             for _ in range(self._started):
                 self._queue.put(None)
@@ -375,7 +372,7 @@ class DaemonThreadPool(Executor):
     def _run_worker(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
-            del work  # holds the agent's values, which must not live on while this thread is idle
+            del work  # frees the agent's values while this thread is idle
             with self._lock:
                 if self._queue.empty():
                     self._idle += 1
@@ -388,6 +385,6 @@ def _run_call(future: Future[T], call: Callable[[], T]) -> None:
         result = call()
     except BaseException as error:
         future.set_exception(error)
-        del future, error  # or the traceback and the future keep each other alive
+        del future, error  # breaks the cycle of traceback and future
     else:
         future.set_result(result)

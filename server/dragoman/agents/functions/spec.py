@@ -1,4 +1,4 @@
-"""The arguments of `@agent`, checked and completed: the AgentSpec from which cards are made (A2A 1.0 §4.4)."""
+"""Validates the arguments of `@agent` and builds the AgentSpec for the card (A2A 1.0 §4.4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ProviderLike = Provider | Mapping[str, str]
 RetentionLike = str | int | Mapping[str, str | int]
 
 EXTENSION_URI_PATTERN: Final = re.compile(r"[!-+\--~]+")
-"""What callers can name in a list that a header carries: printable ASCII but the comma."""
+"""URIs that callers can list in a header: printable ASCII without comma and space."""
 
 MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w.+-]+|\*", re.ASCII)
 
@@ -54,10 +54,10 @@ def spec_of(
     time_limit: float,
     retention: RetentionLike | None,
 ) -> AgentSpec:
-    """The spec of `function` under these arguments. Raises TypeError or ValueError, naming the argument."""
-    for argument, said in {"id": id, "name": name, "description": description}.items():
-        if said is not None:
-            check_string(argument, said)
+    """Builds the spec of `function`. Raises TypeError or ValueError that names the argument."""
+    for argument, value in {"id": id, "name": name, "description": description}.items():
+        if value is not None:
+            check_string(argument, value)
     flags = {
         "default": default,
         "streaming": streaming,
@@ -78,7 +78,7 @@ def spec_of(
         name=name,
         description=_first_line(function) or name if description is None else description,
         version=check_string("version", version),
-        skills=(shown := _skills(skills)),
+        skills=(public_skills := _skills(skills)),
         input_modes=_media_types("input_modes", input_modes),
         output_modes=_media_types("output_modes", output_modes),
         provider=_provider(provider),
@@ -88,7 +88,7 @@ def spec_of(
         security_schemes=parse_security_schemes(security_schemes),
         security=parse_security_requirements(security, security_schemes),
         state_transition_history=state_transition_history,
-        extended_skills=_skills(extended_skills, "extended_skills", existing=shown),
+        extended_skills=_skills(extended_skills, "extended_skills", existing=public_skills),
         default=default,
         streaming=streaming,
         direct=direct,
@@ -103,15 +103,15 @@ def spec_of(
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A turn whose process died is begun again, so often."""
+    """Repeats a turn whose process died, up to `times` times."""
 
     times: int
 
 
 def retry(times: int) -> Retry:
-    """`@agent(on_crash=retry(2))`: begins a turn again when its process died, twice at most. Raises ValueError."""
+    """`@agent(on_crash=retry(2))` repeats a turn whose process died, up to twice. Raises ValueError."""
     if times not in range(1, 101):
-        raise ValueError(f"retry({times!r}): must be 1 to 100 times")
+        raise ValueError(f"retry({times!r}): must be 1 to 100")
     return Retry(times)
 
 
@@ -155,11 +155,11 @@ def _skills(
 ) -> tuple[Skill, ...]:
     if isinstance(skills, (str, Mapping, Skill)) or not isinstance(skills, Iterable):
         raise TypeError(f"@agent: {argument}={skills!r} must be a list of Skill, dict or str")
-    made = tuple(_skill(f"{argument}[{index}]", skill) for index, skill in enumerate(skills))
-    for index, skill in enumerate(made):
-        if skill.id in [earlier.id for earlier in (*existing, *made[:index])]:
+    parsed = tuple(_skill(f"{argument}[{index}]", skill) for index, skill in enumerate(skills))
+    for index, skill in enumerate(parsed):
+        if skill.id in [earlier.id for earlier in (*existing, *parsed[:index])]:
             raise ValueError(f'@agent: {argument}[{index}] has the id "{skill.id}" of an earlier skill')
-    return made
+    return parsed
 
 
 def _skill(argument: str, skill: SkillLike) -> Skill:
@@ -185,11 +185,11 @@ def _skill(argument: str, skill: SkillLike) -> Skill:
 def _extensions(extensions: Iterable[ExtensionLike]) -> tuple[Extension, ...]:
     if isinstance(extensions, (str, Mapping, Extension)) or not isinstance(extensions, Iterable):
         raise TypeError(f"@agent: extensions={extensions!r} must be a list of Extension, dict or str")
-    made = tuple(_extension(f"extensions[{index}]", one) for index, one in enumerate(extensions))
-    for index, one in enumerate(made):
-        if one.uri in [earlier.uri for earlier in made[:index]]:
-            raise ValueError(f'@agent: extensions[{index}] has the uri "{one.uri}" of an earlier extension')
-    return made
+    parsed = tuple(_extension(f"extensions[{index}]", extension) for index, extension in enumerate(extensions))
+    for index, extension in enumerate(parsed):
+        if extension.uri in [earlier.uri for earlier in parsed[:index]]:
+            raise ValueError(f'@agent: extensions[{index}] has the uri "{extension.uri}" of an earlier extension')
+    return parsed
 
 
 def _extension(argument: str, extension: ExtensionLike) -> Extension:
@@ -202,11 +202,11 @@ def _extension(argument: str, extension: ExtensionLike) -> Extension:
     try:
         params = json.loads(json.dumps(dict(params), allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"@agent: {argument}.params is no JSON: {error}") from None
+        raise ValueError(f"@agent: {argument}.params is not JSON: {error}") from None
     uri = check_string(f"{argument}.uri", given.get("uri"))
     if not EXTENSION_URI_PATTERN.fullmatch(uri):
         raise ValueError(
-            f'@agent: {argument}.uri: "{uri}" could not be named in a header; use a URI without , and space'
+            f'@agent: {argument}.uri: "{uri}" cannot be sent in a header; use printable ASCII without comma and space'
         )
     return Extension(
         uri=uri,
@@ -224,19 +224,19 @@ def _provider(provider: ProviderLike | None) -> Provider | None:
 
 
 def _media_types(argument: str, modes: Iterable[str], *, allow_empty: bool = False) -> tuple[str, ...]:
-    made = check_strings(argument, modes)
-    if not made and not allow_empty:
-        raise ValueError(f"@agent: {argument} is empty; leave it out for {', '.join(DEFAULT_MODES)}")
-    for mode in made:
+    checked = check_strings(argument, modes)
+    if not checked and not allow_empty:
+        raise ValueError(f"@agent: {argument} is empty; omit it for {', '.join(DEFAULT_MODES)}")
+    for mode in checked:
         # Parameters may follow (text/plain;charset=utf-8); the type itself is RFC 2045 §5.1, `*` as in Accept.
         kind, slash, subtype = mode.partition(";")[0].strip().partition("/")
         if not (slash and MEDIA_TYPE_PATTERN.fullmatch(kind) and MEDIA_TYPE_PATTERN.fullmatch(subtype)):
-            raise ValueError(f'@agent: {argument}: "{mode}" is no media type; one looks like text/plain')
-    return made
+            raise ValueError(f'@agent: {argument}: "{mode}" is not a media type such as text/plain')
+    return checked
 
 
 def dataclass_fields(argument: str, value: object, dataclass_type: type[Any]) -> dict[str, Any]:
-    """The fields of `form` that `value` (one itself, or a mapping) sets."""
+    """The fields of `dataclass_type` that `value` sets: an instance of it, or a mapping."""
     known = [field.name for field in dataclasses.fields(dataclass_type)]
     if isinstance(value, dataclass_type):
         return {name: getattr(value, name) for name in known}
@@ -244,19 +244,19 @@ def dataclass_fields(argument: str, value: object, dataclass_type: type[Any]) ->
         article = "an" if dataclass_type.__name__[0] in "AEIO" else "a"
         raise TypeError(f"@agent: {argument}={value!r} must be {article} {dataclass_type.__name__} or a dict")
     if unknown := [str(key) for key in value if key not in known]:
-        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; it may have {', '.join(known)}")
+        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; known fields: {', '.join(known)}")
     return dict(value)
 
 
 def check_strings(argument: str, values: Iterable[str]) -> tuple[str, ...]:
-    """A list of texts, none of them empty."""
+    """Returns a tuple of non-empty strings. Raises TypeError or ValueError."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"@agent: {argument}={values!r} must be a list of texts")
     return tuple(check_string(argument, value) for value in values)
 
 
 def check_string(argument: str, value: object, *, allow_empty: bool = False) -> str:
-    """A text; `empty`: it may be so."""
+    """Returns a string, non-empty unless `allow_empty`. Raises TypeError or ValueError."""
     if not isinstance(value, str):
         raise TypeError(f"@agent: {argument}={value!r} must be text")
     if not value and not allow_empty:
@@ -273,7 +273,7 @@ SECURITY_SCHEME_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...
     "openIdConnect": (("openIdConnectUrl",), ()),
     "mutualTLS": ((), ()),
 }
-"""Types of security schemes: what each must have, and what else it may, `description` aside."""
+"""By type of security scheme: required and optional fields, apart from `description`."""
 
 OAUTH_FLOW_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "authorizationCode": (("authorizationUrl", "tokenUrl"), ("refreshUrl", "scopes", "pkceRequired")),
@@ -282,11 +282,11 @@ OAUTH_FLOW_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] 
     "password": (("tokenUrl",), ("refreshUrl", "scopes")),
     "deviceCode": (("deviceAuthorizationUrl", "tokenUrl"), ("refreshUrl", "scopes")),
 }
-"""Flows of OAuth 2, likewise (0.3 §5.5.3; the last is 1.0's)."""
+"""By OAuth 2 flow: required and optional fields (0.3 §5.5.3; deviceCode is from 1.0)."""
 
 
 def parse_security_schemes(value: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
-    """Schemes by name: {"bearer": {"type": "http", "scheme": "bearer"}}."""
+    """Checks schemes by name, such as {"bearer": {"type": "http", "scheme": "bearer"}}."""
     if not isinstance(value, Mapping):
         raise TypeError(f"@agent: security_schemes={value!r} must be a dict of schemes by name")
     return {
@@ -297,37 +297,39 @@ def parse_security_schemes(value: Mapping[str, Mapping[str, Any]]) -> Mapping[st
 def parse_security_requirements(
     value: Iterable[Mapping[str, Iterable[str]]], known_schemes: Mapping[str, object]
 ) -> tuple[Mapping[str, tuple[str, ...]], ...]:
-    """Which schemes are needed: any one of these, each the scopes of the schemes it takes."""
+    """Checks the alternative requirements; each maps the names of its schemes to scopes."""
     if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
         raise TypeError(f"@agent: security={value!r} must be a list of dicts, each of scopes by scheme")
-    made = []
-    for index, one in enumerate(value):
+    requirements = []
+    for index, requirement in enumerate(value):
         argument = f"security[{index}]"
-        if not isinstance(one, Mapping):
-            raise TypeError(f"@agent: {argument}={one!r} must be a dict of scopes by scheme")
-        if unknown := [str(name) for name in one if name not in known_schemes]:
+        if not isinstance(requirement, Mapping):
+            raise TypeError(f"@agent: {argument}={requirement!r} must be a dict of scopes by scheme")
+        if unknown := [str(name) for name in requirement if name not in known_schemes]:
             raise ValueError(f"@agent: {argument} names {', '.join(unknown)}; security_schemes has no such scheme")
-        made.append({name: check_strings(f"{argument}[{name!r}]", scopes) for name, scopes in one.items()})
-    return tuple(made)
+        requirements.append(
+            {name: check_strings(f"{argument}[{name!r}]", scopes) for name, scopes in requirement.items()}
+        )
+    return tuple(requirements)
 
 
 def _parse_scheme(name: str, scheme: Mapping[str, Any]) -> dict[str, Any]:
     argument = f"security_schemes[{name!r}]"
     if not isinstance(scheme, Mapping):
         raise TypeError(f"@agent: {argument}={scheme!r} must be a dict")
-    form = SECURITY_SCHEME_FIELDS.get(str(scheme.get("type")))
-    if form is None:
+    fields = SECURITY_SCHEME_FIELDS.get(str(scheme.get("type")))
+    if fields is None:
         raise ValueError(
-            f"@agent: {argument}.type is {scheme.get('type')!r}; it may be {', '.join(SECURITY_SCHEME_FIELDS)}"
+            f"@agent: {argument}.type is {scheme.get('type')!r}; use one of {', '.join(SECURITY_SCHEME_FIELDS)}"
         )
-    needed, more = form
-    _check_fields(argument, scheme, needed, ("type", *more, "description"))
+    required, optional = fields
+    _check_fields(argument, scheme, required, ("type", *optional, "description"))
     if scheme.get("in", API_KEY_LOCATIONS[0]) not in API_KEY_LOCATIONS:
-        raise ValueError(f"@agent: {argument}.in is {scheme['in']!r}; it may be {', '.join(API_KEY_LOCATIONS)}")
-    made = dict(scheme)
-    if "flows" in made:
-        made["flows"] = _parse_flows(f"{argument}.flows", made["flows"])
-    return made
+        raise ValueError(f"@agent: {argument}.in is {scheme['in']!r}; use one of {', '.join(API_KEY_LOCATIONS)}")
+    parsed = dict(scheme)
+    if "flows" in parsed:
+        parsed["flows"] = _parse_flows(f"{argument}.flows", parsed["flows"])
+    return parsed
 
 
 def _parse_flows(argument: str, flows: Any) -> dict[str, Any]:
@@ -335,7 +337,7 @@ def _parse_flows(argument: str, flows: Any) -> dict[str, Any]:
         raise TypeError(f"@agent: {argument}={flows!r} must be a dict of flows by name")
     if unknown := [str(name) for name in flows if name not in OAUTH_FLOW_FIELDS]:
         raise ValueError(
-            f"@agent: {argument} has no flow {', '.join(unknown)}; it may have {', '.join(OAUTH_FLOW_FIELDS)}"
+            f"@agent: {argument} has no flow {', '.join(unknown)}; known flows: {', '.join(OAUTH_FLOW_FIELDS)}"
         )
     for name, flow in flows.items():
         if not isinstance(flow, Mapping):
@@ -351,11 +353,11 @@ def _check_fields(
         raise ValueError(f"@agent: {argument} needs {', '.join(missing)}")
     known = (*required, *optional)
     if unknown := [str(key) for key in mapping if key not in known]:
-        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; it may have {', '.join(known)}")
+        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; known fields: {', '.join(known)}")
     for key, value in mapping.items():
         match key:
             case "flows":
-                pass  # looked at by themselves
+                pass  # _parse_flows checks them
             case "scopes":
                 if not isinstance(value, Mapping):
                     raise TypeError(f"@agent: {argument}.scopes={value!r} must be a dict of descriptions by scope")

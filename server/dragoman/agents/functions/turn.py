@@ -1,4 +1,4 @@
-"""What the caller sent, read: text, files and data of one message."""
+"""`Turn`, the API of an agent function: the caller's message and the methods that answer it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a message: its bytes, or the URL where they are (then `bytes` is empty and nothing was fetched)."""
+    """A file of a message: its bytes or its URL. With a URL, `bytes` is empty: nothing is fetched."""
 
     name: str
     media_type: str
@@ -32,21 +32,21 @@ class File:
 
 
 class Incoming:
-    """One message of the caller, and what its request said about the answer."""
+    """One message of the caller, with the options of its request."""
 
     def __init__(self, message: pb.Message, envelope: pb.SendMessageRequest) -> None:
         self.message = message
-        """The message itself, `lf.a2a.v1.Message` (A2A 1.0 §4.1.4)."""
+        """The protocol message, `lf.a2a.v1.Message` (A2A 1.0 §4.1.4)."""
         self._envelope = envelope
 
     @cached_property
     def text(self) -> str:
-        """Its text parts, one under the other; empty when there is none."""
+        """The text parts, joined with newlines. Empty if there are none."""
         return "\n".join([part.text for part in self.message.parts if part.WhichOneof("content") == "text"])
 
     @cached_property
     def files(self) -> list[File]:
-        """Its parts with bytes or a URL, in order."""
+        """The parts with bytes or a URL, in order."""
         return [
             File(part.filename, media_type_of(part), part.raw, part.url)
             for part in self.message.parts
@@ -55,29 +55,29 @@ class Incoming:
 
     @cached_property
     def data(self) -> list[Any]:
-        """The JSON of its data parts, in order. Numbers without a fraction are int."""
+        """The JSON values of the data parts, in order. Integral numbers are int."""
         return [value_to_json(part.data) for part in self.message.parts if part.WhichOneof("content") == "data"]
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """The metadata of the request it came in (1.0 §3.2.1); the message's own is `message.metadata`."""
+        """The metadata of the request (1.0 §3.2.1). `message.metadata` is the message's own."""
         return struct_to_json(self._envelope.metadata)
 
     @cached_property
     def accepts(self) -> list[str]:
-        """The media types the caller accepts in answer; empty when it did not say."""
+        """The media types that the caller accepts. Empty if the request names none."""
         return list(self._envelope.configuration.accepted_output_modes)
 
     @cached_property
     def extensions(self) -> list[str]:
-        """The URIs of this agent's extensions that the caller activated (1.0 §4.6)."""
+        """URIs of this agent's extensions that the caller activated (1.0 §4.6)."""
         return list(self._envelope.message.extensions)
 
 
 class TurnEnded(BaseException):
-    """Raised by the verbs that end a turn. Let it pass: it carries how the turn ended.
+    """Raised by the methods that end a turn; carries the result. Do not catch it.
 
-    No `Exception`, so that an agent's `except Exception` does not swallow it.
+    A BaseException, so that an agent's `except Exception` does not swallow it.
     """
 
     def __init__(self, status: StatusChange, reply: pb.Message | None = None) -> None:
@@ -87,16 +87,15 @@ class TurnEnded(BaseException):
 
 
 class Turn(Incoming):
-    """One turn of a task: the caller's message, and the verbs to answer it with.
+    """One turn of a task: the caller's message, and the methods that answer it.
 
-    Verbs are plain calls and safe from threads. They do not wait for the disk: `status`, `artifact` and `chunk`
-    return an awaitable that ends when there is room for more, and that may be ignored; in a thread the call itself
-    waits for room. They raise InvalidAgentResponse for a value that the protocol has no place for, BufferFull when
-    far too much waits uncommitted, and whatever made an earlier commit fail.
+    The methods are plain, thread-safe calls that do not wait for the disk. `status`, `artifact` and `chunk` return an
+    awaitable that completes when the buffer has room; awaiting it is optional. In a thread, the call itself waits for
+    room. They raise InvalidAgentResponse for a value that the protocol cannot represent, BufferFull when far too much
+    is uncommitted, and the error of an earlier failed commit.
 
-    `ask`, `need_auth`, `reject` and `reply` end the turn by raising TurnEnded. A follow-up calls the function
-    anew
-    (A2A 1.0 §3.4.3); keep what it needs in `state`.
+    `ask`, `need_auth`, `reject` and `reply` end the turn by raising TurnEnded. A follow-up message calls the function
+    again (A2A 1.0 §3.4.3); store in `state` what that call needs.
     """
 
     def __init__(self, output: TurnOutput, agent: str = "") -> None:
@@ -106,7 +105,7 @@ class Turn(Incoming):
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
 
-    # The task ---------------------------------------------------------------------------------------------------
+    # The task -----------------------------------------------------------------------------------------------------
 
     @property
     def _turn_context(self) -> TurnContext:
@@ -114,95 +113,98 @@ class Turn(Incoming):
 
     @property
     def task_id(self) -> str:
-        """The task's id, as its caller knows it."""
+        """The id of the task."""
         return self._turn_context.task_id
 
     @property
     def context_id(self) -> str:
-        """The conversation the task belongs to."""
+        """The id of the conversation that the task belongs to."""
         return self._turn_context.context_id
 
     @property
     def principal(self) -> str:
-        """Who sent the message that this turn answers; `anonymous` for callers who showed no credentials."""
+        """The principal that sent this turn's message; `anonymous` if the caller is not authenticated."""
         return self._turn_context.principal
 
     @property
     def history(self) -> Sequence[pb.Message]:
-        """The task's messages before this one, oldest first, the agent's own among them."""
+        """Earlier messages of the task, of caller and agent, oldest first."""
         return self._turn_context.history
 
     @property
     def question(self) -> pb.Message | None:
-        """What this agent asked when it last waited for the caller; None in a task's first turn."""
+        """The question with which the previous turn asked for input. None in a task's first turn."""
         return self._turn_context.question
 
     @property
     def references(self) -> Sequence[pb.Task]:
-        """The tasks that the message refers to (`referenceTaskIds`): of its caller and this agent, 16 at most."""
+        """Tasks in the message's `referenceTaskIds`: of the same caller and agent, 16 at most."""
         return self._turn_context.references
 
     @property
     def state(self) -> dict[str, Any]:
-        """JSON of this task, to change in place; kept from turn to turn.
+        """The agent's JSON object for this task. Change it in place; it is stored between turns.
 
-        It is stored with the next event, or with the end of the turn. What JSON cannot hold raises TypeError there.
+        Changes are stored with the next event or the end of the turn, which raises TypeError for a value that JSON
+        cannot represent.
         """
         return self._output.state
 
     @property
     def context(self) -> Context:
-        """The conversation the task belongs to, with the agent's own JSON of it."""
+        """The conversation of the task, with the agent's state for it."""
         return Context(self._output)
 
     @property
     def attempt(self) -> int:
-        """How often this turn was begun: more than once when a process died while it ran the turn (`on_crash`)."""
+        """Number of this attempt, from 1. Above 1 if a process died during the turn (`on_crash`)."""
         return self._turn_context.attempt
 
     @property
     def previous_artifacts(self) -> Sequence[pb.Artifact]:
-        """What a dead attempt and earlier turns left, when this is not the first attempt. Written again, an artifact
-        is replaced; others stay as they are."""
+        """In a repeated attempt: artifacts of the failed attempt and of earlier turns.
+
+        Sending an artifact again replaces it; the others stay.
+        """
         return self._turn_context.previous_artifacts
 
     @property
     def stopping(self) -> bool:
-        """Whether the server is about to stop and wants this turn to end in half a minute."""
+        """Whether the server is shutting down and this turn should end within 30 seconds."""
         return self._turn_context.stopping
 
     @property
     def cancel_reason(self) -> str:
-        """Why this run was asked to stop: `client`, `deadline`, `drain` or `fenced`; empty when it was not."""
+        """Why the turn should stop: `client`, `deadline`, `drain` or `fenced`. Empty if it should not."""
         return self._turn_context.cancel_reason
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked this run to stop. For sync functions; async ones get CancelledError."""
+        """Whether the turn should stop. For sync functions; async functions receive CancelledError."""
         return self._turn_context.cancelled
 
     def check(self) -> None:
-        """Raises CancelledError if somebody asked this run to stop. For sync functions, between two steps."""
+        """Raises CancelledError if the turn should stop. For sync functions, to call between two steps."""
         if self._turn_context.cancelled:
             raise asyncio.CancelledError("the task was canceled")
 
     def refuse_cancel(self, reason: str) -> None:
-        """From now on refuses clients who want to cancel this task, with this text (1.0: TaskNotCancelable)."""
+        """Rejects later cancel requests for this task with TaskNotCancelable and this reason."""
         if not reason:
-            raise ValueError("turn.refuse_cancel: say why")
+            raise ValueError("turn.refuse_cancel: reason is empty; pass a text that clients can read")
         self._turn_context.refuse_cancel(reason)
 
-    # Verbs ------------------------------------------------------------------------------------------------------
+    # Events -------------------------------------------------------------------------------------------------------
 
     def status(self, value: object = None, state: int = states.WORKING) -> Awaitable[None]:
-        """Says how it goes: text or a Message, or nothing (1.0 §4.2.1).
+        """Sends a status update with text, a Message or no message (1.0 §4.2.1).
 
-        `state` is WORKING or AUTH_REQUIRED; the latter says that the agent waits for authentication elsewhere while
-        it goes on running, and keeps streams open. Raises ValueError for any other state: those end the turn.
+        `state` is WORKING or AUTH_REQUIRED. AUTH_REQUIRED tells clients that the running agent waits for authentication
+        elsewhere; streams stay open. Raises ValueError for the other states, which end a turn.
         """
         if state not in (states.WORKING, states.AUTH_REQUIRED):
             raise ValueError(
-                f"turn.status: {states.name(state)} ends a turn; return, raise, or use ask, need_auth, reject"
+                f"turn.status: {states.name(state)} ends a turn; return, raise, or call ask, need_auth or reject"
             )
         return self._output.status(state, value)
 
@@ -217,37 +219,37 @@ class Turn(Incoming):
         last: bool = False,
         metadata: Mapping[str, object] | None = None,
     ) -> Awaitable[None]:
-        """Gives an artifact: any value of the value table, or an Artifact (1.0 §4.2.2).
+        """Sends an artifact: an Artifact, or any value that converts to parts (1.0 §4.2.2).
 
-        Without `id` it is a new one. With the id of one that is there, it replaces that, or with `append` adds to
-        it. `last` says that no more is to come; `metadata` is the artifact's.
+        Without `id` it is new. With the id of an existing artifact it replaces that one or, with `append`, adds to it.
+        `last` marks the last chunk; `metadata` is the artifact's.
         """
         if append and not id and not getattr(value, "artifact_id", ""):
-            raise ValueError("turn.artifact: append=True needs id=, the artifact to add to")
-        made = self._output.new_artifact(value, name=name, description=description, id=id, metadata=metadata)
-        return self._output.artifact(made, append=append, last=last)
+            raise ValueError("turn.artifact: append=True needs id=, the id of the artifact to add to")
+        artifact = self._output.new_artifact(value, name=name, description=description, id=id, metadata=metadata)
+        return self._output.artifact(artifact, append=append, last=last)
 
     def chunk(self, value: object, *, artifact: str = DEFAULT_ARTIFACT_ID, last: bool = False) -> Awaitable[None]:
-        """Adds to an artifact, which the turn's first chunk begins: text is streamed, other values are parts.
+        """Appends to an artifact; the turn's first chunk creates it. Text is streamed, other values become parts.
 
-        `output` is the turn's own: in the N-th turn of a task it is `output-N`. `last` says that no more is to come.
+        `output` is the turn's default artifact: `output-N` in a task's N-th turn. `last` marks the last chunk.
         """
         if not artifact:
-            raise ValueError("turn.chunk: artifact= is empty; leave it out for the turn's own")
+            raise ValueError("turn.chunk: artifact= is empty; omit it for the turn's default artifact")
         return self._output.chunk(value, artifact=artifact, last=last)
 
     async def messages(self) -> AsyncIterator[Incoming]:
-        """Messages that arrive for the task while it runs, each once; waits for more until the loop is left.
+        """Yields messages that arrive for the running task, each once. Waits for more until the loop is left.
 
-        One that nobody has taken when the turn ends keeps the task WORKING: the function is called again with it.
+        A message not read by the end of the turn keeps the task WORKING and starts the next turn.
         """
         async for message, envelope in self._turn_context.incoming():
             yield Incoming(message, envelope)
 
     def flush(self) -> Awaitable[None]:
-        """Waits until all that was put is on disk: `await turn.flush()`; in a thread the call itself waits.
+        """Waits until all sent events are on disk: `await turn.flush()`. In a thread, the call itself waits.
 
-        Raises what made a commit fail.
+        Raises the error of a failed commit.
         """
         if threading.get_ident() == self._loop_thread:
             return self._turn_context.flush()
@@ -255,51 +257,51 @@ class Turn(Incoming):
         return _CompletedAwaitable()
 
     def usage(self, *, tokens: int = 0, cost: float = 0.0, key: str = "") -> None:
-        """Reports what the turn has used since the last report: tokens, and a cost in the operator's currency.
+        """Reports usage since the last report: tokens, and a cost in the operator's currency.
 
-        Reports add up over all turns and attempts of the task; what was spent by an attempt that died was spent. With
-        `key` a report counts once in the task, however often it is made: name the call that it is about, if a later
-        attempt may find that call's result and report it again. When the sum passes the task's budget, the turn is
-        asked to stop, and the task ends as FAILED (OVER_BUDGET) unless a result comes first.
+        Reports add up over all turns and attempts of the task, including failed attempts. A report with a `key` counts
+        once per task: use the id of the reported call if a later attempt may report the same call again. When the sum
+        exceeds the task's budget, the turn is canceled and the task ends as FAILED (OVER_BUDGET), unless the turn
+        delivers its result first.
         """
         self._turn_context.report_usage(checked_usage_report(tokens, cost, key))
 
     def delegation(self) -> dict[str, dict[str, str]]:
-        """Metadata for a request to another agent, so that what that task uses counts for this one as well.
+        """Request metadata for a call to another agent, which adds that task's usage to this task.
 
-        `dragoman.client` adds it by itself; with other clients: `metadata={**mine, **turn.delegation()}`. It means
-        something to this server alone, and only for tasks of the same principal.
+        `dragoman.client` adds it automatically; with other clients pass `metadata={**mine, **turn.delegation()}`. Only
+        this server evaluates it, and only for tasks of the same principal.
         """
-        self._turn_context.report_usage(UsageReport())  # whoever runs this turn asks for the sum before it ends
+        self._turn_context.report_usage(UsageReport())  # makes the runtime read the total before the turn ends
         return {trace.DELEGATION_URI: {"agent": self._agent, "task": self.task_id}}
 
-    # Verbs that end the turn ------------------------------------------------------------------------------------
+    # Ends of the turn ---------------------------------------------------------------------------------------------
 
     def ask(self, question: object) -> NoReturn:
-        """Ends the turn as INPUT_REQUIRED, with a question to the caller."""
+        """Ends the turn as INPUT_REQUIRED with a question to the caller."""
         raise TurnEnded(self._output.status_change(states.INPUT_REQUIRED, _check_content("ask", question)))
 
     def need_auth(self, reason: object) -> NoReturn:
-        """Ends the turn as AUTH_REQUIRED, with what the caller must do first."""
+        """Ends the turn as AUTH_REQUIRED; `reason` tells the caller how to authenticate."""
         raise TurnEnded(self._output.status_change(states.AUTH_REQUIRED, _check_content("need_auth", reason)))
 
     def reject(self, reason: object) -> NoReturn:
-        """Ends the task as REJECTED: the agent will not do this."""
+        """Ends the task as REJECTED: the agent declines it."""
         raise TurnEnded(self._output.status_change(states.REJECTED, _check_content("reject", reason)))
 
     def reply(self, value: object) -> NoReturn:
-        """Answers with a Message instead of a task, if the agent is `direct` and nobody has seen the task yet.
+        """Answers with a Message instead of a task, if the agent is `direct` and no client has seen the task.
 
-        Otherwise the task ends as COMPLETED with that status message.
+        Otherwise the task ends as COMPLETED with this status message.
         """
         message = self._output.message(_check_content("reply", value))
         status = StatusChange(states.COMPLETED, message.SerializeToString())
-        message.ClearField("task_id")  # of a task that will not have been
+        message.ClearField("task_id")  # the task will not exist
         raise TurnEnded(status, message)
 
 
 class Context:
-    """A conversation: what the tasks of one context share."""
+    """A conversation: the state that the tasks of one context share."""
 
     def __init__(self, output: TurnOutput) -> None:
         self._output = output
@@ -311,22 +313,22 @@ class Context:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The agent's JSON of this conversation, to change in place; kept from task to task.
+        """The agent's JSON object for this conversation. Change it in place; it is stored between tasks.
 
-        It is stored with the next event, or with the end of the turn. When another task of the conversation has
-        written it since this turn began, this turn fails rather than undo that.
+        Changes are stored with the next event or the end of the turn. If another task of the conversation has changed
+        it since this turn began, this turn fails, so that no change is lost.
         """
         return self._output.context_state
 
 
 class _CompletedAwaitable:
-    """An awaitable that has nothing to wait for."""
+    """An awaitable that is already complete."""
 
     def __await__(self) -> Any:
         return iter(())
 
 
-def _check_content(verb: str, value: object) -> object:
+def _check_content(method: str, value: object) -> object:
     if value is None:
-        raise ValueError(f"turn.{verb}: says nothing; give it text or a Message")
+        raise ValueError(f"turn.{method}: the content is None; pass text or a Message")
     return value

@@ -1,5 +1,5 @@
-"""Agents that run in other processes, which dial in (dragoman.worker.v1).
+"""Server side of workers: processes that dial in and run agents (dragoman.worker.v1).
 
-`switchboard` is where workers connect, `connection` is one of them, `turn` one turn that it runs, `agent` what the
-runtime sees of all workers of one agent, `registration` and `events` read what they send.
+`hub` accepts workers, `connection` is one worker, `turn` is one turn at a worker, and `agent` is what the runtime sees
+of all workers of one agent.
 """

@@ -1,4 +1,4 @@
-"""An agent of workers, as the runtime sees it."""
+"""An agent that workers run, as the runtime sees it."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from dragoman.agents.workers.connection import WorkerConnection
-from dragoman.agents.workers.turn import WORKER_TURN_STOP_TIMEOUT, AgentStopped
+from dragoman.agents.workers.turn import AgentStopped
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import LeaseLost, TurnContext, TurnResult, WorkerLost
+from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult, WorkerLost
 
 REMOTE_PRESENCE_TTL: Final = 15.0
-"""Seconds for which another server's word counts that workers of an agent are there."""
+"""Seconds for which another server's note that it has workers of an agent is valid."""
 
 WORKER_WAIT_TIMEOUT: Final = 10.0
-"""Seconds that a turn which was begun here waits for a worker, should the one with room have gone just then."""
+"""Seconds that a started turn waits for a worker, in case the one with capacity has just disconnected."""
 
 
 class WorkerAgent:
-    """Implements `dragoman.ports.Elsewhere`: its turns go to workers with unused credits, one after the other."""
+    """Gives its turns to workers with unused credits, in rotation. Implements `dragoman.ports.RemoteAgent`."""
 
     def __init__(self, spec: AgentSpec, principal: str, clock: Callable[[], int], last_seen: int) -> None:
-        """`principal`: whose workers have it. `clock` gives milliseconds since the epoch; `seen`: when a worker of it
-        was there last, by that clock."""
+        """`principal`: owner of its workers. `clock`: milliseconds since the epoch. `last_seen`: when a worker was last
+        connected, by that clock."""
         self.spec = spec
         self.principal = principal
         self.last_seen = last_seen
         self.last_seen_elsewhere = 0
-        """When another server on the store last noted that a worker of it is there."""
+        """When another server on the store last noted a connected worker, in milliseconds since the epoch."""
         self._clock = clock
         self._workers: deque[WorkerConnection] = deque()
         self._capacity_changed = asyncio.Event()
 
     @property
     def leaked_threads(self) -> int:
-        """Threads are its workers' business."""
+        """Always 0: its workers count their own threads."""
         return 0
 
     @property
     def capacity(self) -> int:
-        """Turns that it could have at the same time now, those that it has included."""
+        """Concurrent turns that the connected workers can run, including the running ones."""
         return sum(worker.free_capacity(self.spec.id) + worker.running_turns(self.spec.id) for worker in self._workers)
 
     @property
     def seconds_absent(self) -> float:
-        """Seconds since no worker of it is there; 0 while there is one, here or at another server."""
+        """Seconds since the last worker disconnected; 0 while one is connected, here or at another server."""
         now = self._clock()
         if self._workers or now - self.last_seen_elsewhere < REMOTE_PRESENCE_TTL * 1000:
             return 0.0
@@ -56,84 +56,84 @@ class WorkerAgent:
 
     @property
     def has_local_workers(self) -> bool:
-        """Whether a worker of it is at this server."""
+        """Whether a worker is connected to this server."""
         return bool(self._workers)
 
     @property
     def workers(self) -> Iterator[WorkerConnection]:
-        """The workers that are there."""
+        """The workers connected to this server."""
         return iter(tuple(self._workers))
 
     def runner_of(self, task_id: str) -> str:
-        """The worker that runs a turn of this task; empty when none does."""
+        """The worker that runs a turn of this task; empty if none does."""
         return next((str(worker) for worker in self._workers if worker.is_running(self.spec.id, task_id)), "")
 
     def describe_run(self, task_id: str) -> str:
-        """Whether its worker is silent."""
+        """A sentence about the run if its worker is silent; empty otherwise."""
         for worker in self._workers:
             if (
                 worker.is_running(self.spec.id, task_id)
                 and (silence := worker.seconds_silent) > worker.timings.heartbeat * 2
             ):
                 return (
-                    f"Nothing was heard of its worker for {silence:.0f} s; "
-                    f"after {worker.timings.lease:g} s without a sign of life it counts as gone."
+                    f"Its worker has sent nothing for {silence:.0f} s; "
+                    f"after {worker.timings.lease:g} s of silence it counts as lost."
                 )
         return ""
 
     @property
     def is_worker_backed(self) -> bool:
-        """It is workers that have it."""
+        """Always true."""
         return True
 
     @property
     def problem(self) -> str:
-        """There is nothing to say of workers that are not there."""
+        """Always empty: `seconds_absent` reports missing workers."""
         return ""
 
     async def on_canceled(self, task_state: bytes) -> None:
-        """Workers have nothing of a task that nobody runs."""
+        """Nothing to do: workers keep nothing of a task that is not running."""
 
     def add_worker(self, worker: WorkerConnection) -> None:
-        """A worker came."""
+        """Adds a worker that has connected."""
         self._workers.append(worker)
 
     def remove_worker(self, worker: WorkerConnection) -> None:
-        """A worker went."""
+        """Removes a worker that has disconnected."""
         if worker in self._workers:
             self._workers.remove(worker)
             self.last_seen = max(self.last_seen, self._clock())
 
     def notify_capacity(self) -> None:
-        """A worker takes more turns than before."""
+        """Call this when a worker has more capacity than before."""
         self._capacity_changed.set()
 
     async def take_turn(self, turn_context: TurnContext) -> TurnResult:
-        """Runs one turn at a worker. Raises ProcessLost when that went away meanwhile."""
+        """Runs one turn at a worker. Raises WorkerLost if the worker disconnects during the turn."""
         turn = (await self._wait_for_worker()).start_turn(self.spec.id, turn_context)
         try:
-            await asyncio.wait([turn.result])  # which does not cancel what it waits for
+            await asyncio.wait([turn.result])  # does not cancel the future
         except asyncio.CancelledError:
             if not turn.result.done():
                 turn.cancel(turn_context.cancel_reason)
             try:
-                await asyncio.wait([turn.result], timeout=WORKER_TURN_STOP_TIMEOUT)
+                await asyncio.wait([turn.result], timeout=AGENT_STOP_TIMEOUT)
             finally:
-                turn.abort(TimeoutError("it was asked to stop, and did not in time"))
+                turn.abort(TimeoutError("the turn was canceled and did not stop in time"))
         try:
             return turn.result.result()
         except (AgentStopped, TimeoutError) as error:
             raise asyncio.CancelledError from error
         except WorkerLost as error:
-            if turn_context.cancelled:  # it has stopped indeed
+            if turn_context.cancelled:  # so it has stopped
                 raise asyncio.CancelledError from error
             raise
         except (LeaseLost, AppendRejected):
-            # The task went on without this run, and the store refuses whatever we say.
+            # The task continued without this run and the store rejects our writes.
             return TurnResult(StatusChange(states.CANCELED))
 
     async def _wait_for_worker(self) -> WorkerConnection:
-        """The next worker with an unused credit. Raises ProcessLost when none comes."""
+        """The next worker with an unused credit. Raises WorkerLost if there is none in time."""
         try:
             async with asyncio.timeout(WORKER_WAIT_TIMEOUT):
                 while True:
@@ -145,4 +145,4 @@ class WorkerAgent:
                     self._capacity_changed.clear()
                     await self._capacity_changed.wait()
         except TimeoutError:
-            raise WorkerLost("It went before it began.", may_have_started=False) from None
+            raise WorkerLost("It disconnected before the turn began.", may_have_started=False) from None

@@ -1,4 +1,4 @@
-"""One worker that is there: its credits, its turns, and what is on the way to it."""
+"""One connected worker: its registration, credits, turns and outgoing frames."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 log = logging.getLogger("dragoman.workers")
 
 MAX_UNREAD_FRAMES: Final = 10_000
-"""Frames on the way to a worker that reads nothing, after which it is let go."""
+"""Unread frames after which a worker that reads nothing is disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatTimings:
-    """Seconds: between two signs of life, and of silence after which a worker is taken for dead."""
+    """Seconds between two heartbeats, and of silence after which a worker counts as lost."""
 
     heartbeat: float = 2.0
     lease: float = 10.0
 
 
 class WorkerConnection:
-    """One worker. `outgoing` holds what is to be sent to it; the end of it is an exception in `failed`, or None."""
+    """One worker. `outgoing` is the send queue; None ends it, and `error` then says why (None: it disconnected)."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class WorkerConnection:
         new_id: NewId,
         frame_bytes: int,
     ) -> None:
-        """`agents`: what the registrations say, by id. `changed`: called when it takes more
-        turns than before. `frame_bytes`: the largest frame that it may send."""
+        """`agents`: the registered specs by id. `on_capacity_change`: called when it can take more turns than before.
+        `frame_bytes`: the largest frame that it may send."""
         self.name = name
         self.peer = peer
         self.principal = principal
         self.draining = False
         self.timings = HeartbeatTimings()
-        """As `beat` keeps it."""
+        """The timings of `run_heartbeat`."""
         self.outgoing: asyncio.Queue[wk.ConnectResponse | None] = asyncio.Queue()
         self.error: A2AError | None = None
         self._agents = agents
@@ -82,51 +82,54 @@ class WorkerConnection:
 
     @property
     def seconds_silent(self) -> float:
-        """Seconds since it was heard."""
+        """Seconds since the last frame from the worker."""
         return self._loop.time() - self._last_received_at
 
     def free_capacity(self, agent: str) -> int:
-        """Turns of an agent that it would take now."""
+        """Further turns of an agent that the worker takes now."""
         return 0 if self.draining or self._closed else self._credits[agent]
 
     def running_turns(self, agent: str) -> int:
-        """Turns of an agent that it has."""
+        """Turns of an agent that the worker runs now."""
         return sum(turn.agent == agent for turn in self._turns.values())
 
     def is_running(self, agent: str, task_id: str) -> bool:
-        """Whether it has a turn of this task."""
+        """Whether the worker runs a turn of this task."""
         return any(turn.agent == agent and turn.turn_context.task_id == task_id for turn in self._turns.values())
 
-    # Turns ------------------------------------------------------------------------------------------------------
+    # Turns --------------------------------------------------------------------------------------------------------
 
     def start_turn(self, agent: str, turn_context: TurnContext) -> RemoteTurn:
-        """Begins a turn, for one credit."""
+        """Starts a turn; uses one credit."""
         assert self.free_capacity(agent) > 0, "a turn needs a credit"
         self._credits[agent] -= 1
         self._last_turn_number = next(self._turn_numbers)
         turn = RemoteTurn(str(self._last_turn_number), agent, turn_context, self.send, self._new_id)
         self._turns[turn.id] = turn
         turn.result.add_done_callback(lambda _: self._turns.pop(turn.id, None))
-        said = self._registrations[agent]
-        turn.start(said.history_length if said.HasField("history_length") else None, self._agents[agent].time_limit)
+        registration = self._registrations[agent]
+        history_length = registration.history_length if registration.HasField("history_length") else None
+        turn.start(history_length, self._agents[agent].time_limit)
         return turn
 
-    # Frames -----------------------------------------------------------------------------------------------------
+    # Frames -------------------------------------------------------------------------------------------------------
 
     def send(self, frame: wk.ConnectResponse) -> None:
-        """Puts a frame on the way."""
+        """Queues a frame for the worker. Disconnects a worker that has stopped reading."""
         if self._closed:
             return
         if self.outgoing.qsize() >= MAX_UNREAD_FRAMES:
-            self.close(Unavailable(f"the worker reads nothing: {MAX_UNREAD_FRAMES} frames wait for it"))
+            self.close(Unavailable(f"the worker has stopped reading: {MAX_UNREAD_FRAMES} frames are queued for it"))
             return
         self.outgoing.put_nowait(frame)
 
     def receive(self, frame: wk.ConnectRequest) -> None:
-        """A frame of the worker. Raises InvalidParams, PayloadTooLarge for one that breaks a rule."""
+        """Handles a frame from the worker. Raises InvalidParams or PayloadTooLarge for an invalid frame."""
         self._last_received_at = self._loop.time()
         if (size := frame.ByteSize()) > self._frame_bytes:
-            raise PayloadTooLarge(f"a frame of {size} bytes; at most {self._frame_bytes} (Welcome.max_frame_bytes)")
+            raise PayloadTooLarge(
+                f"the frame has {size} bytes; the maximum is {self._frame_bytes} (Welcome.max_frame_bytes)"
+            )
         match frame.WhichOneof("frame"):
             case "heartbeat":
                 pass
@@ -137,25 +140,25 @@ class WorkerConnection:
             case "events" | "message_wanted" | "cancel_refused" | "usage" | "turn_end" as kind:
                 self._dispatch_to_turn(getattr(frame, kind).turn_id, kind, frame)
             case "hello":
-                raise InvalidParams.field("hello", "was said already; it comes once, first")
+                raise InvalidParams.field("hello", "was sent before; send it once, as the first frame")
             case _:
-                raise InvalidParams.field("frame", "is none that this server knows")
+                raise InvalidParams.field("frame", "is not a frame that this server knows")
 
     def _dispatch_to_turn(self, id: str, kind: str, frame: wk.ConnectRequest) -> None:
         turn = self._turns.get(id)
         if turn is not None:
             turn.receive(frame)
         elif not (id.isascii() and id.isdecimal() and 0 < int(id[:20]) <= self._last_turn_number):
-            raise InvalidParams.field(f"{kind}.turn_id", f'"{id[:40]}" is no turn that was begun on this stream')
-        # Else it was over here before the worker knew.
+            raise InvalidParams.field(f"{kind}.turn_id", f'"{id[:40]}" is not a turn that was started on this stream')
+        # Otherwise the turn ended here before the worker knew.
 
     def _add_credit(self, credit: wk.Credit) -> None:
         agent = credit.agent_id
         if agent not in self._agents:
-            raise InvalidParams.field("credit.agent_id", f'"{agent[:80]}" is no agent of this worker')
+            raise InvalidParams.field("credit.agent_id", f'"{agent[:80]}" is not an agent of this worker')
         if not 1 <= credit.turns <= MAX_WORKER_CREDITS - self._credits[agent]:
             unused = self._credits[agent]
-            rule = f"{credit.turns} is not at least 1, and with the {unused} unused ones at most {MAX_WORKER_CREDITS}"
+            rule = f"{credit.turns} must be at least 1 and, with the {unused} unused ones, at most {MAX_WORKER_CREDITS}"
             raise InvalidParams.field("credit.turns", rule)
         if not self.draining:
             self._credits[agent] += credit.turns
@@ -165,25 +168,25 @@ class WorkerConnection:
         if not self.draining:
             self.draining = True
             self._credits.clear()
-            log.info("a worker takes no more turns: %s", self, extra={"turns": len(self._turns)})
+            log.info("worker drains and takes no more turns: %s", self, extra={"turns": len(self._turns)})
 
-    # Life and death ---------------------------------------------------------------------------------------------
+    # Lifetime -----------------------------------------------------------------------------------------------------
 
     async def run_heartbeat(self, timings: HeartbeatTimings) -> None:
-        """Shows that the server lives, and looks whether the worker does. Runs until the connection is left."""
+        """Sends heartbeats and disconnects a silent worker. Runs until the connection is closed."""
         self.timings = timings
         while not self._closed:
             await asyncio.sleep(timings.heartbeat)
-            silent = self.seconds_silent
-            if silent > timings.lease:
-                self.close(Unavailable(f"nothing was heard of the worker for {silent:.1f} s"))
+            silence = self.seconds_silent
+            if silence > timings.lease:
+                self.close(Unavailable(f"the worker has sent nothing for {silence:.1f} s"))
                 return
             for turn in tuple(self._turns.values()):
                 turn.notify_stopping()
             self.send(wk.ConnectResponse(heartbeat=wk.Heartbeat()))
 
     def close(self, error: A2AError | None = None) -> None:
-        """Ends the connection: with an error, or because the worker went. Its turns are lost."""
+        """Ends the connection; its turns are lost. `error`: None if the worker disconnected."""
         if self._closed:
             return
         self._closed = True
@@ -191,17 +194,17 @@ class WorkerConnection:
         self.outgoing.put_nowait(None)
         for turn in tuple(self._turns.values()):
             fields = {"task": turn.turn_context.task_id, "agent": turn.agent, "peer": self.peer}
-            log.warning("a turn was lost with its worker: %s", self, extra=fields)
+            log.warning("turn lost with its worker: %s", self, extra=fields)
             turn.on_worker_lost()
 
 
 MAX_WORKER_NAME_CHARS: Final = 200
 MAX_WORKER_AGENTS: Final = 100
 MAX_WORKER_RETRIES: Final = 100
-"""Characters of a worker's name, agents that it may have, and times that a turn is begun again."""
+"""Characters of a worker's name, agents of one worker, and repetitions of a turn."""
 
 MAX_WORKER_CREDITS: Final = 10_000
-"""Unused turns that a worker may have granted for one agent."""
+"""Unused credits that a worker may grant for one agent."""
 
 _FIELD_OF_ARGUMENT: Final = {
     "input_modes": "card.default_input_modes",
@@ -211,30 +214,36 @@ _FIELD_OF_ARGUMENT: Final = {
     **{name: f"card.{name}" for name in ("name", "description", "version", "skills", "provider", "icon_url")},
     "documentation_url": "card.documentation_url",
 }
-"""Arguments of `@agent`, and where a registration has them."""
+"""Arguments of `@agent`, and their fields in a registration."""
 
 _ARGUMENT_PATTERN: Final = re.compile(r"@agent: (?P<argument>[a-z_]+)")
 
 
+def encode_welcome(principal: str, max_frame_bytes: int, timings: HeartbeatTimings) -> wk.Welcome:
+    """The server's first frame: who the worker is, the largest frame it may send, and the heartbeat."""
+    welcome = wk.Welcome(principal=principal, max_frame_bytes=max_frame_bytes)
+    welcome.heartbeat.FromNanoseconds(round(timings.heartbeat * 1e9))
+    welcome.lease.FromNanoseconds(round(timings.lease * 1e9))
+    return welcome
+
+
 def check_hello(hello: wk.Hello) -> list[AgentSpec]:
-    """The agents of a worker. Raises InvalidParams, naming the field and the rule."""
+    """The specs of a worker's agents. Raises InvalidParams that names the field and the rule."""
     if len(hello.name) > MAX_WORKER_NAME_CHARS or not hello.name.isprintable():
         raise InvalidParams.field("hello.name", f"must be printable text of at most {MAX_WORKER_NAME_CHARS} characters")
     if not 1 <= len(hello.agents) <= MAX_WORKER_AGENTS:
-        raise InvalidParams.field(
-            "hello.agents", f"has {len(hello.agents)} agents; there must be 1 to {MAX_WORKER_AGENTS}"
-        )
+        raise InvalidParams.field("hello.agents", f"has {len(hello.agents)} agents; send 1 to {MAX_WORKER_AGENTS}")
     specs = [
         read_registration(registration, f"hello.agents[{index}]") for index, registration in enumerate(hello.agents)
     ]
     for index, spec in enumerate(specs):
         if spec.id in [earlier.id for earlier in specs[:index]]:
-            raise InvalidParams.field(f"hello.agents[{index}].id", f'"{spec.id}" is the id of an earlier one')
+            raise InvalidParams.field(f"hello.agents[{index}].id", f'"{spec.id}" is the id of an earlier agent')
     return specs
 
 
 def read_registration(registration: wk.AgentRegistration, field: str = "registration") -> AgentSpec:
-    """The agent as the server knows it. `where` is the field that it came in. Raises InvalidParams."""
+    """Converts a registration to a spec. `field`: its path for error texts. Raises InvalidParams."""
     try:
         check_agent_id(registration.id)
     except ValueError as error:
@@ -246,9 +255,9 @@ def read_registration(registration: wk.AgentRegistration, field: str = "registra
     try:
         return _spec_of_registration(registration)
     except (TypeError, ValueError) as error:
-        named = _ARGUMENT_PATTERN.match(str(error))
-        rule = str(error)[named.end() :].lstrip(":") if named else str(error)
-        argument = named["argument"] if named else "card"
+        match = _ARGUMENT_PATTERN.match(str(error))
+        rule = str(error)[match.end() :].lstrip(":") if match else str(error)
+        argument = match["argument"] if match else "card"
         raise InvalidParams.field(f"{field}.{_FIELD_OF_ARGUMENT.get(argument, argument)}", rule.strip()) from error
 
 
@@ -294,7 +303,7 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
 
 
 def _placeholder_function(turn: object) -> None:
-    """Stands for a function that is elsewhere: nothing is to be read from it."""
+    """Stands for the function of a remote agent, which has no name and docstring here."""
 
 
 _placeholder_function.__doc__ = ""

@@ -1,4 +1,4 @@
-"""One turn that a worker runs: what it says goes to the desk, what the desk says goes to it."""
+"""One turn at a worker: converts between its frames and the turn context."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ SendToWorker = Callable[[wk.ConnectResponse], None]
 
 
 class AgentStopped(Exception):
-    """The agent stopped because it was asked to."""
+    """The agent stopped after a cancel request."""
 
 
 class RemoteTurn:
-    """One turn of an agent at a worker. `result` is how it ended, and raises what `WorkerAgent.take_turn`
-    tells.
+    """One turn of an agent at a worker. `result` holds its TurnResult or error.
+
+    Errors: AgentStopped, WorkerLost, LeaseLost, AppendRejected, TimeoutError, or the error of a failed commit.
     """
 
     def __init__(self, id: str, agent: str, turn_context: TurnContext, send: SendToWorker, new_id: NewId) -> None:
@@ -47,10 +48,10 @@ class RemoteTurn:
         self._message_task: asyncio.Task[None] | None = None
         self._stopping_sent = False
 
-    # What the worker says ---------------------------------------------------------------------------------------
+    # Frames from the worker ---------------------------------------------------------------------------------------
 
     def receive(self, frame: wk.ConnectRequest) -> None:
-        """One frame of this turn."""
+        """Handles one frame of this turn."""
         try:
             match frame.WhichOneof("frame"):
                 case "events":
@@ -59,7 +60,7 @@ class RemoteTurn:
                     self._request_message()
                 case "cancel_refused":
                     if not frame.cancel_refused.reason:
-                        raise InvalidAgentResponse("cancel_refused.reason is required: clients read it")
+                        raise InvalidAgentResponse("cancel_refused.reason is required, because clients see it")
                     self.turn_context.refuse_cancel(frame.cancel_refused.reason)
                 case "usage":
                     self._count_usage(frame.usage)
@@ -70,30 +71,30 @@ class RemoteTurn:
         except (InvalidAgentResponse, BufferFull, ValueError) as error:
             text = str(error) if isinstance(error, InvalidAgentResponse) else f"{type(error).__name__}: {error}"
             self._fail_invalid(text)
-        except Exception as error:  # what made a commit fail: the run tells it
+        except Exception as error:  # the error of a failed commit, which the run reports
             self.abort(error)
 
     def _put_events(self, frame: wk.Events) -> None:
         if not frame.events:
-            raise InvalidAgentResponse("events.events is empty; send one or more")
+            raise InvalidAgentResponse("events.events is empty; send at least one event")
         if frame.number <= self._received_number:
             raise InvalidAgentResponse(
-                f"events.number: {frame.number} comes after {self._received_number}; count upwards from 1"
+                f"events.number: {frame.number} follows {self._received_number}; numbers must increase, from 1"
             )
         changes = [decode_event(event, self.turn_context, self._new_id) for event in frame.events]
-        kept = decode_state_update(frame.notes) if frame.HasField("notes") else None
+        state_update = decode_state_update(frame.notes) if frame.HasField("notes") else None
         for change in changes[:-1]:
             self.turn_context.put(change)
-        if kept is None:
+        if state_update is None:
             self.turn_context.put(changes[-1])
         else:
-            self.turn_context.put(changes[-1], state_update=kept)
+            self.turn_context.put(changes[-1], state_update=state_update)
         self._received_number = frame.number
         if self._commit_task is None or self._commit_task.done():
             self._commit_task = self._spawn(self._commit(), "commits")
 
     async def _commit(self) -> None:
-        """Tells the worker what is on disk, until that is everything."""
+        """Confirms committed events to the worker until all are on disk."""
         while self._committed_number < self._received_number:
             number = self._received_number
             await self.turn_context.flush()
@@ -103,7 +104,7 @@ class RemoteTurn:
     def _count_usage(self, frame: wk.Usage) -> None:
         if frame.tokens > MAX_USAGE or frame.cost > MAX_USAGE or len(frame.key) > MAX_USAGE_KEY_LENGTH:
             raise InvalidAgentResponse(
-                f"usage: at most {MAX_USAGE} tokens, {MAX_USAGE} of cost, {MAX_USAGE_KEY_LENGTH} characters of key"
+                f"usage exceeds a limit: {MAX_USAGE} tokens, cost {MAX_USAGE}, {MAX_USAGE_KEY_LENGTH} characters of key"
             )
         self.turn_context.report_usage(UsageReport(frame.tokens, frame.cost, frame.key))
 
@@ -123,72 +124,72 @@ class RemoteTurn:
             case "canceled" if self.turn_context.cancelled:
                 self._fail(AgentStopped())
             case "canceled":
-                raise InvalidAgentResponse("turn_end.canceled, though nobody asked the turn to stop")
+                raise InvalidAgentResponse("turn_end.canceled is set, but the turn was not canceled")
             case "given_back":
                 self._fail(WorkerLost("The worker was stopped."))
             case _:
                 self._finish(decode_turn_end(frame, self.turn_context, self._new_id))
 
-    # What the server says ---------------------------------------------------------------------------------------
+    # Frames to the worker -----------------------------------------------------------------------------------------
 
     def start(self, history_length: int | None, time_limit: float) -> None:
-        """Begins the turn at the worker."""
-        desk = self.turn_context
-        history = desk.history
+        """Sends the turn to the worker, with the last `history_length` messages (None: all)."""
+        turn_context = self.turn_context
+        history = turn_context.history
         if history_length is not None:
             history = history[max(len(history) - history_length, 0) :]
         start = wk.TurnStart(
             turn_id=self.id,
             agent_id=self.agent,
-            task_id=desk.task_id,
-            context_id=desk.context_id,
-            principal=desk.principal,
-            message=desk.message,
-            envelope=desk.envelope,
+            task_id=turn_context.task_id,
+            context_id=turn_context.context_id,
+            principal=turn_context.principal,
+            message=turn_context.message,
+            envelope=turn_context.envelope,
             history=history,
-            turns_before=sum(message.role == pb.ROLE_USER for message in desk.history),
-            references=desk.references,
-            task_state=desk.task_state.decode(),
-            context_state=desk.context_state.decode(),
-            attempt=desk.attempt,
-            previous_artifacts=desk.previous_artifacts,
+            turns_before=sum(message.role == pb.ROLE_USER for message in turn_context.history),
+            references=turn_context.references,
+            task_state=turn_context.task_state.decode(),
+            context_state=turn_context.context_state.decode(),
+            attempt=turn_context.attempt,
+            previous_artifacts=turn_context.previous_artifacts,
             traceparent=CURRENT_TRACE.get(),
         )
-        if desk.question is not None:
-            start.asked.CopyFrom(desk.question)
+        if turn_context.question is not None:
+            start.asked.CopyFrom(turn_context.question)
         if time_limit:
             start.time_limit.FromNanoseconds(round(time_limit * 1e9))
         self._send(wk.ConnectResponse(turn_start=start))
 
     def cancel(self, reason: str) -> None:
-        """Asks the agent to stop."""
+        """Sends the worker a cancel request."""
         self._send(wk.ConnectResponse(cancel=wk.Cancel(turn_id=self.id, reason=reason)))
 
     def notify_stopping(self) -> None:
-        """Tells the worker, once, when the desk says that the server is about to stop."""
+        """Tells the worker, once, that the server is shutting down."""
         if self.turn_context.stopping and not self._stopping_sent:
             self._stopping_sent = True
             self._send(wk.ConnectResponse(stopping=wk.Stopping(turn_id=self.id)))
 
     def abort(self, error: BaseException) -> None:
-        """Ends the turn here, and tells the worker that nothing more is taken."""
+        """Ends the turn with an error and tells the worker to stop sending."""
         if not self.result.done():
             self._send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=self.id, reason=str(error))))
             self._fail(error)
 
     def on_worker_lost(self) -> None:
-        """The worker is gone."""
+        """Ends the turn because the worker disconnected."""
         self._fail(WorkerLost)
 
     def _fail_invalid(self, text: str) -> None:
-        """Ends the turn as FAILED, because what the worker said of it breaks a rule."""
+        """Ends the turn as FAILED because a frame of the worker is invalid."""
         text = f"InvalidAgentResponse: agent {self.agent}: {text}"
         fields = {"agent": self.agent, "task": self.turn_context.task_id}
-        log.error("a worker's turn breaks a rule: %s", text, extra=fields)
+        log.error("invalid frame from a worker: %s", text, extra=fields)
         self._send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=self.id, reason=text)))
         self._finish(failed_turn_result(text, self.turn_context, self._new_id))
 
-    # The end ----------------------------------------------------------------------------------------------------
+    # Result -------------------------------------------------------------------------------------------------------
 
     def _finish(self, result: TurnResult) -> None:
         if not self.result.done():
@@ -198,7 +199,7 @@ class RemoteTurn:
     def _fail(self, error: BaseException | type[BaseException]) -> None:
         if not self.result.done():
             self.result.set_exception(error)
-            self.result.exception()  # nobody may be there any more to look
+            self.result.exception()  # prevents the "never retrieved" warning
         self._cancel_tasks()
 
     def _cancel_tasks(self) -> None:
@@ -216,19 +217,15 @@ class RemoteTurn:
             self.abort(error)
 
 
-WORKER_TURN_STOP_TIMEOUT: Final = 12.0
-"""Seconds that a turn which was asked to stop may still take; the run has ended its task by then."""
-
-
 INTERMEDIATE_STATES: Final = frozenset({states.WORKING, states.AUTH_REQUIRED})
 TURN_END_STATES: Final = frozenset(
     {states.COMPLETED, states.FAILED, states.REJECTED, states.INPUT_REQUIRED, states.AUTH_REQUIRED}
 )
-"""States that a turn may show while it runs, and that it may end in."""
+"""States that a turn may report while it runs, and that it may end in."""
 
 
 def decode_event(event: wk.Event, turn_context: TurnContext, new_id: NewId) -> StatusChange | ArtifactChange:
-    """One event."""
+    """Converts one event frame. Raises InvalidAgentResponse."""
     match event.WhichOneof("event"):
         case "status":
             return decode_status(event.status, INTERMEDIATE_STATES, turn_context, new_id)
@@ -243,16 +240,16 @@ def decode_event(event: wk.Event, turn_context: TurnContext, new_id: NewId) -> S
                 append=text.append,
                 last_chunk=text.last_chunk,
             )
-    raise InvalidAgentResponse("an event says nothing; set one of status, artifact, text")
+    raise InvalidAgentResponse("an event is empty; set one of status, artifact, text")
 
 
 def decode_status(
     change: wk.StatusChange, allowed: frozenset[int], turn_context: TurnContext, new_id: NewId
 ) -> StatusChange:
-    """A change of state, if it is one of these."""
+    """Converts a status change. Raises InvalidAgentResponse unless its state is in `allowed`."""
     if change.state not in allowed:
         known = ", ".join(sorted(states.name(state) for state in allowed))
-        raise InvalidAgentResponse(f"status.state: {states.name(change.state)} is none of {known}")
+        raise InvalidAgentResponse(f"status.state: {states.name(change.state)} is not one of {known}")
     message = b""
     if change.HasField("message"):
         message = _agent_message(change.message, turn_context, new_id).SerializeToString()
@@ -260,45 +257,47 @@ def decode_status(
 
 
 def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:
-    """An artifact or a piece of one."""
+    """Converts an artifact or a chunk of one. Raises InvalidAgentResponse."""
     _check_id(change.artifact.artifact_id, "artifact.artifact.artifact_id")
-    made = artifact_change(artifact_of(change.artifact, _no_id), append=change.append, last=change.last_chunk)
+    decoded = artifact_change(artifact_of(change.artifact, _no_id), append=change.append, last=change.last_chunk)
     if change.HasField("metadata"):
         return ArtifactChange(
-            made.artifact_id,
-            made.head,
-            made.parts,
-            made.tail,
-            append=made.append,
-            last_chunk=made.last_chunk,
+            decoded.artifact_id,
+            decoded.head,
+            decoded.parts,
+            decoded.tail,
+            append=decoded.append,
+            last_chunk=decoded.last_chunk,
             metadata=change.metadata.SerializeToString(),
         )
-    return made
+    return decoded
 
 
 def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -> TurnResult:
-    """How a turn ended, with a status or a reply."""
-    artifacts = [decode_artifact(one) for one in end.artifacts]
-    kept = decode_state_update(end.notes) if end.HasField("notes") else NO_CHANGE
+    """Converts a turn end with a status or a reply. Raises InvalidAgentResponse."""
+    artifacts = [decode_artifact(artifact) for artifact in end.artifacts]
+    state_update = decode_state_update(end.notes) if end.HasField("notes") else NO_CHANGE
     match end.WhichOneof("outcome"):
         case "status":
-            return TurnResult(decode_status(end.status, TURN_END_STATES, turn_context, new_id), artifacts, None, kept)
+            return TurnResult(
+                decode_status(end.status, TURN_END_STATES, turn_context, new_id), artifacts, None, state_update
+            )
         case "reply":
             message = _agent_message(end.reply, turn_context, new_id)
             change = StatusChange(states.COMPLETED, message.SerializeToString())
-            message.ClearField("task_id")  # of a task that will not have been
-            return TurnResult(change, artifacts, message, kept)
-    raise InvalidAgentResponse("turn_end says nothing of how it ended; set one of status, reply, canceled, given_back")
+            message.ClearField("task_id")  # the task will not exist
+            return TurnResult(change, artifacts, message, state_update)
+    raise InvalidAgentResponse("turn_end has no outcome; set one of status, reply, canceled, given_back")
 
 
 def failed_turn_result(text: str, turn_context: TurnContext, new_id: NewId) -> TurnResult:
-    """FAILED with a text, for a turn that broke a rule."""
+    """FAILED with a text, for a turn with an invalid frame."""
     message = message_of(text, new_id, task_id=turn_context.task_id, context_id=turn_context.context_id)
     return TurnResult(StatusChange(states.FAILED, message.SerializeToString()))
 
 
 def decode_state_update(notes: wk.Notes) -> StateUpdate:
-    """What the agent keeps."""
+    """Converts the agent's changed state. Raises InvalidAgentResponse."""
     return StateUpdate(
         _check_json_object(notes.task_state, "task_state") if notes.HasField("task_state") else None,
         _check_json_object(notes.context_state, "context_state") if notes.HasField("context_state") else None,
@@ -309,7 +308,7 @@ def _check_json_object(text: str, field: str) -> bytes:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidAgentResponse(f"notes.{field} is no JSON: {error}") from None
+        raise InvalidAgentResponse(f"notes.{field} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidAgentResponse(f"notes.{field} must be a JSON object")
     return text.encode()
