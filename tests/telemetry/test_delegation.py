@@ -131,7 +131,7 @@ async def test_what_others_use_for_a_task_counts_against_its_budget(tmp_path: Pa
         await a.send("alone", agent="helper", metadata=dict(run_metadata(run.id)))
         await run.send("go on")
         assert run.status_text.startswith(
-            "OVER_BUDGET: The task exceeded its budget. It used 10 tokens, and may use 5."
+            "OVER_BUDGET: The task exceeded its budget. It used 10 tokens; its budget is 5."
         )
 
 

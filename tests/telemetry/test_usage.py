@@ -114,7 +114,7 @@ async def test_a_task_that_uses_more_than_it_may_ends_and_says_why(tmp_path: Pat
         assert task.status.state == pb.TASK_STATE_FAILED
         said = task.status.message.parts[0].text
         assert said.startswith("OVER_BUDGET: The task exceeded its budget. It used ")
-        assert said.endswith("tokens, and may use 1,000.")
+        assert said.endswith("tokens; its budget is 1,000.")
         assert task.status.message.metadata["reason"] == "OVER_BUDGET"
         assert told[-1]["usage"] == {"tokens": 1100.0}  # at once, and not when it is on disk
 
@@ -154,7 +154,7 @@ def test_a_report_has_to_be_an_amount() -> None:
     ):  # fmt: skip
         with pytest.raises(error, match="usage: "):
             checked_usage_report(tokens, cost)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="may have 255"):
+    with pytest.raises(ValueError, match="at most 255 are accepted"):
         checked_usage_report(key="k" * 256)
 
 

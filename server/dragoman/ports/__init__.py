@@ -1,7 +1,7 @@
-"""The ports: what the runtime needs from the world, and what an agent needs from the runtime.
+"""The ports: protocols between the runtime, its adapters and agents.
 
-`runtime/` is written against these and nothing else; `stores/`, `bus/` and `agents/` implement them. One contract
-suite per port ships in `dragoman.testing`, and every adapter runs it.
+`runtime/` depends only on these; `stores/`, `bus/` and `agents/` implement them. `dragoman.testing` has a contract
+suite for each port, which every adapter runs.
 """
 
 from dragoman.ports.agent import (

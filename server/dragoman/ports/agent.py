@@ -1,4 +1,4 @@
-"""What an agent is, and what it needs of the runtime for one turn."""
+"""The port of agents: an agent, its turn context and the result of a turn."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class BufferFull(Exception):
-    """An agent went on putting events far past the limit without waiting for room; its task fails with this text."""
+    """The agent put events far beyond the limit without waiting. Its task fails with this text."""
 
 
 class LeaseLost(Exception):
-    """The run no longer holds the task (canceled, ended or taken over): nothing it puts is written."""
+    """The turn no longer holds the claim (task canceled, ended or taken over). Nothing more is written."""
 
 
 class WorkerLost(Exception):
-    """The process that ran a turn is gone, and nothing it still says of it is taken. The text says what is known.
+    """The process that ran a turn has died. Its later writes are ignored.
 
-    began: whether it may have run anything of the turn.
+    may_have_started: whether it may have executed a part of the turn.
     """
 
     def __init__(self, text: str = "", *, may_have_started: bool = True) -> None:
@@ -34,13 +34,13 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """JSON that an agent keeps, where it changed: of the task (`turn.state`), of the conversation."""
+    """Changed JSON state of an agent: of the task (`turn.state`) and of the conversation; None for unchanged."""
 
     task_state: bytes | None = None
     context_state: bytes | None = None
 
     def merged_with(self, later: StateUpdate) -> StateUpdate:
-        """Both, the later one where both say something."""
+        """Combines two updates; `later` wins where both have a value."""
         return StateUpdate(
             self.task_state if later.task_state is None else later.task_state,
             self.context_state if later.context_state is None else later.context_state,
@@ -55,7 +55,7 @@ AGENT_STOP_TIMEOUT: Final = 12.0
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """How a turn ended: last artifacts, then the status; or, instead of both, a Message as the whole answer."""
+    """The result of a turn: the last artifacts, then the status; or `reply`, a Message in place of both."""
 
     status: StatusChange
     artifacts: Sequence[ArtifactChange] = ()
@@ -64,7 +64,7 @@ class TurnResult:
 
 
 class TurnContext(Protocol):
-    """What the runtime gives an agent for one turn. Verbs are plain calls, safe from any thread."""
+    """What the runtime gives an agent for one turn. Methods that are not coroutines are safe from any thread."""
 
     @property
     def task_id(self) -> str: ...
@@ -74,157 +74,159 @@ class TurnContext(Protocol):
 
     @property
     def owner(self) -> Owner:
-        """Whose task it is. With the context's id it names a conversation, which the id alone does not."""
+        """The owner of the task. Only together with it does a context id identify a conversation."""
         ...
 
     @property
     def principal(self) -> str:
-        """Who sent the message that this turn answers."""
+        """The principal that sent the message of this turn."""
         ...
 
     @property
     def message(self) -> pb.Message:
-        """The message this turn answers."""
+        """The message that this turn answers."""
         ...
 
     @property
     def envelope(self) -> pb.SendMessageRequest:
-        """The request it came in, less the message: metadata, accepted output modes."""
+        """The request of that message, without the message: metadata, accepted output modes."""
         ...
 
     @property
     def history(self) -> Sequence[pb.Message]:
-        """The task's messages before this one, oldest first."""
+        """The task's earlier messages, oldest first."""
         ...
 
     @property
     def question(self) -> pb.Message | None:
-        """What the agent asked when it last waited for this task's caller; None in a first turn."""
+        """The agent's last question to the caller of this task; None in the first turn."""
         ...
 
     @property
     def references(self) -> Sequence[pb.Task]:
-        """The tasks that the message refers to, as far as its caller may see them."""
+        """The tasks that the message refers to and its caller may see."""
         ...
 
     @property
     def task_state(self) -> bytes:
-        """The agent's JSON for this task as last committed; empty at first."""
+        """The agent's JSON for this task as last committed; initially empty."""
         ...
 
     @property
     def context_state(self) -> bytes:
-        """The agent's JSON for the conversation as it was when the turn began; empty at first."""
+        """The agent's JSON for the conversation at the start of the turn; initially empty."""
         ...
 
     @property
     def attempt(self) -> int:
-        """How often this turn was begun, 1 unless a process died while it ran the turn."""
+        """The number of this attempt of the turn: above 1 after a process died."""
         ...
 
     @property
     def waiting_messages(self) -> int:
-        """Messages that had come after this one when the turn began. Where it is begun again, an earlier attempt may
-        have had them: they are the first that `incoming` gives."""
+        """Later messages that had arrived when the turn began.
+
+        They are the first that `incoming` yields. In a second attempt, an earlier one may have received them.
+        """
         ...
 
     @property
     def previous_artifacts(self) -> Sequence[pb.Artifact]:
-        """The task's artifacts when a second or later attempt began."""
+        """The task's artifacts at the start of a second or later attempt."""
         ...
 
     @property
     def stopping(self) -> bool:
-        """Whether the server is about to stop and wants the turn to end."""
+        """Whether the server is shutting down and the turn should end."""
         ...
 
     @property
     def cancel_reason(self) -> str:
-        """Why the run was asked to stop: `client`, `deadline`, `drain` or `fenced`; empty when it was not."""
+        """Why the turn is to stop: `client`, `deadline`, `drain` or `fenced`; empty otherwise."""
         ...
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked this run to stop."""
+        """Whether the turn is to stop."""
         ...
 
     def refuse_cancel(self, reason: str) -> None:
-        """From now on a client's cancel is refused with this text."""
+        """Rejects cancel requests of clients from now on, with this text."""
         ...
 
     def put(self, change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
-        """Adds an event to the open batch and does not wait for the disk.
+        """Adds an event to the open batch, without waiting for the commit.
 
-        The awaitable ends when there is room for more and may be ignored. From another thread than the loop's the
-        call itself waits for room. Raises BufferFull past 16 times the limit, TurnOver when the run lost the task,
-        and whatever made an earlier commit fail.
+        The awaitable completes when there is room for more; it may be ignored. In other threads than the loop's, the
+        call itself waits for room. Raises BufferFull past 16 times the limit, LeaseLost when the claim is lost, and the
+        error of an earlier commit that failed.
         """
         ...
 
     async def flush(self) -> None:
-        """Waits until everything put so far is on disk. Raises what made a commit fail."""
+        """Waits until everything put so far is committed. Raises the error of a failed commit."""
         ...
 
     def report_usage(self, report: UsageReport) -> None:
-        """Counts what the agent reports to have used. Does not wait for the disk; safe from any thread."""
+        """Adds reported usage, without waiting for the commit. Safe from any thread."""
         ...
 
     def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
-        """Messages that arrive for the task while it runs, each given once, in order; waits for more."""
+        """Yields messages that arrive during the turn, each once and in order; waits for more."""
         ...
 
 
 class Agent(Protocol):
-    """Something that can take a turn."""
+    """An agent that can take turns."""
 
     @property
     def spec(self) -> AgentSpec: ...
 
     @property
     def leaked_threads(self) -> int:
-        """Threads of it that go on although their turn is over."""
+        """The number of its threads that still run after their turn ended."""
         ...
 
     async def take_turn(self, context: TurnContext) -> TurnResult:
-        """Runs one turn. Failures of the agent's own code become an Ending; CancelledError passes through.
+        """Runs one turn. Errors in the agent's code become a TurnResult; CancelledError propagates.
 
-        Raises ProcessLost when it ran in another process, and that is gone.
+        Raises WorkerLost when the turn ran in another process, which died.
         """
         ...
 
 
 @runtime_checkable
 class RemoteAgent(Agent, Protocol):
-    """An agent that other processes run: there may be none of them, or none that has room."""
+    """An agent that runs in other processes, which may be absent or at capacity."""
 
     @property
     def capacity(self) -> int:
-        """Turns that it could have at the same time now, those that it has included."""
+        """Concurrent turns that it can have now, including those that run."""
         ...
 
     @property
     def seconds_absent(self) -> float:
-        """Seconds since there was no such process any more; 0 while there is one."""
+        """Seconds since its last process disappeared; 0 while there is one."""
         ...
 
     def runner_of(self, task_id: str) -> str:
-        """Which process runs a turn of this task, for people; empty when none does."""
+        """A description of the process that runs this task; empty when none does."""
         ...
 
     def describe_run(self, task_id: str) -> str:
-        """What is to be expected of it where something seems to be wrong, in a few sentences; empty when nothing is."""
+        """Explains a problem of this task's turn and what will follow, in a few sentences; empty when there is none."""
         ...
 
     @property
     def is_worker_backed(self) -> bool:
-        """Whether it is workers that have it: then others of the same principal may bring it, too."""
+        """Whether workers run it. Then other workers of the same principal may register it, too."""
         ...
 
     async def on_canceled(self, task_state: bytes) -> None:
-        """A task of it that waited for its caller was canceled; `memory` is the agent's JSON for the task."""
+        """Called when a waiting task of this agent was canceled. `task_state` is the agent's JSON for the task."""
         ...
 
     @property
     def problem(self) -> str:
-        """Why it is away, in a few words; empty while it is not, and where there is no more to say than that."""
+        """Why it is unavailable, in a few words; empty while it is available or when no reason is known."""
         ...

@@ -1,4 +1,4 @@
-"""What the runtime needs of a bus: hints and committed events between processes."""
+"""The port of the bus: hints and committed events between processes."""
 
 from __future__ import annotations
 
@@ -12,78 +12,81 @@ from dragoman.core.task.log import Event, TaskRef
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task waits for a worker of this agent."""
+    """A task of this agent is ready to be claimed."""
 
     agent: str
     task: TaskRef
 
 
 class TaskSignal(Enum):
-    """What someone tells whoever runs a task."""
+    """A signal to the process that runs a task."""
 
     CANCEL = "cancel"
-    """There is a cancel of it in the store (`CancelRequests`), or the task was erased."""
+    """A cancel request was stored (`CancelRequests`), or the task was erased."""
     MESSAGE = "message"
     PUSH_CONFIGS = "pushes"
-    """Its push configurations are others now. For whoever delivers them."""
+    """Its push configurations changed. For the process that delivers them."""
 
 
 class RegistryChange(Enum):
-    """What every process keeps a copy of is another in the store now."""
+    """A stored registry, of which every process has a copy, changed."""
 
     WORKERS = "workers"
     """The agents of workers (`WorkerRegistry`)."""
     UPSTREAMS = "upstreams"
-    """The agents upstream that were added (`Upstreams`)."""
+    """The upstream agents added at run time (`UpstreamStore`)."""
 
 
 Unsubscribe = Callable[[], Awaitable[None]]
-"""Ends a registration with the bus; may be called twice."""
+"""Ends a subscription; may be called twice."""
 
 
 class Bus(Protocol):
-    """Hints and committed events between processes. May lose, repeat and reorder: the store is the truth."""
+    """Carries hints and committed events between processes.
+
+    It may lose, repeat and reorder them: the store is authoritative.
+    """
 
     @property
     def problem(self) -> str:
-        """Why others hear late of what is said, in a few words without anything secret; empty while all is well."""
+        """Why messages to other processes are delayed, in a few words without secrets; empty when they are not."""
         ...
 
     def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
-        """Tells all who follow the task. Only for events that are committed.
+        """Publishes committed events to all subscribers of the task.
 
-        An event may arrive without its data, where it is too large to be carried: then it is in the store.
+        An event that is too large arrives without its data, which is in the store.
         """
         ...
 
     async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
-        """Calls `deliver` on this event loop for what is published from the return of this call on."""
+        """Calls `deliver` on this event loop for everything published after this call returned."""
         ...
 
     def publish_job(self, job: Job) -> None:
-        """Tells workers of the agent that a task waits."""
+        """Announces a ready task to the agent's workers."""
         ...
 
     async def subscribe_jobs(self, agents: Collection[str], handle: Callable[[Job], None]) -> Unsubscribe:
-        """Calls `take` for jobs of these agents. One worker is told of each job."""
+        """Calls `handle` for jobs of these agents. Each job goes to one subscriber."""
         ...
 
     def publish_signal(self, task: TaskRef, signal: TaskSignal) -> None:
-        """Tells whoever runs the task."""
+        """Sends a signal to the process that runs the task."""
         ...
 
     async def subscribe_signals(self, handle: Callable[[TaskRef, TaskSignal], None]) -> Unsubscribe:
-        """Calls `handle` for every signal; whoever does not run the task ignores it."""
+        """Calls `handle` for every signal. Processes that do not run the task ignore it."""
         ...
 
     def publish_change(self, change: RegistryChange) -> None:
-        """Tells every process of what is in the store already."""
+        """Announces a stored change to every process."""
         ...
 
     async def subscribe_changes(self, handle: Callable[[RegistryChange], None]) -> Unsubscribe:
-        """Calls `handle` for all of it, also for what is announced here."""
+        """Calls `handle` for every change, including those published here."""
         ...
 
     async def close(self) -> None:
-        """Drops every registration. May be called twice."""
+        """Ends every subscription. May be called twice."""
         ...

@@ -1,4 +1,4 @@
-"""What calls to other servers go through."""
+"""The port of outbound HTTP: webhooks, cards and key sets."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Protocol
 
 
 class OutboundForbidden(Exception):
-    """A URL that this server does not call. The text names the rule and what it allows, without credentials."""
+    """The policy forbids this URL. The text names the rule and what it allows, without credentials."""
 
 
 class OutboundFailed(Exception):
-    """No answer: no such host, refused, broken off, too slow or too long. The text says which."""
+    """No complete response: DNS error, connection refused or broken, timeout, too large. The text says which."""
 
 
 class ConnectFailed(OutboundFailed):
-    """No connection, or one that was closed without a word: it is the host that is missing, not a path of it."""
+    """No connection, or one closed without a response: the host is down, and not only one path."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundResponse:
-    """What a server answered. `headers` have lower-case names."""
+    """A response. `headers` have lower-case names."""
 
     status: int
     headers: Mapping[str, str]
@@ -30,30 +30,30 @@ class OutboundResponse:
 
 
 class OutboundHttp(Protocol):
-    """The one way out: webhooks, cards of other agents, key sets. Never follows a redirect."""
+    """Makes all outbound calls under the operator's policy. Never follows a redirect."""
 
     def check_url(self, url: str) -> None:
-        """Looks at the text of a URL alone: scheme, port, user info, literal addresses. Raises Forbidden."""
+        """Checks the text of a URL: scheme, port, user info, literal addresses. Raises OutboundForbidden."""
         ...
 
     async def get(self, url: str, headers: Mapping[str, str] = {}) -> OutboundResponse:
-        """GET. The address that is really connected to is checked. Raises Forbidden, Unreachable.
+        """Sends a GET. Checks the address of the actual connection.
 
-        A body that is longer than is read (1 MiB), or compressed, is an Unreachable.
+        Raises OutboundForbidden, and OutboundFailed, also for a compressed body or one of more than 1 MiB.
         """
         ...
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> OutboundResponse:
-        """POST, likewise; but a long answer is cut (64 KiB), because the receiver took the message."""
+        """Sends a POST, like `get`. A longer response is cut at 64 KiB, because the receiver accepted the message."""
         ...
 
     async def close(self) -> None:
-        """Closes its connections. May be called twice."""
+        """Closes all connections. May be called twice."""
         ...
 
 
 class OutboundResponseStream(Protocol):
-    """An answer that is still coming. `headers` have lower-case names."""
+    """A response that is still being received. `headers` have lower-case names."""
 
     @property
     def status(self) -> int: ...
@@ -62,33 +62,33 @@ class OutboundResponseStream(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Its body, as it comes. How much of it to read is the caller's to say. Raises Unreachable."""
+        """Yields the body as it arrives. The caller limits how much it reads. Raises OutboundFailed."""
         ...
 
 
 class OutboundStreams(Protocol):
-    """The same way out by the same rules, for answers that are read as they come."""
+    """Outbound calls under the same policy with streamed responses."""
 
     def check_url(self, url: str) -> None:
-        """As of `OutboundHttp`."""
+        """See `OutboundHttp`."""
         ...
 
     def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
     ) -> AbstractAsyncContextManager[OutboundResponseStream]:
-        """A call whose answer may come for as long as it is not silent for more than `silence` seconds.
+        """Starts a call. The response may take any time while it is never silent for more than `idle_timeout` seconds.
 
-        Raises Forbidden, Unreachable (NobodyThere when nothing of the call can have arrived).
+        Raises OutboundForbidden, OutboundFailed, and ConnectFailed when nothing of the request can have arrived.
         """
         ...
 
     async def resolve(self, url: str) -> Sequence[str]:
-        """The addresses that a URL's host stands for and that may be connected to, for protocols that are not HTTP.
+        """The permitted addresses of a URL's host, for protocols other than HTTP.
 
-        Raises Forbidden, Unreachable.
+        Raises OutboundForbidden, OutboundFailed.
         """
         ...
 
     async def close(self) -> None:
-        """As of `OutboundHttp`."""
+        """See `OutboundHttp`."""
         ...

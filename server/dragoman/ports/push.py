@@ -1,4 +1,4 @@
-"""What push notifications need: a place for configurations and cursors, and someone who writes the letters."""
+"""The ports of push notifications: store, webhook encoding and signing."""
 
 from __future__ import annotations
 
@@ -15,90 +15,99 @@ PushConfigKey = tuple[TaskRef, str]
 
 
 class PushStore(Protocol):
-    """The configurations of a store's tasks, and how far each is. Times are the store's own.
+    """The push configurations of a store's tasks and their delivery state. Times are the store's own.
 
-    They go with their task. An append marks what it has to tell (`due`), so nothing depends on a hint.
+    Configurations are deleted with their task. An append itself marks due configurations, so nothing depends on a hint.
     """
 
     async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
-        """Keeps a configuration of a task that is there. A new one begins after the task's last event.
+        """Stores a configuration of an existing task. A new one starts after the task's last event.
 
-        One that replaces another of its id goes on where that was; after an end (410) it begins anew. Whoever delivers
-        for the old one is refused. Raises core.log.Refused: ABSENT without a task, CROWDED with too many of them.
+        A replacement with the same id continues where the old one was, or starts anew if that had ENDED (410). Reports
+        for the old one are ignored. Raises core.task.log.AppendRejected: ABSENT without a task, TOO_MANY_CONFIGS.
         """
         ...
 
     async def list_configs(self, task: TaskRef) -> list[PushRecord]:
-        """Every configuration of a task, the oldest first."""
+        """All configurations of a task, oldest first."""
         ...
 
     async def remove(self, task: TaskRef, id: str) -> bool:
-        """Forgets a configuration and its tries. False when there was none."""
+        """Deletes a configuration and its attempts. False when there was none."""
         ...
 
     async def due(self, *, per_host: int, max_hosts: int, after_host: str = "") -> tuple[list[PushRecord], str]:
-        """What is to be delivered now and nobody who is alive delivers: at most `each` for one host, the longest due
-        first, for so many hosts, beginning with the first one past `after`. Gives also where to go on;
-        empty at the
-        end. Tasks that nobody may see yet are left out."""
+        """Configurations that are due and not claimed by a live session, and the host to continue after.
+
+        At most `per_host` of each host, longest due first, and `max_hosts` hosts, starting after `after_host`. The
+        returned host is empty at the end. Invisible tasks are left out.
+        """
         ...
 
     async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
-        """Takes those of these that are still due and that nobody else who is alive delivers: what a session holds
-        itself it is given again, in case nobody answered it before."""
+        """Claims those that are still due and not claimed by another live session.
+
+        Claims that the session already holds are returned again, in case an earlier response was lost.
+        """
         ...
 
     async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
-        """Writes what came of tries (core.push.settle), all in one commit; None where the claim no longer holds."""
+        """Writes reports (core.push.delivery.apply_report) in one commit; None where the claim no longer holds."""
         ...
 
     async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
-        """The last tries of a configuration, the newest first."""
+        """The last attempts of a configuration, newest first."""
         ...
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
-        """Begins again with these configurations (core.push.revived); none named: with all of the task."""
+        """Restarts these configurations (core.push.delivery.restart_record); empty `ids`: all of the task."""
         ...
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
-        """Configurations that have something to deliver, or that were given up: those first that fail the longest."""
+        """Configurations that are undelivered or DEAD, those first that fail the longest."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookRequest:
-    """What is posted."""
+    """The headers and body of a webhook call."""
 
     headers: Mapping[str, str]
     body: bytes
 
 
 class WebhookEncoder(Protocol):
-    """Writes what receivers are told, in the words of the dialect in which they were registered."""
+    """Encodes webhook calls in the dialect in which the configuration was created."""
 
     def sends_task(self, dialect: str) -> bool:
-        """Whether such a receiver is told the Task whenever its state changes; otherwise every event as it is."""
+        """Whether the dialect sends the Task at each state change; otherwise it sends every event."""
         ...
 
     def field_prefix(self, dialect: str, *, inline: bool) -> str:
-        """What stands before the fields of a configuration in a request of that dialect, the dot included; `inline`:
-        in a send that brings it along."""
+        """The prefix of a configuration's fields in requests of the dialect, including the dot.
+
+        `inline`: in a send that contains the configuration.
+        """
         ...
 
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
-        """A configuration as it is kept: without secrets that everybody could read who reads the store."""
+        """The stored form of a configuration, with encrypted secrets."""
         ...
 
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
-        """The signed letter for an event; where `whole` holds, the event is a Task. Raises ValueError for what the
-        dialect cannot say, and where a secret of the receiver's cannot be opened."""
+        """The signed call for an event; if `sends_task`, the event is a Task.
+
+        Raises ValueError for events that the dialect cannot express, and for secrets that cannot be decrypted.
+        """
         ...
 
 
 class WebhookRequestSigner(Protocol):
-    """Signs letters with the key of the server that signs at the time (ports/security.py)."""
+    """Signs webhook calls with the server's current signing key (ports/security.py)."""
 
     async def sign(self, audience: str, task: str, config: str, event: str, body: bytes) -> str:
-        """A JWT that says that this server sends this body, of this event (its cursor) of this task, for this
-        configuration, to this URL, now."""
+        """A JWT which states that this server sends this body now, to this URL.
+
+        It names the task, the configuration and the event (its cursor).
+        """
         ...

@@ -1,4 +1,4 @@
-"""What workers that dial in need: a place to connect, and a runtime that takes their agents."""
+"""The ports of remote agents: registries of workers and upstream agents."""
 
 from __future__ import annotations
 
@@ -13,171 +13,177 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 
 class RemoteAgentRegistry(Protocol):
-    """Where agents that come while the server runs are made known."""
+    """Registers and unregisters agents at run time."""
 
     def is_local(self, agent: str) -> bool:
-        """Whether an id is that of an agent which no worker can have."""
+        """Whether the id belongs to a local agent, which workers cannot register."""
         ...
 
     def is_registered(self, agent: str) -> bool:
-        """Whether an agent of this id is served, by whomever."""
+        """Whether an agent with this id is served."""
         ...
 
     async def register(self, agent: RemoteAgent) -> None:
-        """Serves an agent from now on, or what it says of itself now."""
+        """Serves an agent, or updates its specification."""
         ...
 
     async def unregister(self, agent: str) -> int:
-        """Serves an agent no more, and ends what waits for it as FAILED. Gives how many tasks that were."""
+        """Stops serving an agent and ends its waiting tasks as FAILED. Returns their number."""
         ...
 
     def capacity_changed(self) -> None:
-        """Some agent elsewhere came or went, or has more room."""
+        """Called when a remote agent came or went, or has more capacity."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker, as far as one agent goes."""
+    """The state of one worker for one agent."""
 
     name: str
     peer: str
     free_turns: int
-    """Turns that it would take now."""
+    """Turns that it would accept now."""
     running_turns: int
-    """Turns that it has."""
+    """Turns that it runs."""
     draining: bool
 
 
 @dataclass(frozen=True, slots=True)
 class AgentWorkers:
-    """The workers of one agent, as this process sees them."""
+    """The workers of one agent that are connected to this process."""
 
     agent: str
     principal: str
     last_seen: int
-    """When one of them was last there, in milliseconds since the epoch."""
+    """When one of them was last connected, in milliseconds since the epoch."""
     workers: tuple[WorkerStatus, ...]
 
 
 class WorkerHub(Protocol):
-    """Where workers connect."""
+    """Accepts the connections of workers."""
 
     def connect(
         self, frames: AsyncIterator[wk.ConnectRequest], identity: Identity, peer: str
     ) -> AsyncGenerator[wk.ConnectResponse]:
-        """One worker, for as long as it is there. What it gives is to be sent.
+        """Serves one worker until it disconnects. Yields the frames to send.
 
-        Raises core.errors.A2AError for a worker that cannot be served, or that breaks a rule.
+        Raises core.errors.A2AError for a worker that is rejected or violates the protocol.
         """
         ...
 
     def list_agents(self) -> Sequence[AgentWorkers]:
-        """Who has which agent, by id."""
+        """The agents of workers and who runs them, by id."""
         ...
 
     async def forget(self, agent: str) -> int:
-        """Frees an agent's id. Gives how many tasks waited for it, and ended as FAILED.
+        """Frees an agent's id and ends its waiting tasks as FAILED. Returns their number.
 
-        Raises core.errors.InvalidParams for an agent whose workers are there, or that none had.
+        Raises core.errors.InvalidParams for an agent with connected workers, or without any before.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredAgent:
-    """An agent that workers of one principal have. Times are milliseconds since the epoch, and the caller's."""
+    """An agent registered by workers of one principal. Times are the caller's, in milliseconds since the epoch."""
 
     agent: str
     principal: str
     registration: bytes
-    """A serialized `dragoman.worker.v1.AgentRegistration`: that of the worker that came last."""
+    """A serialized `dragoman.worker.v1.AgentRegistration`: of the worker that connected last."""
     registered_at: int
     last_seen: int
-    """When that worker came."""
+    """When that worker connected."""
 
 
 class WorkerRegistry(Protocol):
-    """The agents of workers, on disk: their tasks are there when no worker is."""
+    """The stored agents of workers: their tasks exist while no worker is connected."""
 
     async def register(self, entry: RegisteredAgent) -> RegisteredAgent:
-        """Keeps an agent, or what a later worker says of it. Gives the agent as it is kept then:
-        `since` is of the
-        first time, and an agent that is another principal's stays as it was."""
+        """Stores an agent, or the registration of a later worker. Returns the stored entry.
+
+        `registered_at` is the time of the first registration. An agent of another principal stays unchanged.
+        """
         ...
 
     async def list(self) -> list[RegisteredAgent]:
-        """Every agent, by id."""
+        """All agents, by id."""
         ...
 
     async def unregister(self, agent: str) -> bool:
-        """Forgets an agent, so that its id is free. False when there was none."""
+        """Deletes an agent, which frees its id. False when there was none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AddedUpstream:
-    """An agent upstream that was added while a server ran."""
+    """An upstream agent that was added at run time."""
 
     agent: str
     spec: bytes
-    """What was said of it, as JSON (`core.upstreams.written`), sealed where there are keys for that."""
+    """Its settings as JSON (`core.agent_sources.upstream_to_json`), encrypted if there are secret keys."""
     added_at: int
-    """When, in milliseconds since the epoch, and the caller's."""
+    """The caller's time, in milliseconds since the epoch."""
 
 
 class UpstreamStore(Protocol):
-    """The agents upstream of a store, besides those that settings name."""
+    """The stored upstream agents, in addition to those in the settings."""
 
     async def add(self, added: AddedUpstream) -> bool:
-        """Keeps one. False when there is one of its id, which stays as it is."""
+        """Stores an upstream. False when its id is taken; the existing one stays unchanged."""
         ...
 
     async def list(self) -> list[AddedUpstream]:
-        """Every one, the eldest first."""
+        """All of them, oldest first."""
         ...
 
     async def remove(self, agent: str) -> bool:
-        """Forgets one. False when there was none."""
+        """Deletes one. False when there was none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
-    """How it stands with an agent upstream, as this process sees it. Nothing in it is secret."""
+    """The state of an upstream agent in this process. It holds no secrets."""
 
     agent: str
     url: str
     from_settings: bool
-    """The settings name it, and nobody can remove it while the server runs."""
+    """Whether it comes from the settings, so that it cannot be removed at run time."""
     has_credentials: bool
-    """It is shown credentials."""
+    """Whether calls to it carry credentials."""
     seconds_absent: float
-    """Seconds for which nobody has reached it; 0 while it is there."""
+    """Seconds since it became unavailable; 0 while it is available."""
     problem: str
-    """Why not, or what went wrong last."""
+    """Why it is unavailable, or the last error."""
     interfaces: Sequence[str]
-    """Ways to it, that which is used first."""
+    """Its usable interfaces, the current one first."""
     skipped_interfaces: Sequence[str]
-    """Ways to it that are not used, and why."""
+    """Its other interfaces, with the reason."""
     running_turns: int
-    """Turns that it has from here."""
+    """Turns that it runs for this process."""
     max_turns: int
-    """Turns that it may have."""
+    """Its maximum of concurrent turns."""
 
 
 class UpstreamRegistry(Protocol):
-    """The agents upstream of this process."""
+    """The upstream agents of this process."""
 
     async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
-        """Serves one more, also after a restart. Raises core.errors.InvalidParams for one that cannot be used,
-        AgentTaken, Unavailable for one that is not there."""
+        """Serves another upstream, also after a restart.
+
+        Raises core.errors.InvalidParams for invalid settings, AgentIdTaken, Unavailable when it does not respond.
+        """
         ...
 
     async def remove(self, agent: str) -> int:
-        """Serves one no more. Gives how many tasks waited for it, and ended as FAILED. Raises InvalidParams."""
+        """Stops serving an upstream and ends its waiting tasks as FAILED.
+
+        Returns their number. Raises InvalidParams when no such upstream can be removed.
+        """
         ...
 
     def status(self) -> Sequence[UpstreamStatus]:
-        """How it stands with each, by id."""
+        """The state of each, by id."""
         ...

@@ -1,7 +1,7 @@
-"""What the runtime and the bindings need to be traced.
+"""The port of tracing: spans and their trace contexts.
 
-A span is what somebody did, in a trace: it is told once it is over. Until then there is only its trace context, which
-is handed on, so that what follows from it belongs to it.
+A span is recorded when it ends. Until then only its trace context exists, which is passed on so that later spans become
+its children.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ SpanKind = Literal["server", "client", "consumer", "internal"]
 
 
 class Tracer(Protocol):
-    """Records spans. Costs the recording only; sends are elsewhere."""
+    """Records spans. The call only records; spans are exported elsewhere."""
 
     def start_span(self, parent: str) -> str:
-        """The trace context of a span that begins now, under the one of a trace context; without one it begins a trace.
-        `dragoman.core.trace.is_recorded` says whether anybody will see it."""
+        """The trace context of a new span under `parent`; without a parent it starts a trace.
+
+        `dragoman.core.trace.is_recorded` says whether the trace is recorded.
+        """
         ...
 
     def activate(self, context: str) -> None:
-        """What the present asyncio task does from now on belongs to the span, also for libraries that know of traces by
-        themselves. Only for a trace that is recorded; others are known to `dragoman.core.trace.CURRENT_TRACE` alone."""
+        """Makes the span current for this asyncio task, also for libraries with their own tracing.
+
+        Only for recorded traces; the context of others is only in `dragoman.core.trace.CURRENT_TRACE`.
+        """
         ...
 
     def record_span(
@@ -36,10 +40,9 @@ class Tracer(Protocol):
         error: str = "",
         link: str = "",
     ) -> None:
-        """A span of a trace that is recorded is over now. May be called from any thread.
+        """Records a span that ends now, of a recorded trace. May be called from any thread.
 
-        `seconds`: how long it took. `attributes`: their names; a value that is an empty text is left out.
-        `error`: why it failed, in a few words without content of the caller's; empty when it did not. `link`: the trace
-        context of another span that it has to do with.
+        `seconds`: its duration. `attributes`: the names of `values`; empty texts are left out. `error`: why it failed,
+        in a few words without content of the caller's; empty on success. `link`: the trace context of a related span.
         """
         ...

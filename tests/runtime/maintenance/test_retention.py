@@ -195,9 +195,9 @@ async def test_a_round_that_fails_is_told_and_counted_and_the_next_one_comes(
             failed.set()
             raise OSError("no disk")
 
-        monkeypatch.setattr(here.store, "resting_states", broken)
+        monkeypatch.setattr(here.store, "inactive_states", broken)
         await failed.wait()
-        monkeypatch.setattr(here.store, "resting_states", resting)
+        monkeypatch.setattr(here.store, "inactive_states", resting)
         rounds = keeper.counts.rounds
         while keeper.counts.rounds == rounds:  # noqa: ASYNC110  # counters only
             await asyncio.sleep(0.001)

@@ -167,7 +167,7 @@ async def test_what_was_done_is_logged(store: SqliteStore, caplog: pytest.LogCap
     await grown(store, 300)
     await store.compact()
     await store.compact()
-    assert [record.message for record in caplog.records] == ["compacted the store: 299 rows joined to others"]
+    assert [record.message for record in caplog.records] == ["compacted the store: 299 rows merged"]
 
 
 def test_growth_is_counted_for_so_many_tasks_only(monkeypatch: pytest.MonkeyPatch) -> None:
