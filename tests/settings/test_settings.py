@@ -112,22 +112,28 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ({"http": "8080"}, '--http (command line): "8080" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080'),
         ({"log_format": "xml"}, "--log-format (command line): \"xml\" must be 'text' or 'json'"),
         ({"slots": "0"}, '--slots (command line): "0" must be greater than or equal to 1'),
-        ({"store": "postgresql://db"}, '--store (command line): "postgresql://db" names no store; use sqlite:///PATH'),
-        ({"store": "sqlite:///:memory:"}, '--store (command line): "sqlite:///:memory:" names no store; use '),
+        (
+            {"store": "postgresql://db"},
+            '--store (command line): "postgresql://db" is not the URL of a store; use sqlite:///PATH',
+        ),
+        (
+            {"store": "sqlite:///:memory:"},
+            '--store (command line): "sqlite:///:memory:" is not the URL of a store; use ',
+        ),
         ({"public_url": "agents.example"}, "--public-url (command line): "),
         ({"public_grpc": "agents.example"}, '--public-grpc (command line): "agents.example" is not HOST:PORT'),
         ({"trusted_proxies": "10.0.0.0/8,me"}, "--trusted-proxies (command line): 'me' "),
-        ({"root": "No Such"}, '--root (command line): "No Such" is no agent id'),
+        ({"root": "No Such"}, '--root (command line): "No Such" is not an agent id'),
         ({"blocking_wait": "nan"}, "--blocking-wait (command line): "),
         ({"push_first_wait": "0"}, '--push-first-wait (command line): "0" must be greater than 0'),
-        ({"push_give_up": "0s"}, "--push-give-up (command line): must be more than nothing: "),
+        ({"push_give_up": "0s"}, "--push-give-up (command line): must be more than 0: "),
         (
             {"outbound_allow": "10.0.0.1/8"},
             '--outbound-allow (command line): "10.0.0.1/8" is not NETWORK, ADDRESS, HOST',
         ),
         ({"outbound_allow": "169.254.169.254"}, '--outbound-allow (command line): "169.254.169.254": link-local '),
         ({"outbound_ports": "https"}, '--outbound-ports (command line): "https" is not a port; a port is 1 to 65535'),
-        ({"config": "absent.toml"}, "--config: there is no file absent.toml"),
+        ({"config": "absent.toml"}, "--config: file absent.toml does not exist"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_rule(arguments: dict[str, str], said: str) -> None:
@@ -147,13 +153,13 @@ def test_a_wrong_line_of_the_file_is_named_with_the_file() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({})
     first, second = sorted(str(caught.value).splitlines())
-    assert first.startswith("colour: is no setting (dragoman.toml); there are agent_limits, api_keys, app, ")
+    assert first.startswith("colour: is not a setting (dragoman.toml); settings are agent_limits, api_keys, app, ")
     assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
 
 
 def test_a_file_that_is_no_toml_says_where() -> None:
     Path("dragoman.toml").write_text("slots = \n")
-    with pytest.raises(SettingsError, match=r"^dragoman.toml: is no TOML: .*line 1"):
+    with pytest.raises(SettingsError, match=r"^dragoman.toml: is not valid TOML: .*line 1"):
         load_settings({})
 
 
@@ -191,11 +197,11 @@ def test_addresses_that_strangers_reach_are_allowed_where_callers_say_who_they_a
             {"token": "short", "http": "0.0.0.0:80"},
             r"--http .* could guess the token; .* at least 16",
         ),
-        ({"token": "dgm_aaaaaaaaaaaa_b"}, r"--token \(command line\): is an API key, with which a client says"),
+        ({"token": "dgm_aaaaaaaaaaaa_b"}, r"--token \(command line\): is an API key, which identifies a client"),
         ({"token": "not ascii: é"}, r"--token \(command line\): must be printable ASCII"),
-        ({"public_agents": "echo"}, r"--public-agents \(command line\): means nothing where nobody is asked"),
-        ({"private_pages": "true"}, r"--private-pages \(command line\): means nothing where nobody is asked"),
-        ({"public_agents": "No", "api_keys": "true"}, r'--public-agents \(command line\): "No" is no agent id'),
+        ({"public_agents": "echo"}, r"--public-agents \(command line\): needs authentication; add "),
+        ({"private_pages": "true"}, r"--private-pages \(command line\): needs authentication; add "),
+        ({"public_agents": "No", "api_keys": "true"}, r'--public-agents \(command line\): "No" is not an agent id'),
         ({"issuers": "https://a.example"}, r"--issuers \(command line\): audience: is required"),
     ],
 )

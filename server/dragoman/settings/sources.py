@@ -1,4 +1,4 @@
-"""Where settings are read from, and how a wrong one is told of: by the name that its source gives it."""
+"""Reads settings from files and environment, and explains invalid ones."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ DEFAULT_CONFIG_FILE: Final = Path("dragoman.toml")
 
 
 class SettingsError(Exception):
-    """Settings that cannot be used: a line for each, with its name, the rule, and where the value came from."""
+    """Invalid settings: a line for each, with its name, its source and the rule."""
 
 
 def read_config_file(config: Path | None) -> tuple[Path | None, dict[str, Any]]:
-    """The TOML file that counts and what it says; (None, {}) when there is none and none was asked for.
+    """The path and values of the TOML file; (None, {}) without `config` and without a default file.
 
-    Keys may be written with `-` or `_`. Raises SettingsError for a file that is missing or is no TOML.
+    Keys may be written with `-` or `_`. Raises SettingsError for a missing or invalid file.
     """
     file = config or DEFAULT_CONFIG_FILE
     try:
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if config is None:
             return None, {}
-        raise SettingsError(f"--config: there is no file {file}") from None
+        raise SettingsError(f"--config: file {file} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{file}: is no TOML: {error}") from error
-    return file, {key.replace("-", "_"): value for key, value in said.items()}
+        raise SettingsError(f"{file}: is not valid TOML: {error}") from error
+    return file, {key.replace("-", "_"): value for key, value in values.items()}
 
 
 def has_environment_settings() -> bool:
-    """Whether the environment says anything of any setting."""
+    """Whether the environment has a variable with the prefix of settings."""
     return any(key.upper().startswith(ENV_PREFIX) for key in os.environ)
 
 
 def environment_value(name: str) -> str | None:
-    """What the environment says of a setting; None for nothing, which an empty variable says, too."""
+    """The environment's value of a setting; None if unset or empty."""
     wanted = ENV_PREFIX + name.upper()
     return next((value for key, value in os.environ.items() if key.upper() == wanted and value), None)
 
@@ -53,15 +53,15 @@ def environment_value(name: str) -> str | None:
 def explain_setting_error(
     fields: Mapping[str, FieldInfo], item: ErrorDetails, arguments: Mapping[str, Any], file: Path | None
 ) -> str:
-    """One line on one wrong value: its name as the source spells it, the rule, and the source.
+    """One line about an invalid value: its name as the source spells it, the source, and the rule.
 
-    `arguments` is what the command line said, `file` the TOML file that was read.
+    `arguments` are the values of the command line, `file` is the TOML file that was read.
     """
     name = str(item["loc"][0])
     option = "--" + name.replace("_", "-")
     if name not in fields:
         known = ", ".join(sorted(set(fields) - {"config"}))
-        return f"{name}: is no setting ({file or 'given in code'}); there are {known}"
+        return f"{name}: is not a setting ({file or 'given in code'}); settings are {known}"
     if name in arguments:
         source = f"{'APP' if name == 'app' else option} (command line)"
     elif environment_value(name) is not None:

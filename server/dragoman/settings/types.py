@@ -1,4 +1,4 @@
-"""How the values of settings are written, as text or in TOML, and what they are read as."""
+"""Types of settings: how text and TOML values are parsed."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ STORE_URL_FORMAT: Final = (
 
 
 POSTGRES_URL_PREFIX: Final = "postgresql://"
-"""What the URL of a store begins with that several servers may serve."""
+"""Prefix of the URL of a store that several servers can share."""
 
 
 def without_password(url: str) -> str:
-    """A URL as it may be shown."""
+    """A URL for display, with its password masked or removed."""
     return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", url))
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen. Port 0 asks the system for a free one."""
+    """An address to listen on. Port 0 lets the system choose a free port."""
 
     host: str
     port: int
@@ -50,7 +50,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads HOST:PORT, with an IPv6 host in brackets. Raises ValueError, naming the form."""
+        """Parses HOST:PORT, with an IPv6 host in brackets. Raises ValueError that states the format."""
         host, colon, port = text.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         bracketed = bare != host
@@ -62,7 +62,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the address."""
         if self.host == "localhost":
             return True
         try:
@@ -82,7 +82,7 @@ def _parse_networks(value: object) -> object:
 
 
 def _list_items(value: object) -> object:
-    """The items of a list that may be written with commas."""
+    """Splits a comma-separated text into a list; other values are returned as given."""
     if isinstance(value, str | int):
         return [item.strip() for item in str(value).split(",") if item.strip()]
     return value
@@ -111,7 +111,7 @@ def _parse_age(value: object) -> object:
 
 
 def _parse_retention(value: object) -> object:
-    """A TOML table of states, with tables of agents in it; or `completed=30d,echo.completed=1d`."""
+    """Parses a table of ages by state with nested tables by agent, or `completed=30d,echo.completed=1d`."""
     if isinstance(value, str):
         table: dict[str, Any] = {}
         for item in filter(None, map(str.strip, value.split(","))):
@@ -123,9 +123,9 @@ def _parse_retention(value: object) -> object:
         value = table
     if not isinstance(value, Mapping):
         return value
-    agents = {name: parse_retention_ages(said) for name, said in value.items() if isinstance(said, Mapping)}
+    agents = {name: parse_retention_ages(ages) for name, ages in value.items() if isinstance(ages, Mapping)}
     return RetentionPolicy(
-        parse_retention_ages({name: said for name, said in value.items() if name not in agents}), overrides=agents
+        parse_retention_ages({name: age for name, age in value.items() if name not in agents}), overrides=agents
     )
 
 
@@ -144,11 +144,11 @@ ClientGrants = Annotated[
 
 def _check_store_url(url: str) -> str:
     if url.startswith(POSTGRES_URL_PREFIX):
-        is_good = bool(re.fullmatch(r"[^/?#]+/[^/?#]+([?][^#]*)?", url.removeprefix(POSTGRES_URL_PREFIX)))
+        is_valid = bool(re.fullmatch(r"[^/?#]+/[^/?#]+([?][^#]*)?", url.removeprefix(POSTGRES_URL_PREFIX)))
     else:
-        is_good = url.startswith("sqlite:///") and url.removeprefix("sqlite:///") not in ("", ":memory:")
-    if not is_good:
-        raise ValueError(f'"{without_password(url)}" names no store; use {STORE_URL_FORMAT}')
+        is_valid = url.startswith("sqlite:///") and url.removeprefix("sqlite:///") not in ("", ":memory:")
+    if not is_valid:
+        raise ValueError(f'"{without_password(url)}" is not the URL of a store; use {STORE_URL_FORMAT}')
     return url
 
 
@@ -168,29 +168,31 @@ def _check_target(text: str) -> str:
 
 StoreUrl = Annotated[str, AfterValidator(_check_store_url)]
 AbsoluteUrl = Annotated[str, AfterValidator(_check_absolute_url)]
-"""Empty, or an address of the web without a slash at its end."""
+"""Empty, or an HTTP URL without a trailing slash."""
 Target = Annotated[str, AfterValidator(_check_target)]
 """Empty, or HOST:PORT."""
 
 
 def check_collector_url(url: str) -> str:
-    """The URL of a collector. Raises ValueError."""
+    """Validates the URL of an OTLP collector. Raises ValueError."""
     parts = urlsplit(url)
-    known = parts.scheme in ("http", "https", "grpc", "grpcs") and parts.hostname
-    if url and (not known or parts.query or parts.fragment):
-        raise ValueError(f'"{url}" is no collector; use http://HOST:4318, https://HOST/PATH or grpc://HOST:4317')
+    is_supported = parts.scheme in ("http", "https", "grpc", "grpcs") and parts.hostname
+    if url and (not is_supported or parts.query or parts.fragment):
+        raise ValueError(
+            f'"{url}" is not the URL of a collector; use http://HOST:4318, https://HOST/PATH or grpc://HOST:4317'
+        )
     return url
 
 
 def parse_headers(text: str) -> dict[str, str]:
-    """The headers that are written as NAME=VALUE,NAME=VALUE. Raises ValueError."""
-    found: dict[str, str] = {}
+    """Parses headers written as NAME=VALUE,NAME=VALUE. Raises ValueError."""
+    headers: dict[str, str] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         name, equals, value = item.partition("=")
         if not (equals and name.strip()):
             raise ValueError("is not NAME=VALUE,NAME=VALUE, such as Authorization=Bearer abc")
-        found[name.strip()] = value.strip()
-    return found
+        headers[name.strip()] = value.strip()
+    return headers
 
 
 def _check_headers(value: SecretStr) -> SecretStr:

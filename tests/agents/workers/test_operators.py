@@ -238,5 +238,5 @@ async def test_a_server_may_have_only_agents_of_workers(opened: Open) -> None:
 
 
 def test_an_app_and_no_agents_but_those_of_workers_are_not_said_together() -> None:
-    with pytest.raises(SettingsError, match=r'APP "agents.py" would not be served; say one or the other'):
+    with pytest.raises(SettingsError, match=r'APP "agents.py" would not be served; pass either APP or --workers-only'):
         load_settings({"app": "agents.py", "workers_only": True})

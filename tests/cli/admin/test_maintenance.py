@@ -117,7 +117,7 @@ def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run
         (["purge", "--agent", "echo"], 2, "say which tasks"),
         (["purge", "--older-than", "soon"], 2, "is not an age"),
         (["purge", "--older-than", "0"], 2, "more than nothing"),
-        (["purge", "--store", "postgresql://x", "--task", "1"], 2, "names no store"),
+        (["purge", "--store", "postgresql://x", "--task", "1"], 2, "is not the URL of a store"),
         (["purge", "--store", "sqlite:///absent.db", "--task", "1"], 1, "there is no store"),
         (["export", "x", "--store", "sqlite:///absent.db"], 1, "there is no store"),
         (["backup", "there", "--store", "sqlite:///absent.db"], 1, "there is no store"),

@@ -72,7 +72,7 @@ def test_a_database_that_cannot_be_used_is_told_in_one_line_without_its_password
 def test_a_url_that_names_no_database_is_refused_without_its_password(url: str) -> None:
     said = CliRunner().invoke(cli, ["serve", "--store", url])
     assert said.exit_code == 2
-    assert "names no store; use sqlite:///PATH" in said.output
+    assert "is not the URL of a store; use sqlite:///PATH" in said.output
     assert "secret-of-mine" not in said.output
 
 

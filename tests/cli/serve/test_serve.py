@@ -131,7 +131,11 @@ def test_agents_that_do_not_load_are_told_by_file_and_line(tmp_path: Path, text:
     [
         (["--slots", "none"], 2, 'error: --slots (command line): "none" must be a valid integer'),
         (["--root", "nobody"], 2, 'error: --root: root agent "nobody" is not served; use one of playground'),
-        (["--store", "redis://x"], 2, 'error: --store (command line): "redis://x" names no store; use sqlite:///'),
+        (
+            ["--store", "redis://x"],
+            2,
+            'error: --store (command line): "redis://x" is not the URL of a store; use sqlite:///',
+        ),
         (["--store", "sqlite:///no/such/place.db"], 1, "error: --store: there is no folder "),
     ],
 )
