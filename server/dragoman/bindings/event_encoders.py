@@ -1,4 +1,4 @@
-"""The wire forms of a stream's events: each event is encoded once for each, and shared by all who read it."""
+"""Encoders of events for streams and webhooks; each event is encoded once per format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class EventEncoder:
-    """One wire form."""
+    """Encodes events in one format and caches the result in the event."""
 
     __slots__ = ("_encode",)
 
@@ -28,7 +28,7 @@ class EventEncoder:
         self._encode = encode
 
     def __call__(self, event: Event, is_last: bool) -> bytes:
-        """The event in this form. `final`: the stream that asks stops with it, and the dialect says so."""
+        """The encoded event. `is_last`: it is the last event of its stream, and the dialect marks it."""
         key = (self, is_last)
         data: bytes | None = event.encodings.get(key)
         if data is None:
@@ -37,7 +37,7 @@ class EventEncoder:
 
 
 class SseEventEncoder(EventEncoder):
-    """A wire form whose frames carry the event's cursor as their id."""
+    """Encodes events as SSE frames with the cursor as id."""
 
     __slots__ = ()
 
@@ -52,17 +52,17 @@ class SseEventEncoder(EventEncoder):
 
 
 EncodeEvent = Callable[[Event, bool], bytes]
-"""What turns an event into the bytes that a stream writes."""
+"""Encodes an event, given whether it is the last, as bytes of a stream."""
 
 
 def stored_bytes(event: Event, is_last: bool) -> bytes:
-    """The form of 1.0 over gRPC: what the store gave."""
+    """The encoding of 1.0 over gRPC: the stored bytes."""
     return event.data
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEncoders:
-    """How one dialect writes the events of a stream: over gRPC, as SSE frame, as element of a JSON array."""
+    """Encoders of one dialect: for gRPC, SSE frames, and elements of a JSON array."""
 
     grpc: EncodeEvent
     sse: EncodeEvent
@@ -87,8 +87,8 @@ V03_STREAM_ENCODERS: Final = StreamEncoders(
 
 
 def _rust_envelope(event: pb.StreamResponse) -> bytes:
-    """What a2a-rust 0.3 reads and what it documents: its client takes the events of REST for answers of JSON-RPC too,
-    while its book shows them bare. Either reader skips the other's keys."""
+    """An event for both readers of a2a-rust 0.3: its client expects JSON-RPC responses over REST, its documentation
+    shows bare events. Each ignores the other's keys."""
     value = _RUST_JSON.to_dict(event)
     return orjson.dumps({"jsonrpc": "2.0", "id": None, "result": value, **value})
 
@@ -103,7 +103,7 @@ RUST_STREAM_ENCODERS: Final = StreamEncoders(
 # JSON-RPC --------------------------------------------------------------------------------------------------
 
 EncodeResults = Callable[[Event, bool], Sequence[bytes]]
-"""What turns an event into the results of successive JSON-RPC answers."""
+"""Encodes an event, given whether it is the last, as JSON-RPC results."""
 
 
 def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:
@@ -114,7 +114,7 @@ def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:
 
 
 def v01_results() -> EncodeResults:
-    """The results of one 0.1 stream, which depend on what it has told before, so nobody shares them."""
+    """The encoder of one 0.1 stream: its results depend on earlier events, so they are not shared."""
     stream = json_v01.V01StreamWriter()
 
     def results(event: Event, final: bool) -> Sequence[bytes]:
@@ -126,11 +126,11 @@ def v01_results() -> EncodeResults:
 
 
 def shared_v01_results() -> EncodeResults:
-    """As `v01_results`, for readers of 0.3 too."""
+    """As `v01_results`, in a form that 0.3 clients also parse."""
     write = json_mixed.v01_event_writer()
 
     def results(event: Event, final: bool) -> Sequence[bytes]:
-        return [orjson.dumps(said) for said in write(pb.StreamResponse.FromString(event.data), final)]
+        return [orjson.dumps(update) for update in write(pb.StreamResponse.FromString(event.data), final)]
 
     return results
 
@@ -151,15 +151,15 @@ WEBHOOK_TOKEN_HEADER: Final = "X-A2A-Notification-Token"
 RUST_WEBHOOK_TOKEN_HEADER: Final = "a2a-notification-token"
 
 WEBHOOK_EVENT_HEADER: Final = "Dragoman-Event"
-"""Which event it is: its cursor. A repeat has the same one, and a stream can be taken up after it."""
+"""The event's cursor. Retries repeat it, and a stream can be resumed after it."""
 
 WEBHOOK_SIGNATURE_HEADER: Final = "Dragoman-Signature"
-"""That it comes from this server, as a JWT. Who asked for a bearer token and named none finds it there, too."""
+"""A JWT that proves the sender. It is also the bearer token of configurations that ask for one without naming it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WebhookFormat:
-    """How one dialect is written to."""
+    """The webhook format of one dialect."""
 
     encode_body: Callable[[pb.StreamResponse], bytes]
     sends_task: bool = False
@@ -197,7 +197,7 @@ _WEBHOOK_FORMATS: Final = {
 
 
 class DialectWebhookEncoder:
-    """Implements `dragoman.ports.Letters`. Events that several receivers are told in one dialect are written once."""
+    """Implements `dragoman.ports.WebhookEncoder`. An event is encoded once per dialect for all receivers."""
 
     def __init__(self, signer: WebhookRequestSigner, secret_box: SecretBox) -> None:
         self._signer = signer
@@ -211,8 +211,8 @@ class DialectWebhookEncoder:
         return form.inline_prefix if inline else form.field_prefix
 
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
-        seal, about = self._secret_box.encrypt, config.url
-        return replace(config, token=seal(config.token, about), credentials=seal(config.credentials, about))
+        encrypt, url = self._secret_box.encrypt, config.url
+        return replace(config, token=encrypt(config.token, url), credentials=encrypt(config.credentials, url))
 
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         config = record.config
@@ -220,7 +220,9 @@ class DialectWebhookEncoder:
         body: bytes | None = event.encodings.get(form)
         if body is None:
             body = event.encodings[form] = form.encode_body(pb.StreamResponse.FromString(event.data))
-        token, credentials = (self._secret_box.decrypt(kept, config.url) for kept in (config.token, config.credentials))
+        token, credentials = (
+            self._secret_box.decrypt(secret, config.url) for secret in (config.token, config.credentials)
+        )
         signature = await self._signer.sign(config.url, record.task_id, config.id, event.cursor, body)
         headers = {
             "Content-Type": "application/json",

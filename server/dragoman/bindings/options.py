@@ -1,4 +1,4 @@
-"""What both servers are told, and what they tell back."""
+"""Options of the HTTP and gRPC servers, and the addresses they bind."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dragoman.runtime.observe.audit import Auditor
 from dragoman.wire.errors import ErrorTable
 
 SHUTDOWN_GRACE_SECONDS: Final = 5.0
-"""Seconds that calls in flight get to end when a server stops; streams end at once."""
+"""Seconds that calls in flight have to finish when a server stops; streams end at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundAddress:
-    """Where a server really listens: the port the system gave, when it was asked for any."""
+    """The address a server listens on, with the port that the system assigned for port 0."""
 
     host: str
     port: int
@@ -33,72 +33,72 @@ class BoundAddress:
 
     @property
     def is_any(self) -> bool:
-        """Whether it listens on every address of the machine, so that `host` is nothing to hand out."""
+        """Whether it listens on every address of the machine, so clients cannot connect to `host`."""
         return self.host in ("0.0.0.0", "::", "")
 
     @property
     def url(self) -> str:
-        """The address for HTTP, without a path."""
+        """The HTTP URL, without a path."""
         return f"{'https' if self.tls else 'http'}://{self}"
 
 
 DEFAULT_MAX_CONNECTIONS: Final = 4096
-"""Connections that each of the two ports holds open."""
+"""Maximum open connections of each of the two ports."""
 
 DEFAULT_MAX_BODY_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of HTTP bodies that may be coming in at the same time."""
+"""Maximum bytes of HTTP bodies being received at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpTimeouts:
-    """How slow an HTTP connection may be, in seconds."""
+    """Timeouts of an HTTP connection, in seconds."""
 
     head: float = 20.0
-    """Until the head of a request is complete: after connecting, or after its first byte."""
+    """For the head of a request, after connecting or after its first byte."""
     body: float = 30.0
-    """Until the body is complete, and a second more for each `rate` bytes of it."""
+    """For the body, plus one second for each `rate` bytes of it."""
     rate: int = 8192
     stalled: float = 300.0
-    """For which a reader takes nothing of what is there for it; it can take up its stream again."""
+    """For a client that reads none of its pending data; it can resume its stream."""
     idle: float = 620.0
-    """Between two requests: longer than balancers hold connections (Google's: 600 s), so that they end them."""
+    """Between two requests: longer than load balancers keep connections (Google's: 600 s), so those close first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where to listen, and the limits. Port 0 asks the system for a free one."""
+    """Options of both servers. Port 0 lets the system choose a free port."""
 
     host: str = "127.0.0.1"
     port: int = 0
     shared: bool = False
-    """Other processes of ours listen on the same port, and the system gives each connection to one of them."""
+    """Other server processes share the port; the system distributes the connections."""
     message_bytes: int = MAX_MESSAGE_BYTES
-    """Decoded size of the largest request: the service's own limit, so that the wire lets such a request in."""
+    """Maximum decoded size of a request, in bytes: the same limit as the task service's."""
     error_table: ErrorTable = "1.0.1"
-    """Which edition's status codes 1.0 errors have."""
+    """The edition of A2A 1.0 whose status codes errors use."""
     grace: float = SHUTDOWN_GRACE_SECONDS
     certificates: ServerCertificates | None = None
-    """What the server proves itself with; without it the port is not encrypted."""
+    """TLS certificates of the server; None: no TLS."""
     connections: int = DEFAULT_MAX_CONNECTIONS
-    """Open at the same time."""
+    """Maximum open connections."""
     authenticator: Authenticator | None = None
-    """Who knows callers; without it everyone is `anonymous`."""
+    """Authenticates callers; None: every caller is `anonymous`."""
     client_certificates: CertificateIdentifier | None = None
-    """Who knows callers by their certificates, where those are asked for."""
+    """Identifies callers by client certificates, where those are requested."""
     access_policy: AccessPolicy = OPEN_ACCESS
-    """Whom it lets in without credentials."""
+    """Which agents accept calls without credentials."""
     private_pages: bool = False
-    """Cards, the catalogue, the description and its page are only for callers who show who they are."""
+    """Cards, the list of agents, the OpenAPI document and /docs need credentials."""
     auth_failures: AuthFailureLog = field(default_factory=AuthFailureLog)
-    """Who tells the log of those who were refused."""
+    """Logs authentication failures."""
     channelz: bool = False
-    """Shows operators the connections of the gRPC port."""
+    """Serve grpc.channelz.v1 to operators."""
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
-    """Who counts requests."""
+    """Counts requests."""
     auditor: Auditor | None = None
-    """Who tells the audit log of operators' verbs."""
+    """Writes operator calls to the audit log."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the process begins to stop: `/readyz` and gRPC health then say so. Calls are still served."""
+    """Set when the process starts to stop: `/readyz` and gRPC health report it, calls are still served."""
 
 
 def _always_ready() -> bool:
@@ -111,26 +111,26 @@ def _no_problem() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions(ServerOptions):
-    """What only HTTP is told."""
+    """Options of the HTTP server."""
 
     timeouts: HttpTimeouts = field(default_factory=HttpTimeouts)
     bodies: int = DEFAULT_MAX_BODY_BYTES
-    """Bytes of bodies that may be coming in at the same time."""
+    """Maximum bytes of bodies being received at the same time."""
     keepalive: float = 15.0
-    """Seconds between signs of life on a silent stream."""
+    """Seconds between keep-alives on a silent stream."""
     cors: tuple[str, ...] = ()
-    """Origins whose pages may call; `*` for all."""
+    """Web origins that may call; `*` for all."""
     lossy_numbers: bool = False
-    """Accepts JSON integers beyond 2^53, which then lose digits."""
+    """Accept JSON integers beyond 2^53, which then lose digits."""
     openapi: Mapping[str, bytes] = field(default_factory=dict)
     """Files to serve under `/openapi/`, by relative path."""
     blobs: Blobs | None = None
-    """What `/blobs/` serves."""
+    """The store of `/blobs/`."""
     jwks: Callable[[], Awaitable[bytes]] | None = None
-    """What `/.well-known/jwks.json` serves, where letters are signed."""
+    """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
-    """What `/metrics` shows to operators: text and media type, for an `Accept` header."""
+    """Returns text and media type of `/metrics` for an `Accept` header."""
     ready: Callable[[], bool] = _always_ready
     """Further conditions for `/readyz`."""
     bus_problem: Callable[[], str] = _no_problem
-    """What is wrong with the bus, if anything: everything is served, but `/readyz` says it."""
+    """Returns the problem of the bus, empty for none; reported by `/readyz`, which stays ready."""

@@ -1,4 +1,4 @@
-"""The access log: one line for each request on `dragoman.access`, with its fields in `extra`; and its count."""
+"""Access log, request metrics, spans, and the log of authentication failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACCESS_LOG: Final = logging.getLogger("dragoman.access")
 
 
 class RequestLogEntry:
-    """One request while it is served. Costs an attribute or two when nobody reads the log."""
+    """One request in the access log, metrics and traces. Costs little when the log is off."""
 
     __slots__ = (
         "_binding",
@@ -48,8 +48,7 @@ class RequestLogEntry:
         *,
         is_known_method: bool = True,
     ) -> None:
-        """`request` is the id that the caller gave its request. `known`: the method is one of ours, and no text that a
-        caller has made up."""
+        """`request_id` is the caller's. `is_known_method`: the method is in our tables, not a caller's text."""
         self._metrics = metrics
         self._binding = binding
         self.method = method
@@ -60,13 +59,13 @@ class RequestLogEntry:
         self.task = ""
         self.principal = ""
         self.is_traced = metrics.tracer is not None
-        """Whether anybody wants to know what trace it belongs to."""
+        """Whether tracing is on, so `start_trace` is needed."""
         self._span: tuple[str, str, str] | None = None  # its name, trace context and parent
         self._started = time.perf_counter()
 
     def start_trace(self, parent: str) -> None:
-        """Goes on with the trace that its caller names by a `traceparent`, or begins one. To be called in the asyncio
-        task that serves it, where `is_traced` holds."""
+        """Continues the trace of the caller's `traceparent`, or starts one. Call it in the asyncio task that serves the
+        request, if `is_traced`."""
         tracer = self._metrics.tracer
         if tracer is not None:
             parent = parent and parse_traceparent(parent)
@@ -76,13 +75,13 @@ class RequestLogEntry:
                 self._span = self.method, context, parent
 
     def set_caller(self, caller: Caller, request: object) -> None:
-        """Notes who asks, if that is known, and what about, as far as the request says."""
+        """Records the caller, its agent, and the task if the request names one."""
         self.agent = caller.agent
         self.principal = caller.identity.principal if caller.identity.is_authenticated else ""
         self.task = request_task_id(request)
 
     def finish(self, status: object) -> None:
-        """Counts it, and writes the line."""
+        """Counts the request, records its span, and writes the log line."""
         seconds = time.perf_counter() - self._started
         self._metrics.count(
             self._binding, self.method if self.is_known_method else OTHER_METHOD_LABEL, self.dialect, status, seconds
@@ -122,23 +121,23 @@ _SPAN_ATTRIBUTES: Final = (
     "rpc.system", "rpc.method", "rpc.response.status", "dragoman.dialect", "dragoman.agent", "dragoman.task",
     "dragoman.request",
 )  # fmt: skip
-"""What a span tells of a request."""
+"""Names of a span's attributes."""
 
 _SERVER_FAULT_STATUSES: Final = frozenset(
     ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "-32603")
 )
-"""Statuses that are the server's fault, and not the caller's."""
+"""Statuses that mean a failure of the server, not of the caller."""
 
 
 def request_task_id(request: object) -> str:
-    """The task that a 1.0 request is about, as far as it says. In what is about a push configuration `id` is that."""
+    """The task id of a 1.0 request, empty for none. Push configuration requests have `task_id` and their own `id`."""
     kind: Any = type(request)
     return _task_id_reader(kind)(request)
 
 
 @cache
 def _task_id_reader(message_type: type) -> Callable[[Any], str]:
-    """How requests of a type tell. Asking one for a field that it does not have costs more than all of the line."""
+    """Returns the reader for a message type: looking for an absent field costs more than writing the log line."""
     fields = message_type.DESCRIPTOR.fields_by_name if issubclass(message_type, Message) else ()
     if "message" in fields:
         return lambda request: str(request.message.task_id)
@@ -152,22 +151,22 @@ REST_LABEL: Final = "rest"
 JSONRPC_LABEL: Final = "jsonrpc"
 WEBSOCKET_LABEL: Final = "websocket"
 PAGE_LABEL: Final = "page"
-"""Bindings. `page` is what is no operation: cards, health, descriptions."""
+"""Values of the label `binding`. `page`: cards, health, OpenAPI, not an operation."""
 
 OTHER_METHOD_LABEL: Final = "other"
 
 
 @dataclass(slots=True)
 class RequestSeries:
-    """Requests of one kind."""
+    """Counters of requests with the same binding, method and dialect."""
 
     codes: dict[object, int] = field(default_factory=dict)
-    """By how they ended: a status of HTTP or gRPC, a code of JSON-RPC."""
+    """Counts by status: an HTTP or gRPC status, or a JSON-RPC code."""
     seconds: Histogram = field(default_factory=Histogram)
 
 
 class RequestMetrics:
-    """Counts requests, and knows who traces them."""
+    """Counts requests and open streams, and holds the tracer."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self.tracer = tracer
@@ -175,7 +174,7 @@ class RequestMetrics:
         self._stream_counts: list[tuple[str, Callable[[], int]]] = []
 
     def count(self, binding: str, method: str, dialect: str, code: object, seconds: float) -> None:
-        """One request has ended."""
+        """Counts one finished request."""
         kind = self._series.get((binding, method, dialect))
         if kind is None:
             kind = self._series[binding, method, dialect] = RequestSeries()
@@ -183,11 +182,11 @@ class RequestMetrics:
         kind.seconds.add(seconds)
 
     def add_stream_count(self, binding: str, count_open: Callable[[], int]) -> None:
-        """`streams` gives how many are open now."""
+        """Adds a gauge; `count_open` returns the number of open streams."""
         self._stream_counts.append((binding, count_open))
 
     def families(self) -> Iterator[MetricFamily]:
-        """What was counted so far."""
+        """Yields the metrics."""
         kinds = sorted(self._series.items())
         yield MetricFamily(
             "requests",
@@ -214,23 +213,23 @@ class RequestMetrics:
 
 AUTH_FAILURE_BURST: Final = 30
 AUTH_FAILURES_PER_MINUTE: Final = 30
-"""Lines."""
+"""Log lines."""
 
 MAX_LOGGED_FIELD_CHARS: Final = 200
-"""Characters of one field."""
+"""Maximum characters of one field."""
 
 AuditCallback = Callable[[BaseException, str, str], None]
-"""Is told the refusal, the caller's address, and what it called."""
+"""Receives the error, the caller's address, and the method."""
 
 _SECURITY_LOG: Final = logging.getLogger("dragoman.security")
 
 
 class AuthFailureLog:
-    """Tells the log of refused callers. One for all bindings of a server."""
+    """Rate-limited log of authentication failures, shared by all bindings. Never contains credentials."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, audit: AuditCallback | None = None) -> None:
-        """`clock` gives seconds since any moment. `audit` is told of those who showed something wrong, or too little,
-        and whose refusal had a line: so no stranger can make it grow faster than that."""
+        """`clock` returns monotonic seconds. `audit` receives logged failures with invalid or insufficient credentials,
+        so the rate limit also bounds the audit log."""
         self._clock = clock
         self._audit = audit
         self._tokens = float(AUTH_FAILURE_BURST)
@@ -238,19 +237,19 @@ class AuthFailureLog:
         self._suppressed = 0
 
     def record(self, error: BaseException, *, peer: str, method: str) -> None:
-        """Writes a line if this is the refusal of a caller, and there is room for one."""
-        if isinstance(error, AgentNotFound) and error.__cause__ is not None:  # of what is hidden from the caller
+        """Logs an authentication or authorization error, within the rate limit; ignores other errors."""
+        if isinstance(error, AgentNotFound) and error.__cause__ is not None:  # an agent hidden from the caller
             error = error.__cause__
         if isinstance(error, Unauthenticated | PermissionDenied):
-            # Who shows nothing may only have looked; wrong credentials are somebody's mistake, or an attempt.
+            # Calls without credentials may be harmless; invalid credentials are a mistake or an attack.
             level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
             fields = {"peer": peer, "method": method, **error.log_details}
-            said = self._write(level, f"a caller was refused: {error.message}", fields)
-            if said and level == logging.WARNING and self._audit is not None:
+            logged = self._write(level, f"a caller was refused: {error.message}", fields)
+            if logged and level == logging.WARNING and self._audit is not None:
                 self._audit(error, peer, method)
 
     def record_invalid_http(self, reason: str, *, peer: str) -> None:
-        """The same for what is no request at all, and may hold credentials in the wrong place."""
+        """Logs bytes that are not a valid HTTP request, without quoting them: they may contain credentials."""
         self._write(logging.INFO, f"what came is no HTTP that can be read: {reason}", {"peer": peer})
 
     def _write(self, level: int, text: str, fields: dict[str, str]) -> bool:
@@ -261,14 +260,14 @@ class AuthFailureLog:
             self._suppressed += 1
             return False
         self._tokens -= 1
-        silent, self._suppressed = self._suppressed, 0
-        shown: dict[str, str | int] = {name: _single_line(value) for name, value in fields.items()}
-        if silent:
-            shown["others"] = silent
-        _SECURITY_LOG.log(level, "%s", _single_line(text), extra=shown)
+        suppressed, self._suppressed = self._suppressed, 0
+        extra: dict[str, str | int] = {name: _single_line(value) for name, value in fields.items()}
+        if suppressed:
+            extra["others"] = suppressed
+        _SECURITY_LOG.log(level, "%s", _single_line(text), extra=extra)
         return True
 
 
 def _single_line(text: str) -> str:
-    """One line, whatever a stranger put into it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_LOGGED_FIELD_CHARS])
+    """Truncates a text and replaces unprintable characters."""
+    return "".join(char if char.isprintable() else "?" for char in text[:MAX_LOGGED_FIELD_CHARS])

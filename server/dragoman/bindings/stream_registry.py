@@ -1,6 +1,6 @@
-"""Ending what would not end by itself: a stream may follow a task for days, and a server stops today.
+"""Registry of open streams, which ends them on shutdown and when credentials are revoked.
 
-Or an API key is revoked today: the keys behind open streams are looked at again every few seconds.
+A stream can follow a task for days, so the credentials behind open streams are rechecked every few seconds.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dragoman.ports import Authenticator
 _log: Final = logging.getLogger("dragoman.security")
 
 CREDENTIAL_CHECK_INTERVAL: Final = 5.0
-"""Seconds after which the keys behind open streams are looked at again."""
+"""Seconds between two checks of the credentials behind open streams."""
 
 
 @dataclass(slots=True)
 class OpenStream:
-    """One open stream, and who reads it, as soon as that is known."""
+    """One open stream, and its reader once authenticated."""
 
     identity: Identity = ANONYMOUS
     is_sending: bool = False
-    """gRPC has events of it in hand. Canceled then, the call would end without a status, and its reader wait on."""
+    """gRPC is sending its events. Canceled then, the call would end without a status, and the client keep waiting."""
     end_reason: A2AError | None = None
-    """Why the server ends it, said while it was sending: to be raised as soon as gRPC has let go of an event."""
+    """Why the server ends it, set while it is sending; the handler raises it after the current event."""
 
 
 class StreamRegistry:
@@ -44,15 +44,15 @@ class StreamRegistry:
 
     @property
     def count(self) -> int:
-        """How many are open."""
+        """The number of open streams."""
         return len(self._tasks)
 
     @contextmanager
     def open(self, identity: Identity = ANONYMOUS) -> Iterator[OpenStream]:
         """Counts the current asyncio task as a stream. Raises Unavailable when the server is stopping.
 
-        `close` then raises CancelledError in it, like a client that goes away, and so does `look_again`;
-        `ended_here` tells them apart.
+        `close` and `recheck_credentials` cancel the task, as a disconnecting client does; `take_end_reason` tells them
+        apart.
         """
         if self.is_closed:
             raise Unavailable
@@ -65,24 +65,26 @@ class StreamRegistry:
             del self._tasks[task]
 
     def take_end_reason(self) -> A2AError | None:
-        """Why the server itself ended this task, when the CancelledError just caught is its own, and None otherwise.
-        The task may go on then, to say goodbye."""
+        """Why the server ended this task; None when the CancelledError just caught is not the registry's.
+
+        Uncancels the task, so that it can send the reason to the client.
+        """
         task = asyncio.current_task()
         assert task is not None
-        why = self._end_reasons.pop(task, None) or (Unavailable() if self.is_closed else None)
-        if why is None or task.cancelling() != 1:
+        reason = self._end_reasons.pop(task, None) or (Unavailable() if self.is_closed else None)
+        if reason is None or task.cancelling() != 1:
             return None
         task.uncancel()
-        return why
+        return reason
 
     async def watch_credentials(self, authenticator: Authenticator | None) -> None:
-        """Ends streams whose readers' credentials were withdrawn, for as long as the server runs."""
+        """Ends streams with revoked credentials; runs until canceled."""
         while authenticator is not None:
             await asyncio.sleep(CREDENTIAL_CHECK_INTERVAL)
             await self.recheck_credentials(authenticator)
 
     async def recheck_credentials(self, authenticator: Authenticator) -> None:
-        """Ends the streams of keys that are not good any more."""
+        """Ends the streams whose credentials are no longer valid."""
         readers = {
             stream.identity.credential_id: stream.identity
             for stream in self._tasks.values()
@@ -93,21 +95,21 @@ class StreamRegistry:
                 await authenticator.recheck(identity)
             except Unauthenticated as error:
                 self._end_streams(key, error)
-            except A2AError:  # it cannot be found out now; next time
+            except A2AError:  # not known now; checked again next time
                 continue
 
     def _end_streams(self, key: str, error: A2AError) -> None:
-        theirs = [(task, stream) for task, stream in self._tasks.items() if stream.identity.credential_id == key]
-        for task, stream in theirs:
+        matching = [(task, stream) for task, stream in self._tasks.items() if stream.identity.credential_id == key]
+        for task, stream in matching:
             if stream.is_sending:
                 stream.end_reason = error
                 continue
             self._end_reasons[task] = error
             task.cancel()
-        _log.info("streams are ended: %s", error.message, extra={"key": key, "streams": len(theirs)})
+        _log.info("streams ended: %s", error.message, extra={"key": key, "streams": len(matching)})
 
     def close(self) -> None:
-        """Ends every open stream and refuses new ones."""
+        """Ends every open stream and rejects new ones."""
         self.is_closed = True
         for task in self._tasks:
             task.cancel()
