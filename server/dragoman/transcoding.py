@@ -8,7 +8,7 @@ becomes the bytes of its JSON. It works from a service's descriptor; no code is 
     routes = ServiceRoutes(DESCRIPTOR.services_by_name["Library"])   # once; reports all mistakes of the rules
     match = routes.find("GET", "/v1/shelves/7/books/3")              # MatchedBinding, or NoMatch
     request = match.request([("readMask", "title")])                 # a GetBookRequest; raises InvalidParams
-    body = match.answer(book)                                        # b'{"title":...}'
+    body = match.response(book)                                      # b'{"title":...}'
 
 | names | what for | specification |
 |---|---|---|

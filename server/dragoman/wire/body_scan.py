@@ -1,9 +1,8 @@
-"""JSON bodies, read strictly: what two readers could understand differently is refused.
+"""Strict JSON parser for request bodies: rejects input that parsers interpret differently.
 
-orjson does the parsing. It keeps the last of two equal keys and rounds integers of twenty digits without a
-word, so a few tests at memory speed decide whether a body can hide such a thing; only then the standard
-library reads it again and names the offence with its path. RFC 8259 §4 and §6 leave both cases to the reader,
-which is why we refuse them.
+orjson does the parsing. It silently keeps the last of two equal keys and rounds integers of twenty digits, so a few
+checks at memory speed decide whether a body can contain either. Only then the standard library parses it again, to
+report the path. RFC 8259 §4 and §6 leave both cases to the parser, hence the rejection.
 """
 
 from __future__ import annotations
@@ -19,36 +18,35 @@ from dragoman.core.errors import InvalidParams, ParseError
 from dragoman.core.limits.message_limits import MAX_VALUES
 
 MAX_JSON_INTEGER = 2**53
-"""Up to here every integer is a double too (RFC 7493 §2.2)."""
+"""Largest integer up to which all are exact as doubles (RFC 7493 §2.2)."""
 
 MAX_JSON_DEPTH = 254
-"""Containers around a value: what orjson writes. It keeps hostile nesting from recursing deeply; how deep a
-client's data may be is the business of `core/limits/message_limits.py`, which sees every binding."""
+"""Containers around a value, orjson's limit for writing. It bounds recursion in hostile input; the limit for client
+data, for all bindings, is in `core/limits/message_limits.py`."""
 
 _DIGITS = bytes(48 if 48 <= byte <= 57 or byte == 45 else 32 for byte in range(256))
 _LONG_INTEGER = re.compile(rb"(?:^|[\s:,\[])(?:[0-9]{20,}|-[0-9]{19,})(?=[\s,\]}]|$)")
 
 
 class AmbiguousJson(InvalidParams):
-    """JSON that was read, and is refused: two readers could understand it differently, or it is too deep."""
+    """The JSON is valid but ambiguous (duplicate key, large integer) or too deep."""
 
     def __init__(self, error: InvalidParams, value: object) -> None:
         super().__init__(error.message, violations=error.violations)
         wrong = {violation.field for violation in error.violations}
         self.value = {key: own for key, own in value.items() if key not in wrong} if isinstance(value, dict) else value
-        """What was read, without the member that is wrong; for who has to say which request it is about."""
+        """The parsed value without the invalid member, so that the error response can name the request id."""
 
 
 def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
-    """The value of a JSON text (dicts, lists, strings, numbers, booleans, None).
+    """Parses a JSON text (dicts, lists, strings, numbers, booleans, None).
 
-    `lossy_numbers` lets large integer literals pass, rounded like a double where they do not fit. Raises
-    ParseError for what is no JSON, InvalidParams for too many values, and Ambiguous with the path for duplicate
-    keys, integer literals beyond 2**53 and nesting.
+    `lossy_numbers` accepts large integer literals, rounded to a double if necessary. Raises ParseError for invalid
+    JSON, InvalidParams for too many values, and AmbiguousJson with the path for duplicate keys, integer literals
+    beyond 2**53 and deep nesting.
     """
-    if (
-        len(body) > MAX_VALUES and _count_structure(body) > MAX_VALUES
-    ):  # few bodies are so large, and fewer of them are no text
+    # Few bodies are so large, and most of those are long texts.
+    if len(body) > MAX_VALUES and _count_structure(body) > MAX_VALUES:
         _check_count(body)
     try:
         value: object = orjson.loads(body)
@@ -63,49 +61,50 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
 
 def _check(body: bytes, value: object, *, lossy_numbers: bool) -> None:
     try:
-        # Written again, a value shows what was dropped from it; and it is refused where it is too deep or an
-        # integer too large.
-        again = orjson.dumps(value, option=0 if lossy_numbers else orjson.OPT_STRICT_INTEGER)
+        # The re-encoded value shows what parsing dropped. orjson fails here if the value is too deep or an integer too
+        # large.
+        reencoded = orjson.dumps(value, option=0 if lossy_numbers else orjson.OPT_STRICT_INTEGER)
     except orjson.JSONEncodeError:
         _check_depth(value)
         _check_with_paths(body, integers=True)
-        return  # 2**53 itself, which orjson's option refuses
-    # The same bytes hide nothing, and compact JSON is what most clients send.
-    if again != body and (_may_have_duplicate_key(body, again) or not (lossy_numbers or _has_no_huge_integer(body))):
+        return  # 2**53 itself, which orjson's option rejects
+    # Identical bytes hide nothing, and most clients send compact JSON.
+    if reencoded != body and (
+        _may_have_duplicate_key(body, reencoded) or not (lossy_numbers or _has_no_huge_integer(body))
+    ):
         _check_with_paths(body, integers=not lossy_numbers)
 
 
 def _count_structure(body: bytes) -> int:
-    """At least as many as there are values, less one: each follows a comma or is in what a bracket opens."""
+    """An upper bound of the number of values, less one: each follows a comma or an opening bracket."""
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
 def _check_count(body: bytes) -> None:
-    # Without escapes every quote begins or ends a string, and every other piece between quotes is outside of strings.
-    # A string is a value or the key of one, so that more than so many need not be looked at.
+    # Without escapes every quote starts or ends a string, so every other piece between quotes is outside of strings.
+    # A string is a value or the key of one; four quotes per value are the maximum.
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     if bare.count(b'"') > 4 * MAX_VALUES or _count_structure(b"".join(bare.split(b'"')[::2])) > MAX_VALUES:
         raise InvalidParams.field("body", f"holds more than {MAX_VALUES} values")
 
 
 def _may_have_duplicate_key(body: bytes, reencoded: bytes) -> bool:
-    """Whether a key may have been dropped while parsing. Sound: never False when one was.
+    """Whether parsing may have dropped a key. Sound: never False if it did.
 
-    Every colon of the body either separates a pair or stands in a string, and writing the value again writes
-    both kinds: one for each pair that is left, and those in the strings that are left. So a dropped pair
-    shows as a smaller count. Only a colon written as an escape could make up for it, because it is not in the
-    first count but in the second; a body with such an escape is suspicious at once.
+    A colon of the body either separates a pair or is inside a string. The re-encoded value has one for each remaining
+    pair and those in the remaining strings, so a dropped pair lowers the count. Only an escaped colon could compensate
+    for it, because only the second count includes it; a body with such an escape is always suspicious.
     """
     return body.count(b":") != reencoded.count(b":") or body.find(b"\\u003") >= 0
 
 
 def _has_no_huge_integer(body: bytes) -> bool:
-    """Whether no integer literal has twenty characters. Sound: never True when one has.
+    """Whether no integer literal has twenty characters. Sound: never True if one has.
 
-    Integers of 64 bits stay integers in orjson and meet its own strict option; longer ones become doubles,
-    and those have twenty digits or more, or a minus and nineteen, since there are more integers above zero than
-    below. Such a run covers five bytes in a row of every fourth, so a quarter of the body is looked at first; then
-    all of it; then what stands around the run, which spares long digits in a string.
+    64-bit integers stay integers in orjson and are checked by its strict option. Longer ones become doubles; they
+    have at least twenty digits, or a minus and nineteen, because unsigned integers reach further than negative ones.
+    Such a run covers five consecutive bytes of every fourth, so a quarter of the body is scanned first; then all of it;
+    then the surroundings of the run, which excludes long digits in a string.
     """
     return (
         body[::4].translate(_DIGITS).find(b"00000") < 0
@@ -115,7 +114,7 @@ def _has_no_huge_integer(body: bytes) -> bool:
 
 
 def _check_depth(value: object) -> None:
-    # Level by level and not by recursion: the value may nest as deep as the parser allows.
+    # Iterative, because the value may be as deep as the parser allows.
     level: list[object] = [[value]]
     for _ in range(MAX_JSON_DEPTH + 1):
         level = [
@@ -148,23 +147,23 @@ def _malformed(body: bytes, error: orjson.JSONDecodeError) -> Exception:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """An object with its keys as they were written."""
+    """An object with its keys as written, duplicates included."""
 
 
 class _Fraction:
-    """A number with a fraction or an exponent: its size is no offence."""
+    """A number with a fraction or exponent, whose size is not checked."""
 
 
 _FRACTION = _Fraction()
 
 
 def _check_with_paths(body: bytes, *, integers: bool) -> None:
-    # The depth is bounded by now, so neither this parser nor the walk goes far down.
+    # The depth is bounded by now, so neither this parser nor the walk recurses deeply.
     tree = json.loads(
         body,
         object_pairs_hook=_Pairs,
         parse_float=lambda _: _FRACTION,
-        # Python refuses to convert thousands of digits; twenty are already too many.
+        # Python rejects conversions of thousands of digits; twenty are already too many.
         parse_int=lambda digits: int(digits[:20]),
     )
     for path, rule in _violations(tree, "", integers):

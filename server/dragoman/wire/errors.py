@@ -1,14 +1,10 @@
-"""The one table of errors: what each failure is called in each dialect, and its form over gRPC and REST.
+"""Error table: codes of each error per dialect, for JSON-RPC, gRPC and REST.
 
-Sources: A2A 1.0.1 §5.4 (codes), §10.6 (gRPC), §11.6 (REST, AIP-193); the 1.0.0 table where it differed; for
-0.3, whose text fixes only the JSON-RPC numbers, the codes that its Python server answers with, because
-clients were written against it.
-
-An error after the first byte of an SSE stream is an event named `error` whose data is `RestErrorResponse.body`, and
-in a
-streamed JSON array it is the last element; a response that has begun has no other place for it.
-Every body is `application/json`, also for callers who accept `application/a2a+json`: readers exist that look
-for that type before they parse an error.
+Sources: A2A 1.0.1 §5.4 (codes), §10.6 (gRPC), §11.6 (REST, AIP-193), and the 1.0.0 table where it differs. The 0.3
+text fixes only the JSON-RPC numbers; the other 0.3 codes are those of its Python server, which clients rely on.
+After the first byte of a response, an error is an SSE event named `error` with `RestErrorResponse.body` as data, or
+the last element of a streamed JSON array. Every body is `application/json`, even if the caller accepts
+`application/a2a+json`: some clients parse an error only with that type.
 """
 
 from __future__ import annotations
@@ -25,16 +21,16 @@ from dragoman.core.errors import A2AError, InvalidParams, Violation
 from dragoman.wire.dialects import Dialect
 
 ERROR_DOMAIN: Final = "a2a-protocol.org"
-"""`ErrorInfo.domain`: clients take the reason for one of A2A's only under this name (1.0 §10.6)."""
+"""`ErrorInfo.domain`. Clients recognize A2A reasons only in this domain (1.0 §10.6)."""
 
 ERROR_CONTENT_TYPE: Final = "application/json"
 
 ErrorTable = Literal["1.0.1", "1.0.0"]
-"""Which patch release's codes callers of 1.0 get: five rows changed between them."""
+"""The patch release whose codes 1.0 callers get. Five rows differ."""
 
 
 class RpcCode(IntEnum):
-    """`google.rpc.Code`, as far as the table needs it; names are also those of `grpc.StatusCode`."""
+    """The values of `google.rpc.Code` used in the table. Names equal those of `grpc.StatusCode`."""
 
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
@@ -50,7 +46,7 @@ class RpcCode(IntEnum):
 
 
 class ErrorCodes(NamedTuple):
-    """One row: the gRPC status, the HTTP status, the JSON-RPC number, and the reason in ErrorInfo."""
+    """One row of the table: gRPC code, HTTP status, JSON-RPC number, ErrorInfo reason."""
 
     rpc: RpcCode
     http: int
@@ -59,7 +55,7 @@ class ErrorCodes(NamedTuple):
 
 
 class GrpcStatus(NamedTuple):
-    """What ends a failed call: `grpc-status`, `grpc-message`, `grpc-status-details-bin`."""
+    """Trailers of a failed call: `grpc-status`, `grpc-message`, `grpc-status-details-bin`."""
 
     code: RpcCode
     details: str
@@ -67,14 +63,14 @@ class GrpcStatus(NamedTuple):
 
 
 class RestErrorResponse(NamedTuple):
-    """What answers a failed request: the HTTP status and the JSON body."""
+    """Response to a failed REST request: HTTP status and JSON body."""
 
     status: int
     body: bytes
 
 
 class MethodNotAllowed(errors.MethodNotFound):
-    """This path does not take this HTTP method."""
+    """The path exists but does not support this HTTP method."""
 
     def __init__(self, method: str, allowed: Iterable[str]) -> None:
         self.allowed = tuple(allowed)
@@ -95,16 +91,16 @@ _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
     ),
     errors.ExtensionSupportRequired: ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32008, "EXTENSION_SUPPORT_REQUIRED"),
     errors.VersionNotSupported: ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32009, "VERSION_NOT_SUPPORTED"),
-    # JSON that does not parse has no reason of its own in the official servers, and their clients know none.
+    # The official servers have no separate reason for invalid JSON, and their clients know none.
     errors.ParseError: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32700, "INVALID_REQUEST"),
     errors.InvalidRequest: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32600, "INVALID_REQUEST"),
-    # For REST paths. An RPC that no service has never gets here: gRPC itself answers UNIMPLEMENTED.
+    # For REST paths only: gRPC itself answers unknown RPCs with UNIMPLEMENTED.
     errors.MethodNotFound: ErrorCodes(RpcCode.NOT_FOUND, 404, -32601, "METHOD_NOT_FOUND"),
-    # google.rpc.Code has no word for 405. UNIMPLEMENTED is what grpc-gateway says there, and it keeps "the
-    # path is there, the method is not" apart from NOT_FOUND, "no such path".
+    # google.rpc.Code has no value for 405. UNIMPLEMENTED, as in grpc-gateway, distinguishes an unsupported method
+    # from an unknown path (NOT_FOUND).
     MethodNotAllowed: ErrorCodes(RpcCode.UNIMPLEMENTED, 405, -32601, "METHOD_NOT_ALLOWED"),
     errors.InvalidParams: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32602, "INVALID_PARAMS"),
-    # 1.0 §3.4.3: a message to a task that has ended is an unsupported operation.
+    # 1.0 §3.4.3: a message to a task in a terminal state is an unsupported operation.
     errors.TaskEnded: ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32004, "UNSUPPORTED_OPERATION"),
     errors.AgentNotFound: ErrorCodes(RpcCode.NOT_FOUND, 404, -32602, "AGENT_NOT_FOUND"),
     errors.PayloadTooLarge: ErrorCodes(RpcCode.RESOURCE_EXHAUSTED, 413, -32600, "PAYLOAD_TOO_LARGE"),
@@ -138,12 +134,12 @@ _V1_0_0: Final = {
     ),
 }
 
-# Errors that 0.3 does not know keep their 1.0 row: who names a version or an extension knows more than 0.3.
+# Errors that 0.3 does not define keep their 1.0 row: a caller that names a version or an extension knows 1.0.
 _V0_3: Final = {
     **_V1_0_1,
     **dict(
         (
-            # UNIMPLEMENTED in the Python server, whose client looks at no code; a JavaScript one knows only this.
+            # The Python server sends UNIMPLEMENTED, but its client ignores it; a JavaScript client needs this code.
             _with_codes(errors.TaskNotCancelable, RpcCode.FAILED_PRECONDITION, 409),
             _with_codes(errors.PushNotificationNotSupported, RpcCode.UNIMPLEMENTED, 501),
             _with_codes(errors.UnsupportedOperation, RpcCode.UNIMPLEMENTED, 501),
@@ -155,7 +151,7 @@ _V0_3: Final = {
         )
     ),
 }
-_V0_3[errors.TaskEnded] = _V0_3[errors.InvalidParams]  # in 0.3 the task id is the parameter that is wrong
+_V0_3[errors.TaskEnded] = _V0_3[errors.InvalidParams]  # in 0.3 the task id counts as an invalid parameter
 
 _SDK_NAMES: Final = {
     -32700: "JSONParseError",
@@ -173,26 +169,25 @@ _SDK_NAMES: Final = {
     -32008: "ExtensionSupportRequiredError",
     -32009: "VersionNotSupportedError",
 }
-"""What the official SDKs call the error of a number, as their readers of 0.3 gRPC texts and REST bodies know
-it."""
+"""Class names in the official SDKs, by JSON-RPC number. Their 0.3 clients read these in gRPC texts and REST bodies."""
 
 _LITERAL_MESSAGES: Final[Mapping[type[Exception], str]] = {
     errors.TaskNotFound: "Task not found",
     errors.TaskNotCancelable: "Task not cancelable",
     errors.PushNotificationNotSupported: "Push notification not supported",
 }
-"""Texts that readers of 0.x compare as literals. Only over JSON-RPC: elsewhere we may say more."""
+"""Texts that 0.x clients compare literally. Over JSON-RPC only; other bindings may send longer texts."""
 
 _MAX_MESSAGE_BYTES: Final = 512
 _MAX_DETAILS_BYTES: Final = 2560
-"""Trailers share one limit (8 KiB in most clients), and what passes it loses the whole status. On the wire a byte
-of text may take three, and a byte of details takes a third more."""
+"""All trailers share one limit (8 KiB in most clients); exceeding it loses the whole status. Encoded, a byte of text
+can take three bytes, and details grow by a third."""
 
 
 def codes(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1.0.1") -> ErrorCodes:
-    """The row of an error. What is no A2AError, or one the table does not know, is an InternalError.
+    """The table row of an error. Unknown exceptions map to the row of InternalError.
 
-    Google's resource forms speak `a2a.v1` messages but 1.0.1 statuses, whatever `table` says.
+    Google's resource paths use `a2a.v1` messages with 1.0.1 statuses, regardless of `table`.
     """
     rows = _rows(dialect, table)
     for known in type(error).__mro__:
@@ -213,29 +208,30 @@ _DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
         ("configuration.", ""),
     ),
 }
-"""What the rules of 1.0 call something else than the dialect does: that, and the dialect's own words."""
+"""Pairs of field names: as the 1.0 validation rules write them, and as the dialect does."""
 
 
 def _in_dialect_terms(dialect: Dialect, error: BaseException) -> BaseException:
-    """What was wrong with parameters, as a caller of the dialect knows them."""
-    words = _DIALECT_TERMS.get(dialect)
-    if words is None or not isinstance(error, InvalidParams):
+    """The error with field names of the dialect in its texts; only InvalidParams changes."""
+    terms = _DIALECT_TERMS.get(dialect)
+    if terms is None or not isinstance(error, InvalidParams):
         return error
 
-    def said(text: str) -> str:
-        for ours, theirs in words:
+    def translate(text: str) -> str:
+        for ours, theirs in terms:
             text = text.replace(ours, theirs)
         return text
 
-    told = InvalidParams(
-        said(error.message), violations=[Violation(said(one.field), said(one.description)) for one in error.violations]
+    translated = InvalidParams(
+        translate(error.message),
+        violations=[Violation(translate(v.field), translate(v.description)) for v in error.violations],
     )
-    told.metadata, told.retry_after = error.metadata, error.retry_after
-    return told
+    translated.metadata, translated.retry_after = error.metadata, error.retry_after
+    return translated
 
 
 def error_message(error: BaseException, dialect: Dialect) -> str:
-    """The text for people. An exception that is not ours may hold anything, so nothing of it is told."""
+    """The human-readable text. Foreign exceptions may contain anything, so their text is never sent."""
     if not isinstance(error, A2AError):
         return errors.InternalError().message
     if dialect is Dialect.V03 and isinstance(error, errors.TaskNotFound):
@@ -244,35 +240,35 @@ def error_message(error: BaseException, dialect: Dialect) -> str:
 
 
 def jsonrpc_error(error: BaseException, dialect: Dialect) -> dict[str, Any]:
-    """The `error` object of a JSON-RPC answer.
+    """The `error` object of a JSON-RPC response.
 
-    1.0: `data` is an array of typed objects, ErrorInfo first (1.0 §9.5). Before that nothing was said of `data`, so
-    it is there only where it says more than the text. 0.1 knows the numbers up to -32005 only; what came later is
-    said as an invalid request, or an internal error if it is not the caller's.
+    In 1.0, `data` is an array of typed objects, ErrorInfo first (1.0 §9.5). Earlier versions do not define `data`, so
+    it is present only if it adds to the text. 0.1 defines the numbers up to -32005; later ones are sent as invalid
+    request, or as internal error if the caller is not at fault.
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect)
     if dialect in (Dialect.V1, Dialect.RUST):
         return {"code": row.jsonrpc, "message": error_message(error, dialect), "data": _details(error, row)}
     text = next(
-        (said for known, said in _LITERAL_MESSAGES.items() if isinstance(error, known)), error_message(error, dialect)
+        (text for known, text in _LITERAL_MESSAGES.items() if isinstance(error, known)), error_message(error, dialect)
     )
     number = row.jsonrpc
     if dialect is Dialect.V01 and -32010 < number < -32005:
         number = -32603 if row.http >= 500 else -32600
-    told: dict[str, Any] = {"code": number, "message": text}
+    body: dict[str, Any] = {"code": number, "message": text}
     if isinstance(error, A2AError) and (_violations(error) or error.metadata or error.retry_after):
-        told["data"] = _details(error, row)
-    return told
+        body["data"] = _details(error, row)
+    return body
 
 
 def grpc_status(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1.0.1") -> GrpcStatus:
-    """The status of a failed RPC: ErrorInfo always, RetryInfo where a time is known, BadRequest for violations
-    (1.0 §10.6).
+    """The status of a failed RPC (1.0 §10.6).
 
-    The text and the Status inside `status_bin` agree, because clients drop the details when they do not. For
-    `a2a.v1` the text is `ErrorClassName: text`, which is all that a 0.3 reader looks at. Long texts are cut:
-    what does not fit into the trailers would take the status with it.
+    Details: always ErrorInfo; RetryInfo if a delay is known; BadRequest for violations. The text equals that of the
+    Status in `status_bin`, because clients drop the details otherwise. For `a2a.v1` the text is
+    `ErrorClassName: text`, the only thing that 0.3 clients read. Long texts are truncated: trailers over the limit
+    would lose the status.
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect, table=table)
@@ -303,10 +299,10 @@ def grpc_status(error: BaseException, dialect: Dialect, *, table: ErrorTable = "
 
 
 def rest_error(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1.0.1") -> RestErrorResponse:
-    """The answer to a failed request: AIP-193 (1.0 §11.6), and for 0.3 the fields its clients read around it.
+    """The response to a failed REST request: AIP-193 (1.0 §11.6), with extra fields for 0.3.
 
-    0.3 fixes no body. One object suits all readers: `code` (the JSON-RPC number), `type` (the class in the
-    SDKs) and `message` at the top, and the AIP-193 object in `error`.
+    0.3 does not define a body. One object serves all clients: `code` (JSON-RPC number), `type` (class name in the
+    SDKs) and `message` at the top level, and the AIP-193 object in `error`.
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect, table=table)
@@ -320,12 +316,12 @@ def rest_error(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1
 
 
 def retry_after(error: BaseException) -> float:
-    """Seconds after which a caller may try again; 0 when nothing is known of that."""
+    """Seconds after which the caller may retry; 0 if unknown."""
     return error.retry_after if isinstance(error, A2AError) else 0.0
 
 
 def _details(error: BaseException, row: ErrorCodes) -> list[dict[str, Any]]:
-    """ErrorInfo, RetryInfo where a time is known, and BadRequest for violations, as JSON."""
+    """ErrorInfo, RetryInfo if a delay is known, and BadRequest for violations, as JSON."""
     info: dict[str, Any] = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": row.reason,
@@ -335,7 +331,7 @@ def _details(error: BaseException, row: ErrorCodes) -> list[dict[str, Any]]:
         info["metadata"] = metadata
     details = [info]
     if wait := retry_after(error):
-        # As ProtoJSON writes a Duration: whole seconds, or three digits of a fraction.
+        # ProtoJSON form of a Duration: whole seconds or three fractional digits.
         delay = f"{wait:.0f}s" if wait == round(wait) else f"{wait:.3f}s"
         details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay})
     if violations := _violations(error):
@@ -359,8 +355,8 @@ def _rows(dialect: Dialect, table: ErrorTable) -> Mapping[type[Exception], Error
 
 
 def _sdk_name(row: ErrorCodes) -> str:
-    # A name that no SDK has. One of them subscribes with POST and tries GET after a 405, but only if it does
-    # not know the error by its name.
+    # No SDK knows this name, on purpose: one SDK subscribes with POST and retries with GET after a 405, but only if
+    # it does not know the error's name.
     return "MethodNotAllowedError" if row.http == 405 else _SDK_NAMES[row.jsonrpc]
 
 
@@ -377,5 +373,5 @@ def _violations(error: BaseException) -> list[Violation]:
 
 
 def _clean(text: str) -> str:
-    """Texts quote what a stranger sent, which may hold lone surrogates: no encoder takes those."""
+    """Replaces lone surrogates, which quoted input can contain and encoders reject."""
     return text.encode(errors="replace").decode()

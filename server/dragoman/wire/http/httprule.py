@@ -1,13 +1,13 @@
-"""Path templates of `google.api.http` and the rules that a service declares with them.
+"""Parser for `google.api.http` rules and their path templates.
 
-The grammar is the one in google/api/http.proto:
+Grammar (google/api/http.proto):
 
     Template = "/" Segments [ Verb ]            Segment  = "*" | "**" | LITERAL | Variable
     Segments = Segment { "/" Segment }          Variable = "{" FieldPath [ "=" Segments ] "}"
     FieldPath = IDENT { "." IDENT }             Verb     = ":" LITERAL
 
-A parsed template is a flat list of segments plus the variables as ranges over it, since `{name=shelves/*}`
-matches exactly what `shelves/*` matches.
+A parsed template is a flat list of segments, with variables as ranges over it: `{name=shelves/*}` matches exactly
+what `shelves/*` matches.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from google.api import annotations_pb2, http_pb2
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 _IDENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# RFC 3986 pchar without the characters that mean something in a template.
+# RFC 3986 pchar without the characters that have a meaning in templates.
 _LITERAL = re.compile(r"(?:[A-Za-z0-9._~!$&'()+,;@-]|%[0-9A-Fa-f]{2})+")
 
 
 class Wildcard(Enum):
-    """A segment that is not fixed."""
+    """A variable segment: exactly one, or all the rest."""
 
     ONE = "*"
     REST = "**"
 
 
 Segment = str | Wildcard
-"""A literal, or a wildcard."""
+"""A literal or a wildcard."""
 
 
 class TemplateError(ValueError):
-    """A path template that does not follow the grammar."""
+    """A path template or rule violates the grammar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A field bound by the path: it takes the segments from `start` up to `end`, `end` excluded.
+    """A field bound by the path segments from `start` to `end` (exclusive).
 
-    `end` is None when the last segment is `**` and takes all that is left.
+    `end` is None if the last segment is `**`, which matches the rest of the path.
     """
 
     field: tuple[str, ...]
@@ -55,13 +55,13 @@ class Variable:
 
     @property
     def is_single(self) -> bool:
-        """Whether the value is one path segment, so that %2F inside it means a slash."""
+        """Whether the value is one path segment, in which %2F decodes to a slash."""
         return self.end == self.start + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed path template. A literal segment is a string; `verb` is "" when there is none."""
+    """A parsed path template. Literal segments are strings; `verb` is "" if absent."""
 
     segments: tuple[Segment, ...]
     variables: tuple[Variable, ...] = ()
@@ -82,8 +82,8 @@ class Template:
 class Rule:
     """One HTTP binding of a method.
 
-    `http_method` is upper case. `body` is "" for none, "*" for the whole request, else a field's name.
-    `primary` is true for the rule itself and false for its `additional_bindings`.
+    `http_method` is upper case. `body` is "" for none, "*" for the entire request, otherwise a field name.
+    `primary` is False for `additional_bindings`.
     """
 
     http_method: str
@@ -94,21 +94,19 @@ class Rule:
 
 
 def rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]:
-    """Every binding of every method of a service, in declared order, a method's own rule before the
-    additional ones.
+    """Yields all bindings of a service's methods, in declared order; additional bindings follow the method's rule.
 
-    Methods without the option give nothing. Raises TemplateError.
+    Methods without the option are skipped. Raises TemplateError.
     """
     return iter(_rules(service))
 
 
 @lru_cache(16)
 def _rules(service: ServiceDescriptor) -> list[tuple[MethodDescriptor, Rule]]:
-    """Kept: they are the same for each server of a process."""
+    """Cached: all servers of a process use the same rules."""
     found = []
     for method in service.methods:
-        # Options live in the default pool also when the service does not, hence this spelling of the
-        # extension.
+        # Options are always in the default pool, even if the service is in another one; hence this form of access.
         extensions = method.GetOptions().Extensions
         if annotations_pb2.http in extensions:
             option = extensions[annotations_pb2.http]
@@ -130,8 +128,10 @@ def _rule(option: http_pb2.HttpRule, *, primary: bool) -> Rule:
 
 @lru_cache(512)
 def parse(template: str) -> Template:
-    """The parsed form of a path template, kept: a server meets each several times as it starts. Raises TemplateError
-    with the place of the mistake."""
+    """Parses a path template. Cached, because a starting server parses each several times.
+
+    Raises TemplateError with the position of the mistake.
+    """
     return _TemplateParser(template).template()
 
 

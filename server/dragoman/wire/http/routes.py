@@ -1,8 +1,7 @@
-"""From an HTTP method and a path to what serves it: a trie over path segments.
+"""Router: finds the target of an HTTP method and path, in a trie of path segments.
 
-At each segment a literal is tried before a wildcard, with backtracking, so `/shelves/{id}` wins over
-`/{tenant}/shelves`, where a tenant is an extra leading segment. Within one place the order of `add`
-is kept.
+At each segment a literal is tried before a wildcard, with backtracking, so `/shelves/{id}` takes precedence over
+`/{tenant}/shelves`. Targets of equal templates keep the order of `add`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[T]):
-    """One target with the values its template binds, by dotted field path as the template spells it."""
+    """A target with its path variables, by dotted field path as written in the template."""
 
     target: T
     variables: Mapping[str, str]
@@ -36,18 +35,16 @@ class Candidate(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Match(Generic[T]):
-    """What serves a request: one candidate, or several whose templates fit equally, in the order they were
-    added."""
+    """The candidates for a request: one, or several with equal templates in the order of `add`."""
 
     candidates: tuple[Candidate[T], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
-    """Nothing serves the request.
+    """No route for the request.
 
-    `allow` holds the methods that the path knows, sorted (405 with an Allow header), and is empty for an
-    unknown path (404).
+    `allow` has the methods that the path supports, sorted (405 with an Allow header); empty for an unknown path (404).
     """
 
     allow: tuple[str, ...] = ()
@@ -72,14 +69,16 @@ class _Node(Generic[T]):
 
 
 class Routes(Generic[T]):
-    """A set of templates with their targets, built once at start."""
+    """A routing table from templates to targets, built once at start."""
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
 
     def add(self, http_method: str, template: Template, target: T) -> None:
-        """Adds one binding; several targets may share a template. The method `*` is any that nothing else takes
-        (`custom` in http.proto)."""
+        """Adds a route; several targets may share a template.
+
+        The method `*` matches every method without a route of its own (`custom` in http.proto).
+        """
         node = self._root
         leaf: _Leaf[T] | None = None
         for segment in template.segments:
@@ -90,7 +89,7 @@ class Routes(Generic[T]):
                 node = node.one
             else:
                 key = _decode(segment)
-                if key not in node.literals:  # no `setdefault`: a node is dear, and most are there
+                if key not in node.literals:  # no `setdefault`: nodes are expensive, and most exist already
                     node.literals[key] = _Node()
                 node = node.literals[key]
         leaf = node.leaf if leaf is None else leaf
@@ -98,11 +97,10 @@ class Routes(Generic[T]):
         entries.append(_Entry(target, template.variables))
 
     def match(self, http_method: str, path: str) -> Match[T] | NoMatch:
-        """What serves `http_method` on `path`.
+        """Finds the candidates for `http_method` on `path`.
 
-        `path` is what stood in the request line, percent-encoded, without the query; do not hand in a path
-        that a library has decoded, or an encoded slash in an id becomes a separator. Raises InvalidParams if
-        a bound value is not UTF-8.
+        `path` is the path of the request line: percent-encoded, without the query. In a decoded path, an encoded slash
+        in an id would become a separator. Raises InvalidParams if a path variable is not UTF-8.
         """
         raw = path.removeprefix("/").split("/")
         keys = raw if "%" not in path else [_decode(segment) for segment in raw]
@@ -118,9 +116,9 @@ class Routes(Generic[T]):
         return NoMatch(tuple(sorted(allow)))
 
     def _leaves(self, raw: list[str], keys: list[str]) -> Iterator[tuple[str, dict[str, list[_Entry[T]]]]]:
-        """The places that fit, best first, each with the verb it was found under and its methods."""
-        # google/api/http.proto: a verb is what follows the last colon of the last segment. An id may hold a
-        # colon of its own, so the whole segment is tried when no template has that verb there.
+        """Yields matching leaves, best first: the verb and the entries by HTTP method."""
+        # google/api/http.proto: the verb follows the last colon of the last segment. An id may contain a colon, so
+        # the complete segment is tried if no template has that verb here.
         last, colon, verb = raw[-1].rpartition(":")
         known = False
         if colon and last and verb:
@@ -129,7 +127,7 @@ class Routes(Generic[T]):
                     known = True
                     yield verb, leaf[verb]
         if known:
-            return  # a known verb with the wrong method is that mistake, and no id that happens to end so
+            return  # a known verb with the wrong method is a 405, not an id that ends in `:verb`
         for leaf in _walk(self._root, keys, 0):
             if "" in leaf:
                 yield "", leaf[""]
@@ -157,8 +155,8 @@ def _bind(variables: tuple[Variable, ...], raw: list[str]) -> dict[str, str]:
 def _value(variable: Variable, raw: list[str]) -> str:
     if variable.is_single:
         return _decode_value(raw[variable.start], variable)
-    # google/api/http.proto: in a value of several segments %2F stays as it is, so that the segments can be
-    # told apart afterwards.
+    # google/api/http.proto: in a value of several segments %2F stays encoded, so that the segments remain
+    # distinguishable.
     text = "/".join(raw[variable.start : variable.end])
     if "%" not in text:
         return text
@@ -185,7 +183,7 @@ def _camel(variable: Variable) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One rule of one method, with what reads its requests and writes its answers."""
+    """One rule of one method, with its request decoder and response encoder."""
 
     method: MethodDescriptor
     rule: Rule
@@ -194,44 +192,44 @@ class Binding:
 
     @property
     def rpc(self) -> str:
-        """The path of the method over gRPC, `/package.Service/Method`."""
+        """The gRPC path of the method, `/package.Service/Method`."""
         return f"/{self.method.containing_service.full_name}/{self.method.name}"
 
     @property
     def response_class(self) -> type[Message]:
-        """The class of the method's answers, or of each answer of a stream."""
+        """The response class of the method, or of each element of a stream."""
         return GetMessageClass(self.method.output_type)
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedBinding:
-    """The binding that serves a request, with the values that its path binds."""
+    """The binding of a request, with its path variables."""
 
     binding: Binding
     variables: Mapping[str, str]
 
     def request(self, query: Iterable[tuple[str, str]] = (), body: object = None) -> Message:
-        """The message of the request.
+        """Builds the request message.
 
-        `query` are the decoded pairs in their order, `body` the parsed JSON, None when there is none. Raises
-        InvalidParams that names the field, the rule and the allowed values.
+        `query` has the decoded pairs in order; `body` is the parsed JSON, None if absent. Raises InvalidParams with
+        the field, the rule and the allowed values.
         """
         message: Message = self.binding.transcoder.request(self.variables, query, body)
         return message
 
     def response(self, message: Message) -> bytes:
-        """The JSON of an answer, or of one answer of a stream. Raises ValueError for what JSON cannot say."""
+        """Encodes a response, or one element of a stream, as JSON. Raises ValueError if JSON cannot represent it."""
         return self.binding.response_encoder.encode(message)
 
 
 class ServiceRoutes:
-    """The HTTP surface of services, built once at start and only read afterwards: threads may share it."""
+    """All HTTP routes of services. Built once at start, immutable afterwards, so thread-safe."""
 
     def __init__(self, *services: ServiceDescriptor, dialect: JsonDialect | None = None) -> None:
-        """`dialect` says how the messages are spelled; by default as ProtoJSON has it.
+        """`dialect` is the JSON form of the messages; default: ProtoJSON.
 
-        Raises TemplateError for a rule that does not follow the grammar, and TypeError for one that names what its
-        messages do not have, or for a type without a JSON codec: all mistakes are found here.
+        Finds all mistakes in the rules: raises TemplateError for invalid syntax, and TypeError for unknown fields or
+        types without a JSON codec.
         """
         self.dialect = dialect or JsonDialect("ProtoJSON")
         self._routes: Routes[Binding] = Routes()
@@ -240,18 +238,18 @@ class ServiceRoutes:
                 self._routes.add(rule.http_method, rule.template, self._binding(method, rule))
 
     def _binding(self, method: MethodDescriptor, rule: Rule) -> Binding:
-        request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        requests = Transcoder(request, self.dialect, body=rule.body)
+        request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        transcoder = Transcoder(request, self.dialect, body=rule.body)
         for variable in rule.template.variables:
-            requests.check_variable(".".join(variable.field))
-        return Binding(method, rule, requests, ResponseEncoder(answer, self.dialect, response_body=rule.response_body))
+            transcoder.check_variable(".".join(variable.field))
+        encoder = ResponseEncoder(response, self.dialect, response_body=rule.response_body)
+        return Binding(method, rule, transcoder, encoder)
 
     def find(self, http_method: str, path: str) -> MatchedBinding | NoMatch:
-        """What serves a request, or why nothing does.
+        """Finds the binding of a request.
 
-        `path` is what stood in the request line, still percent-encoded, without the query. Of rules that fit equally
-        the first in the order of the services and their methods serves. Raises InvalidParams for a value in the path
-        that is not UTF-8.
+        `path` is the path of the request line: percent-encoded, without the query. Of equal rules the first in
+        declared order is used. Raises InvalidParams for a path variable that is not UTF-8.
         """
         match = self._routes.match(http_method, path)
         if isinstance(match, NoMatch):

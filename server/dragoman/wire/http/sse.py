@@ -1,7 +1,7 @@
 """Server-sent events: framing and an incremental parser (WHATWG HTML §9.2, "Server-sent events").
 
-A frame is one event. Its payload is one line of JSON, because some readers take every `data:` line for an
-event of its own; and it is never empty, because they fail on an empty one.
+A frame is one event. Its payload is one line of JSON and never empty: some clients treat every `data:` line as an
+event, and fail on an empty one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from dragoman.core.errors import ParseError, PayloadTooLarge
 
 KEEP_ALIVE = b": keep-alive\n\n"
-"""A comment: readers skip it, proxies see a living connection."""
+"""A comment, which clients skip and which shows proxies that the connection is alive."""
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
-"""Bytes of one event that a `SseParser` holds before it gives up."""
+"""Default for the largest event that an `SseParser` accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,9 @@ class SseEvent:
 
 
 def frame(data: bytes, *, id: str | None = None, event: str | None = None) -> bytes:
-    """The bytes of one event.
+    """Encodes one event.
 
-    `data` is the payload, without line breaks and not empty; `id` and `event` are written when given.
-    Raises ValueError for a text that would change the framing.
+    `data` is the payload: one line, not empty. Raises ValueError for text that would break the framing.
     """
     if not data or b"\n" in data or b"\r" in data:
         raise ValueError("the payload of an event is one line and not empty")
@@ -39,12 +38,12 @@ def frame(data: bytes, *, id: str | None = None, event: str | None = None) -> by
         head = b"id: " + _line(id, "id") + b"\n"
     if event is not None:
         head += b"event: " + _line(event, "event") + b"\n"
-    # With the space after the colon: some readers look for the six characters `data: `.
+    # The space after the colon is needed: some clients look for the six characters `data: `.
     return b"%bdata: %b\n\n" % (head, data)
 
 
 def comment(text: str) -> bytes:
-    """A comment, which readers skip. Raises ValueError if `text` holds a line break."""
+    """Encodes a comment, which clients skip. Raises ValueError if `text` contains a line break."""
     return b": " + _line(text, "comment") + b"\n\n"
 
 
@@ -55,17 +54,16 @@ def _line(text: str, field: str) -> bytes:
 
 
 class SseParser:
-    """Turns chunks of a stream, cut anywhere, into events.
+    """Incremental parser: turns chunks of any size into events.
 
-    A stream that ends in the middle of an event loses that event, as the standard demands: it was not
-    completely sent.
+    An incomplete event at the end of the stream is dropped, as the standard requires.
     """
 
     __slots__ = ("_after_cr", "_data", "_event", "_first", "_held", "_id", "_limit", "_pieces")
 
     def __init__(self, *, limit: int = MAX_EVENT_BYTES) -> None:
         self._limit = limit
-        self._pieces: list[bytes] = []  # the unfinished line, in the chunks it came in
+        self._pieces: list[bytes] = []  # the incomplete line, in chunks as received
         self._held = 0  # bytes in _pieces and _data
         self._data: list[bytes] = []
         self._event = ""
@@ -74,13 +72,13 @@ class SseParser:
         self._first = True
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that `chunk` completes, in order.
+        """Returns the events that `chunk` completes, in order.
 
-        Raises PayloadTooLarge when one event passes the limit, and ParseError for an id or event name that is
-        not UTF-8 (payloads are passed on as they came).
+        Raises PayloadTooLarge for an event over the limit, and ParseError for an id or event name that is not UTF-8
+        (payloads are not decoded).
         """
         if self._after_cr and chunk:
-            # CR LF is one line end even when a chunk boundary falls between the two.
+            # CR LF is one line end, even across a chunk boundary.
             self._after_cr = False
             if chunk.startswith(b"\n"):
                 chunk = chunk[1:]
@@ -122,7 +120,7 @@ class SseParser:
                 self._event = _text(value)
             case b"id" if b"\0" not in value:
                 self._id = _text(value)
-            case _:  # comments (an empty name), `retry`, and what a later standard may add
+            case _:  # comments (an empty name), `retry`, and fields of later standards
                 pass
 
     def _hold(self, size: int) -> None:

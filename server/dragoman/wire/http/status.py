@@ -1,5 +1,4 @@
-"""`google.rpc.Status` over HTTP: the status of each code, and the body that AIP-193 wants ("HTTP/1.1+JSON
-representation")."""
+"""`google.rpc.Status` over HTTP: status and body (AIP-193, "HTTP/1.1+JSON representation")."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ HTTP_STATUS_BY_CODE: Final[Mapping[int, int]] = {
     code_pb2.ALREADY_EXISTS: 409,
     code_pb2.PERMISSION_DENIED: 403,
     code_pb2.RESOURCE_EXHAUSTED: 429,
-    code_pb2.FAILED_PRECONDITION: 400,  # not 412, which is about HTTP's own conditions
+    code_pb2.FAILED_PRECONDITION: 400,  # not 412, which is for HTTP's conditional requests
     code_pb2.ABORTED: 409,
     code_pb2.OUT_OF_RANGE: 400,
     code_pb2.UNIMPLEMENTED: 501,
@@ -32,21 +31,21 @@ HTTP_STATUS_BY_CODE: Final[Mapping[int, int]] = {
     code_pb2.DATA_LOSS: 500,
     code_pb2.UNAUTHENTICATED: 401,
 }
-"""The HTTP status of a code, as google/rpc/code.proto maps them."""
+"""The HTTP status of each code, from google/rpc/code.proto."""
 
 _ANY: Final = protojson.compile(AnyMessage, protojson.JsonDialect("google.rpc"))
 
 
 def http_status(code: int) -> int:
-    """The HTTP status of a `google.rpc.Code`, which has the numbers of gRPC; 500 for one that is none."""
+    """The HTTP status of a `google.rpc.Code` (equal to the gRPC code); 500 if unknown."""
     return HTTP_STATUS_BY_CODE.get(code, 500)
 
 
 def error_body(status: Any, *, http_code: int = 0) -> bytes:
     """The body for a failed request: `{"error": {"code", "message", "status", "details"}}`.
 
-    `status` is a google.rpc.Status, `http` the HTTP status when it is not that of the code. A detail of a type that
-    this process does not know is left out.
+    `status` is a google.rpc.Status. `http_code` is the HTTP status if it differs from that of the code. Details of
+    unknown types are omitted.
     """
     details = []
     for detail in status.details:
@@ -66,7 +65,7 @@ def error_body(status: Any, *, http_code: int = 0) -> bytes:
 
 
 def invalid_argument(error: InvalidParams | ParseError) -> Any:
-    """The google.rpc.Status of a request that broke a rule: INVALID_ARGUMENT, with BadRequest for its fields."""
+    """The google.rpc.Status of an invalid request: INVALID_ARGUMENT, with BadRequest for the violations."""
     status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=_clean(error.message))
     if isinstance(error, InvalidParams) and error.violations:
         bad = error_details_pb2.BadRequest()
@@ -77,5 +76,5 @@ def invalid_argument(error: InvalidParams | ParseError) -> Any:
 
 
 def _clean(text: str) -> str:
-    """Texts quote what a stranger sent, which may hold lone surrogates: protobuf takes none of those."""
+    """Replaces lone surrogates, which quoted input can contain and protobuf rejects."""
     return text.encode(errors="replace").decode()

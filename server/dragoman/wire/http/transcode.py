@@ -1,9 +1,8 @@
-"""From the three places of an HTTP request to one message, and from a message to the body of its answer
-(google/api/http.proto, "HTTP Transcoding").
+"""HTTP transcoding: path, query and body to a message, and a message to a response body.
 
-The order is path, body, query: what the path binds beats everything, and a query parameter only fills what
-neither path nor body gave. Query parameters that name no field are ignored, Google's system parameters
-(`alt`, `key`, `$.xgafv`) among them.
+Implements "HTTP Transcoding" of google/api/http.proto. Precedence is path, body, query: a query parameter only sets
+a field that neither path nor body contains. Unknown query parameters are ignored, including Google's system
+parameters (`alt`, `key`, `$.xgafv`).
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from dragoman.wire.json.wellknown import WRAPPER_TYPES, FieldError, decode_durat
 M = TypeVar("M", bound=Message)
 
 WHOLE_REQUEST: Final = ""
-"""The body shape that is the request itself."""
+"""The body shape in which the body is the request itself."""
 
 _TEXT_DECODERS: Final[Mapping[str, Callable[[Any, object], None]]] = {
     "google.protobuf.Timestamp": decode_timestamp,
     "google.protobuf.Duration": decode_duration,
     "google.protobuf.FieldMask": decode_mask,
 }
-"""Messages that are one text in JSON, and so in a query."""
+"""Message types that are a string in JSON and in a query."""
 
 _BOOL_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
 
 class _FieldPath:
-    """A field reached by a dotted path, as an HTTP request can set it."""
+    """A resolved dotted field path."""
 
     __slots__ = ("fields", "leaf", "name", "path", "plain")
 
@@ -52,11 +51,11 @@ class _FieldPath:
             and not leaf.is_repeated
             and leaf.containing_oneof is None
         )
-        """One text of the message itself, as most variables of paths are: nothing can be wrong with it but Unicode."""
+        """A top-level string field, as most path variables are: only its Unicode can be invalid."""
 
 
 class Transcoder(Generic[M]):
-    """Builds the requests of one method for the bindings that share a `body`."""
+    """Decodes the requests of one method for bindings with the same `body`."""
 
     def __init__(
         self,
@@ -66,15 +65,13 @@ class Transcoder(Generic[M]):
         body: str = "",
         shapes: Sequence[str] = (),
     ) -> None:
-        """`body` is the rule's: "" for none, "*" for the request, or the name of a field. Without one, what a client
-        sends as body is not looked at.
+        """`body` is that of the rule: "" for none, "*" for the request, or a field name. If empty, a body is ignored.
 
-        `shapes` are the bodies that real clients send, in order of preference: `WHOLE`, or the dotted path
-        (proto names) of the field that the body is, `config` or `config.push_notification_config`. The shape
-        that knows most of the body's keys is taken, the earlier one of two equals. The default is what the
-        rule says. With shapes, an object is also read where the rule has no body: clients post `{}`, or the whole
-        request, all the same. Raises TypeError for a body that is no field, a shape that is no message, and a type
-        without a JSON codec.
+        `shapes` are the bodies that real clients send, in order of preference: `WHOLE_REQUEST`, or the dotted path
+        (proto names) of the field that the body contains, such as `config.push_notification_config`. The shape that
+        knows most of the body's keys is used, the earlier of two equals. Default: the shape of the rule. With shapes,
+        an object is read even if the rule has no body, because clients send `{}` or the complete request anyway.
+        Raises TypeError for an unknown body field, a shape that is not a message, and a type without a JSON codec.
         """
         self._codec = protojson.compile(cls, dialect)
         self._dialect = dialect
@@ -92,11 +89,10 @@ class Transcoder(Generic[M]):
         query: Iterable[tuple[str, str]] = (),
         body: object = None,
     ) -> M:
-        """The message of one HTTP request.
+        """Builds the message of one HTTP request.
 
-        `variables` are the values that the path binds, `query` the decoded pairs in their order, `body` the
-        parsed JSON, None when there is none. Raises InvalidParams that names the field, the rule and the
-        allowed values.
+        `variables` are the path variables, `query` the decoded pairs in order, `body` the parsed JSON, None if absent.
+        Raises InvalidParams with the field, the rule and the allowed values.
         """
         message = self._codec.cls()
         if body is not None and self._reads_body and (self._body_required or isinstance(body, dict)):
@@ -105,34 +101,33 @@ class Transcoder(Generic[M]):
         filled = self._group_query(query)
         given = {field.name for field, _ in message.ListFields()} if filled else set()
         for path, text in (variables or {}).items():
-            place = self._find(path)
-            if place is None:
+            field_path = self._find(path)
+            if field_path is None:
                 raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no field {path}")
-            bound.add(place.path)
-            if place.plain and text.isascii():
-                setattr(message, place.path, text)
+            bound.add(field_path.path)
+            if field_path.plain and text.isascii():
+                setattr(message, field_path.path, text)
             else:
-                self._set(message, place, [text])
-        for place, texts in filled:
-            if place.path not in bound and place.fields[0].name not in given:
-                self._set(message, place, texts)
+                self._set(message, field_path, [text])
+        for field_path, texts in filled:
+            if field_path.path not in bound and field_path.fields[0].name not in given:
+                self._set(message, field_path, texts)
         return message
 
     def check_variable(self, path: str) -> None:
-        """Raises TypeError unless a path can bind the field: there is one, it is a scalar and not repeated
-        (http.proto, "Path variables")."""
-        place = self._find(path)
+        """Raises TypeError unless the field exists, is scalar and not repeated (http.proto, "Path variables")."""
+        field_path = self._find(path)
         if (
-            place is None
-            or place.leaf.is_repeated
-            or (place.leaf.message_type is not None and not _is_text_message(place.leaf))
+            field_path is None
+            or field_path.leaf.is_repeated
+            or (field_path.leaf.message_type is not None and not _is_text_message(field_path.leaf))
         ):
             raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no scalar {path} that a path could bind")
 
     # ---- the body
 
     def _value_body_name(self, body: str) -> str:
-        """The JSON name of a body that is no single message; "" for one that is."""
+        """The JSON name of a body field that is not a single message; otherwise ""."""
         field = cast(Descriptor, self._codec.cls.DESCRIPTOR).fields_by_name.get(body)
         return field.json_name if field is not None and (field.is_repeated or field.message_type is None) else ""
 
@@ -140,10 +135,10 @@ class Transcoder(Generic[M]):
         descriptor = cast(Descriptor, self._codec.cls.DESCRIPTOR)
         if path == WHOLE_REQUEST:
             return (), "", descriptor
-        place = self._find(path)
-        if place is None or place.leaf.is_repeated or place.leaf.message_type is None:
+        field_path = self._find(path)
+        if field_path is None or field_path.leaf.is_repeated or field_path.leaf.message_type is None:
             raise TypeError(f"{descriptor.full_name} has no message {path} that a body could be")
-        return tuple(field.name for field in place.fields), place.name, place.leaf.message_type
+        return tuple(field.name for field in field_path.fields), field_path.name, field_path.leaf.message_type
 
     def _read_body(self, message: M, body: object) -> None:
         if self._value_body:
@@ -171,14 +166,14 @@ class Transcoder(Generic[M]):
         return names
 
     def _find(self, path: str) -> _FieldPath | None:
-        """The field that a dotted path in any spelling means, or None."""
-        place = self._field_paths.get(path)
-        if place is None:
-            place = self._resolve(path)
-            # Only what exists is kept, and there are few spellings of it; the bound is for types that hold themselves.
-            if place is not None and len(self._field_paths) < 256:
-                self._field_paths[path] = place
-        return place
+        """Resolves a dotted path in any accepted spelling; None if unknown."""
+        field_path = self._field_paths.get(path)
+        if field_path is None:
+            field_path = self._resolve(path)
+            # Only existing paths are cached. They are few; the bound is for recursive types.
+            if field_path is not None and len(self._field_paths) < 256:
+                self._field_paths[path] = field_path
+        return field_path
 
     def _resolve(self, path: str) -> _FieldPath | None:
         descriptor: Descriptor | None = cast(Descriptor, self._codec.cls.DESCRIPTOR)
@@ -196,9 +191,9 @@ class Transcoder(Generic[M]):
     def _group_query(self, query: Iterable[tuple[str, str]]) -> list[tuple[_FieldPath, list[str]]]:
         groups: dict[str, tuple[_FieldPath, list[str]]] = {}
         for name, text in query:
-            place = self._find(name)
-            if place is not None:
-                groups.setdefault(place.path, (place, []))[1].append(text)
+            field_path = self._find(name)
+            if field_path is not None:
+                groups.setdefault(field_path.path, (field_path, []))[1].append(text)
         return list(groups.values())
 
     def _set(self, message: M, field_path: _FieldPath, texts: list[str]) -> None:
@@ -210,7 +205,7 @@ class Transcoder(Generic[M]):
     def _set_field(self, message: M, field_path: _FieldPath, texts: list[str]) -> None:
         leaf = field_path.leaf
         if leaf.type != FieldDescriptor.TYPE_STRING:
-            # A form that leaves an input empty means that it was not given.
+            # An empty input of an HTML form means absent.
             texts = [text for text in texts if text]
             if not texts:
                 return
@@ -269,11 +264,13 @@ def _check_member(target: Any, field: FieldDescriptor) -> None:
 
 
 class ResponseEncoder(Generic[M]):
-    """Writes the answers of one method for the bindings that share a `response_body`."""
+    """Encodes the responses of one method for bindings with the same `response_body`."""
 
     def __init__(self, cls: type[M], dialect: protojson.JsonDialect, *, response_body: str = "") -> None:
-        """`response_body` is the rule's: "" for the answer itself, or the name of one of its fields. Raises TypeError
-        for a name that is no field, and for a type without a JSON codec."""
+        """`response_body` is that of the rule: "" for the entire response, or a field name.
+
+        Raises TypeError for an unknown field and for a type without a JSON codec.
+        """
         self._codec = protojson.compile(cls, dialect)
         self._key, self._empty = "", cast(object, None)
         if response_body:
@@ -283,14 +280,14 @@ class ResponseEncoder(Generic[M]):
             self._key, self._empty = field.json_name, _empty_value(field)
 
     def encode(self, message: M) -> bytes:
-        """The body as compact JSON in UTF-8. Raises ValueError for what JSON cannot say, as `Codec.encode` does."""
+        """The body as compact JSON in UTF-8. Raises ValueError as `Codec.encode` does."""
         if not self._key:
             return self._codec.encode(message)
         return orjson.dumps(self._codec.to_dict(message).get(self._key, self._empty))
 
 
 def _empty_value(field: FieldDescriptor) -> object:
-    """What stands for a field that is not written because it has its default value."""
+    """The JSON value of a field with its default value, which the codec omits."""
     if is_map(field):
         return {}
     if field.is_repeated:

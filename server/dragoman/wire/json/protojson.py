@@ -1,19 +1,11 @@
-"""ProtoJSON, compiled once per message type from its descriptor, over orjson.
+"""ProtoJSON codecs, compiled once per message type from its descriptor, over orjson.
 
-It means what `google.protobuf.json_format` means with `ignore_unknown_fields`, and departs from it on purpose
-only here:
-
-- Further spellings of a dialect are accepted, listed in a `JsonDialect`: what real clients send.
-- An enum name or number that the enum does not have is refused, where json_format drops the
-  name and keeps the number.
-- Paths of a FieldMask may have underscores, as people write them into a query, where json_format refuses them.
-- A Duration has at most nine digits of a fraction and no plus, where json_format rounds and skips.
-- The largest floats are read as they are written, where json_format refuses its own 3.4028235e+38.
-- Characters outside of base64 are refused, where json_format skips them.
-- A time without a zone is UTC, where json_format refuses it.
-- One field under two keys with different values is refused, where json_format takes the last.
-- A null Value beside another member of its oneof is absent, where json_format lets the last of the two win.
-- A whole number in a Value is written without `.0`.
+Equivalent to `google.protobuf.json_format` with `ignore_unknown_fields`, except for these intended differences.
+Rejected: unknown enum names and numbers (json_format drops the name, keeps the number), characters outside of base64
+(it skips them), a field under two keys with different values (it takes the last), a Duration with a plus or more than
+nine fractional digits (it skips, rounds). Accepted: spellings of a `JsonDialect`, underscores in FieldMask paths,
+times without a zone (UTC), the largest floats as written (it rejects its own 3.4028235e+38). A null Value beside
+another member of its oneof is absent (it takes the last); an integer in a Value is written without `.0`.
 """
 
 from __future__ import annotations
@@ -38,15 +30,15 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, eq=False)
 class JsonDialect:
-    """One way to spell the messages of a package. Codecs are made from it once, and shared.
+    """A JSON form of a package's messages. Codecs are created from it once and cached.
 
-    `fields` and `enums` map the full name of a message or enum to groups of names that mean the same; the one
-    that the type declares is written, all are read. `always` maps the full name of a message to the fields
-    (proto names) that are written even with their default value.
+    `fields` and `enums` map the full name of a message or enum to groups of synonyms; the declared name is written,
+    all are read. `always_emitted` maps the full name of a message to the fields (proto names) that are written even
+    with their default value.
 
-    What older shapes need beyond that: `spell` maps the full name of an enum to the words it is written with
-    (declared name to word; both are read), and `reads` and `writes` map the full name of a message to what is
-    put around its decoding or encoding function.
+    For older forms, `enum_words` maps the full name of an enum to the words written for it (declared name to word;
+    both are read); `decode_hooks` and `encode_hooks` map the full name of a message to a wrapper around its decoding
+    or encoding function.
     """
 
     name: str
@@ -71,7 +63,7 @@ class JsonDialect:
 
 
 class Codec(Generic[M]):
-    """Reads and writes one message type as JSON, in one dialect."""
+    """Decodes and encodes one message type as JSON, in one dialect."""
 
     __slots__ = ("_decode", "_encode", "cls")
 
@@ -82,9 +74,9 @@ class Codec(Generic[M]):
         self._decode = dialect.decoders.decoder_for(descriptor)
 
     def to_dict(self, message: M) -> dict[str, Any]:
-        """The JSON value of a message: fresh dicts, lists and scalars.
+        """The JSON value of a message: new dicts, lists and scalars.
 
-        Raises ValueError for what JSON cannot say: NaN or infinity in a Value, a Timestamp out of range.
+        Raises ValueError if JSON cannot represent it: NaN or infinity in a Value, a Timestamp out of range.
         """
         return cast("dict[str, Any]", self._encode(message))
 
@@ -93,19 +85,19 @@ class Codec(Generic[M]):
         return orjson.dumps(self._encode(message))
 
     def decode(self, data: object, *, path: str = "") -> M:
-        """The message of a parsed JSON value. Unknown keys are ignored and null is absence.
+        """Decodes a parsed JSON value. Unknown keys are ignored; null means absent.
 
-        `at` is the path of `data` in what the client sent, when it is a part of it. Raises InvalidParams with
-        the path of the field, the rule and the allowed values.
+        `path` is the path of `data` within the client's JSON. Raises InvalidParams with the path of the field, the
+        rule and the allowed values.
         """
         message = self.cls()
         self.merge(message, data, path=path)
         return message
 
     def merge(self, message: M, data: object, *, path: str = "") -> None:
-        """Reads a parsed JSON value into `message`: fields that `data` holds are replaced, messages merged.
+        """Decodes a parsed JSON value into `message`: fields in `data` are replaced, messages merged.
 
-        Raises InvalidParams as `decode` does; `message` is then half filled.
+        Raises InvalidParams as `decode` does; `message` is then partially filled.
         """
         try:
             self._decode(message, data)
@@ -114,7 +106,7 @@ class Codec(Generic[M]):
 
 
 def compile(type_: type[M] | Descriptor, dialect: JsonDialect) -> Codec[M]:
-    """The codec of a message class (or descriptor, for types without an import), made once per dialect."""
+    """The codec of a message class (or descriptor, for types without an import), cached per dialect."""
     cls = cast("type[M]", GetMessageClass(type_) if isinstance(type_, Descriptor) else type_)
     codec = dialect.codecs.get(cls)
     if codec is None:

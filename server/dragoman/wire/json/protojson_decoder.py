@@ -1,9 +1,7 @@
-"""JSON values to messages: one table of steps per message type, from accepted key to a function that sets the
-field.
+"""JSON decoder: per message type, a table from accepted key to the function that sets the field.
 
-Lenient where ProtoJSON is (both spellings, unknown keys, numbers for enums) and where real clients need it;
-strict where two readers could understand different things: two members of one oneof, one field under two
-keys, characters outside of base64, names that an enum does not have.
+Lenient where ProtoJSON is (both spellings, unknown keys, numbers for enums) and where real clients need it. Rejects
+ambiguous input: two members of one oneof, one field under two keys, characters outside of base64, unknown enum names.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from dragoman.wire.json.protojson_encoder import is_map
 from dragoman.wire.json.wellknown import FieldError, describe_value
 
 Decode = Callable[[Any, object], None]
-"""Reads a JSON value into an empty message. Raises FieldError."""
+"""Decodes a JSON value into an empty message. Raises FieldError."""
 
 Convert = Callable[[object], Any]
-"""Turns one JSON value into a field's value. Raises FieldError."""
+"""Converts a JSON value to a field's value. Raises FieldError."""
 
 Spellings = Sequence[Sequence[str]]
-"""Groups of names that mean the same."""
+"""Groups of synonymous names."""
 
 WELL_KNOWN_DECODERS: Mapping[str, Decode] = {
     "google.protobuf.Timestamp": wellknown.decode_timestamp,
@@ -55,11 +53,10 @@ _BOUNDS = {
 
 
 class Decoders:
-    """The decoding functions of one dialect, made when first asked for.
+    """The decoding functions of one dialect, created on first use.
 
-    `fields` gives further spellings by message, `enums` by enum; in a group the name that the type declares
-    stands for all. `spell` gives the words of an enum by declared name, `reads` what is put around the function
-    of a message.
+    `fields` has additional spellings by message, `enums` by enum; each group contains the declared name. `enum_words`
+    has the words of an enum by declared name, `decode_hooks` the wrapper around a message's function.
     """
 
     def __init__(
@@ -77,8 +74,7 @@ class Decoders:
         self._enum_converters: dict[str, Convert] = {}
 
     def decoder_for(self, descriptor: Descriptor) -> Decode:
-        """The function for a message type. Raises TypeError for a field of a kind that JSON codecs do not
-        cover."""
+        """The decoding function of a message type. Raises TypeError for a field of an unsupported kind."""
         name = descriptor.full_name
         if name in WELL_KNOWN_DECODERS:
             return WELL_KNOWN_DECODERS[name]
@@ -89,10 +85,10 @@ class Decoders:
             if name in wellknown.WRAPPER_TYPES:
                 self._decoders[name] = wellknown.wrapper_decoder(self.converter_for(descriptor.fields_by_name["value"]))
                 return self._decoders[name]
-            # A type that holds itself finds this while its own function is being made.
+            # A recursive type uses this while its own function is being created.
             self._decoders[name] = self._deferred(name)
-            made = self._message(descriptor)
-            self._decoders[name] = self._decode_hooks[name](made) if name in self._decode_hooks else made
+            decode = self._message(descriptor)
+            self._decoders[name] = self._decode_hooks[name](decode) if name in self._decode_hooks else decode
         return self._decoders[name]
 
     def _deferred(self, name: str) -> Decode:
@@ -102,7 +98,7 @@ class Decoders:
         return decode
 
     def accepted_keys(self, descriptor: Descriptor) -> dict[str, FieldDescriptor]:
-        """Every key that a message accepts, with the field it means."""
+        """All keys that a message accepts, with their fields."""
         names = {field.name: field for field in descriptor.fields}
         names |= {field.json_name: field for field in descriptor.fields}
         for group in self._fields.get(descriptor.full_name, ()):
@@ -113,7 +109,7 @@ class Decoders:
         return names
 
     def converter_for(self, field: FieldDescriptor) -> Convert:
-        """The conversion of one scalar value of `field`."""
+        """The conversion function for a scalar value of `field`."""
         if field.type in _BOUNDS:
             return partial(_integer, *_BOUNDS[field.type])
         match field.type:
@@ -135,9 +131,9 @@ class Decoders:
         if enum.full_name not in self._enum_converters:
             numbers = {value.name: value.number for value in enum.values}
             words = self._enum_words.get(enum.full_name, {})
-            # A role has to be given, so that none is nothing to offer.
+            # A role is required, so ROLE_UNSPECIFIED is not offered.
             allowed = ", ".join(words.get(name, name) for name in numbers if name != "ROLE_UNSPECIFIED")
-            # Of two names that share a word, the first is what the word means.
+            # If two names share a word, the word means the first.
             numbers |= {word: numbers[name] for name, word in reversed(tuple(words.items()))}
             for group in self._enums.get(enum.full_name, ()):
                 declared = next((numbers[name] for name in group if name in numbers), None)
@@ -153,7 +149,7 @@ class Decoders:
     def _message(self, descriptor: Descriptor) -> Decode:
         names = self.accepted_keys(descriptor)
         steps = {field.json_name: self._step(field) for field in descriptor.fields}
-        # Most fields are plain strings: those are set without a call.
+        # Most fields are plain strings, which are set without a call.
         strings = {
             field.json_name: field.name
             for field in descriptor.fields
@@ -163,7 +159,7 @@ class Decoders:
         spellings: dict[str, list[str]] = {}
         for name, field in names.items():
             spellings.setdefault(field.json_name, []).append(name)
-        # Fields for which null is a value, each with the keys that must be absent for it.
+        # Fields for which null is a value, each with the keys that must be absent then.
         nulls = {
             field.json_name: [
                 name
@@ -173,7 +169,7 @@ class Decoders:
             for field in descriptor.fields
             if _takes_null(field)
         }
-        # An `optional` scalar lives in a oneof of its own, which cannot be broken.
+        # An `optional` scalar has a oneof of its own, which cannot be violated.
         members = [
             {name for name, field in names.items() if field.containing_oneof is oneof}
             for oneof in descriptor.oneofs
@@ -194,7 +190,7 @@ class Decoders:
                     key = keys[key]
                     _check_duplicates(data, spellings[key], key)
                     step = steps[key]
-                # `{"text": "x", "data": null}` is a text: clients write null for the members that they do not use.
+                # `{"text": "x", "data": null}` is a text: clients write null for unused members.
                 if value is None and (key not in nulls or any(data.get(name) is not None for name in nulls[key])):
                     continue
                 try:
@@ -364,7 +360,7 @@ def _bool_key(data: object) -> bool:
 
 
 def _integer(low: int, high: int, data: object) -> int:
-    # ProtoJSON takes numbers and strings, both also with a fraction of zero.
+    # ProtoJSON accepts numbers and strings, also with a zero fraction.
     number: int | None = None
     if type(data) is int:
         number = data

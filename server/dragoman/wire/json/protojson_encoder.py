@@ -1,7 +1,7 @@
-"""Messages to JSON values: one Python function per message type, written from its descriptor.
+"""JSON encoder: one Python function per message type, generated from its descriptor.
 
-Walking descriptors for each message costs more than reading its fields, so the walk is done once and leaves
-straight code behind, as `dataclasses` does for its methods. The code for a book reads
+Walking the descriptor for each message would cost more than reading its fields, so it is walked once to generate
+code, as `dataclasses` does for its methods. The code for a book:
 
     def encode_Book(m):
         out = {}
@@ -10,7 +10,7 @@ straight code behind, as `dataclasses` does for its methods. The code for a book
         ...
         return out
 
-Functions call each other through the dictionary they live in, so recursive types need nothing special.
+Functions call each other through their shared namespace, so recursive types need no special case.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _double(value: float) -> float | str:
 
 
 class Encoders:
-    """The encoding functions of one dialect, made when first asked for."""
+    """The encoding functions of one dialect, created on first use."""
 
     def __init__(
         self,
@@ -80,8 +80,7 @@ class Encoders:
         }
 
     def encoder_for(self, descriptor: Descriptor) -> Encode:
-        """The function for a message type. Raises TypeError for a field of a kind that JSON codecs do not
-        cover."""
+        """The encoding function of a message type. Raises TypeError for a field of an unsupported kind."""
         return cast(Encode, self._namespace[self._message(descriptor)])
 
     def _message(self, descriptor: Descriptor) -> str:
@@ -95,7 +94,7 @@ class Encoders:
                 value = self._value(descriptor.fields_by_name["value"], "m.value")
                 exec(f"def {name}(m): return {value}", self._namespace)
             else:
-                self._namespace[name] = None  # a type that holds itself finds its own name taken
+                self._namespace[name] = None  # a recursive type finds its own name defined
                 self._define_encoder(name, descriptor)
                 if around := self._encode_hooks.get(descriptor.full_name):
                     self._namespace[name] = around(self._namespace[name])
@@ -138,7 +137,7 @@ class Encoders:
         return [f" if v := {_read_expression(field)}: {key} = {read}"]
 
     def _oneof(self, oneof: OneofDescriptor) -> list[str]:
-        # One question for all members; most messages have the first ones set.
+        # One WhichOneof call for all members; most messages have one of the first set.
         lines = [f" which = m.WhichOneof({oneof.name!r})"]
         for number, field in enumerate(oneof.fields):
             read = self._value(field, _read_expression(field))
@@ -175,20 +174,20 @@ class Encoders:
         if enum.full_name == "google.protobuf.NullValue":
             return "None"
         names = "names_" + _identifier(enum.full_name)
-        # Of several names for one number, the first is the one to write.
+        # Of several names for one number, the first is written.
         words = self._enum_words.get(enum.full_name, {})
         self._namespace[names] = {value.number: words.get(value.name, value.name) for value in reversed(enum.values)}
-        # A number of a later version is written as a number.
+        # An unknown number, of a later version, is written as a number.
         return f"{names}.get({variable}, {variable})"
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether the field is a map, which a descriptor shows as a repeated entry message."""
+    """Whether the field is a map, which is a repeated entry message in a descriptor."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def _read_expression(field: FieldDescriptor) -> str:
-    """What gives the field's value; a word of Python's own is no name of an attribute there."""
+    """The Python expression for the field's value; Python keywords need getattr."""
     return f"getattr(m, {field.name!r})" if keyword.iskeyword(field.name) else f"m.{field.name}"
 
 

@@ -1,8 +1,6 @@
-"""The well-known types in JSON: Timestamp, Struct, Value, ListValue and bytes (ProtoJSON format guide,
-"Well-known types").
+"""JSON codecs of well-known types and bytes (ProtoJSON format guide, "Well-known types").
 
-Readers raise FieldError, which collects the path of the field while it passes upwards; nothing tracks a path
-while all is well.
+Decoders raise FieldError, which collects the field's path while it propagates; valid input pays nothing for paths.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ _BASE64_RULE = "must be valid base64 (standard or URL-safe alphabet)"
 _UTC_SEPARATORS = (
     "--T::Z",
     "--T::.",
-)  # every third character of 2026-11-20T10:11:12.345Z, the form that nearly all send
+)  # every third character of 2026-11-20T10:11:12.345Z, the form that nearly all clients send
 _TIMESTAMP_RULE = "must be an RFC 3339 time such as 2026-11-20T10:11:12.345Z, from year 0001 to 9999"
 
 
 MAX_QUOTED_CHARS: Final = 40
-"""Characters of a value that an error repeats."""
+"""Characters of a value quoted in an error."""
 
 
 def describe_value(value: object) -> str:
-    """A JSON value, for the text that says what is wrong with it."""
+    """A short description of a JSON value for an error text."""
     match value:
         case list():
             return "an array"
@@ -57,7 +55,7 @@ def describe_value(value: object) -> str:
 
 
 class FieldError(Exception):
-    """A value that breaks a rule. `path` holds the way to it, innermost first; an index is an int."""
+    """A value violates a rule. `path` is the path to it, innermost first; an index is an int."""
 
     def __init__(self, rule: str) -> None:
         super().__init__(rule)
@@ -79,12 +77,12 @@ class FieldError(Exception):
 
 
 def encode_bytes(value: bytes) -> str:
-    """Base64 with the standard alphabet and padding."""
+    """Encodes as base64 with the standard alphabet and padding."""
     return b2a_base64(value, newline=False).decode("ascii")
 
 
 def decode_bytes(data: object) -> bytes:
-    """Bytes from base64 in either alphabet, with padding or without. Other characters are refused."""
+    """Decodes base64 in either alphabet, with or without padding. Other characters are rejected."""
     if type(data) is not str:
         raise FieldError("must be a string with base64")
     try:
@@ -92,7 +90,7 @@ def decode_bytes(data: object) -> bytes:
             data = data.replace("-", "+").replace("_", "/")
         if len(data) % 4:
             data += "=" * (-len(data) % 4)
-        if data.endswith("==="):  # no length needs three, but the decoder takes any number
+        if data.endswith("==="):  # never valid, but the decoder accepts any number
             raise FieldError(_BASE64_RULE)
         return a2b_base64(data, strict_mode=True)
     except (Base64Error, ValueError):
@@ -102,14 +100,13 @@ def decode_bytes(data: object) -> bytes:
 # ---- Timestamp
 
 
-@lru_cache(maxsize=1024)  # the times in one answer lie close together
+@lru_cache(maxsize=1024)  # the times in one response are close together
 def _second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).isoformat()
 
 
 def encode_timestamp(message: Any) -> str:
-    """RFC 3339 in UTC with `Z` and 0, 3, 6 or 9 fraction digits. Raises ValueError outside of years 0001 to
-    9999."""
+    """RFC 3339 in UTC with `Z` and 0, 3, 6 or 9 fractional digits. Raises ValueError outside of years 0001 to 9999."""
     seconds, nanos = message.seconds, message.nanos
     if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos <= 999_999_999):
         raise ValueError(f"a Timestamp of {seconds} s and {nanos} ns cannot be written")
@@ -123,7 +120,7 @@ def encode_timestamp(message: Any) -> str:
 
 
 def decode_timestamp(message: Any, data: object) -> None:
-    """Reads an RFC 3339 time; one without a zone is UTC, as clients that leave it out mean it."""
+    """Decodes an RFC 3339 time. Without a zone it is UTC, which clients that omit it mean."""
     if type(data) is str and len(data) in (20, 24, 27) and data[4:20:3] in _UTC_SEPARATORS and data[-1] == "Z":
         try:
             passed = datetime.fromisoformat(data[:-1]) - _EPOCH
@@ -156,28 +153,27 @@ def decode_timestamp(message: Any, data: object) -> None:
 
 
 def encode_struct(message: Any) -> dict[str, object]:
-    """A JSON object."""
-    fields = message.fields  # asked by key: the container's items() is a generator in Python
+    """Encodes as a JSON object."""
+    fields = message.fields  # read by key: the container's items() is a generator in Python
     return {key: encode_value(fields[key]) for key in fields}
 
 
 def encode_list(message: Any) -> list[object]:
-    """A JSON array."""
+    """Encodes as a JSON array."""
     return [encode_value(value) for value in message.values]
 
 
 def encode_value(message: Any) -> object:
-    """Any JSON value; an unset Value is null. Raises ValueError for NaN and infinities, which JSON does not
-    have.
+    """Encodes as any JSON value; an unset Value is null. Raises ValueError for NaN and infinities.
 
-    A whole number is written without `.0`, as Go and Java do, so that a client gets back the 1 that it sent.
+    An integer is written without `.0`, as in Go and Java, so that a client gets back the 1 that it sent.
     """
     kind = message.WhichOneof("kind")
     if kind == "string_value":
         return message.string_value
     if kind == "number_value":
         number = message.number_value
-        # Neither NaN nor an infinity passes the comparison; -0.0 keeps its sign as a float.
+        # NaN and infinities fail the comparison; -0.0 stays a float to keep its sign.
         if -_LARGEST_EXACT <= number <= _LARGEST_EXACT:
             return int(number) if number.is_integer() and (number or copysign(1, number) > 0) else number
         if number - number != 0:
@@ -193,7 +189,7 @@ def encode_value(message: Any) -> object:
 
 
 def decode_struct(message: Any, data: object) -> None:
-    """Reads a JSON object."""
+    """Decodes a JSON object."""
     if type(data) is not dict:
         raise FieldError("must be a JSON object")
     fields = message.fields
@@ -206,7 +202,7 @@ def decode_struct(message: Any, data: object) -> None:
 
 
 def decode_list(message: Any, data: object) -> None:
-    """Reads a JSON array."""
+    """Decodes a JSON array."""
     if type(data) is not list:
         raise FieldError("must be a JSON array")
     add = message.values.add
@@ -219,8 +215,8 @@ def decode_list(message: Any, data: object) -> None:
 
 
 def decode_value(message: Any, data: object) -> None:
-    """Reads any JSON value; null is a value here, not absence."""
-    # Exact types, as parsers make them: cheaper than isinstance, and a bool is not taken for an int.
+    """Decodes any JSON value; null is a value here, not absence."""
+    # Exact types, as parsers return them: cheaper than isinstance, and a bool does not count as an int.
     kind = type(data)
     if kind is str:
         message.string_value = data
@@ -249,14 +245,14 @@ WRAPPER_TYPES: Final = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-"""Messages around one field `value`: in JSON they are that value, and null when they are absent."""
+"""Messages with one field `value`. In JSON they are that value, or null if absent."""
 
 _DURATION: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
 _DURATION_RULE: Final = "must be seconds with an s, such as 1.5s, from -315576000000s to 315576000000s"
 _MAX_DURATION_SECONDS: Final = 315_576_000_000
-"""Seconds: ten thousand years (google/protobuf/duration.proto)."""
+"""Ten thousand years (google/protobuf/duration.proto)."""
 
-_MASK_PATH: Final = re.compile(r"[^\s,]+")  # also `*`, and keys of maps in backticks (AIP-161)
+_MASK_PATH: Final = re.compile(r"[^\s,]+")  # includes `*` and map keys in backticks (AIP-161)
 _WRITABLE_MASK_PATH: Final = re.compile(r"(?:[^A-Z_\s,]|_(?=[a-z]))+")
 
 
@@ -264,8 +260,10 @@ _WRITABLE_MASK_PATH: Final = re.compile(r"(?:[^A-Z_\s,]|_(?=[a-z]))+")
 
 
 def encode_duration(message: Any) -> str:
-    """Seconds with `s` and 0, 3, 6 or 9 fraction digits. Raises ValueError outside of ten thousand years, and for
-    seconds and nanoseconds of two signs."""
+    """Seconds with `s` and 0, 3, 6 or 9 fractional digits.
+
+    Raises ValueError beyond ten thousand years, and for seconds and nanoseconds of different signs.
+    """
     seconds, nanos = message.seconds, message.nanos
     if (
         abs(seconds) > _MAX_DURATION_SECONDS
@@ -286,7 +284,7 @@ def encode_duration(message: Any) -> str:
 
 
 def decode_duration(message: Any, data: object) -> None:
-    """Reads seconds such as `1.5s`."""
+    """Decodes seconds such as `1.5s`."""
     found = _DURATION.fullmatch(data) if type(data) is str else None
     if found is None or (seconds := int(found[2])) > _MAX_DURATION_SECONDS:
         raise FieldError(_DURATION_RULE)
@@ -299,7 +297,7 @@ def decode_duration(message: Any, data: object) -> None:
 
 
 def encode_mask(message: Any) -> str:
-    """Paths in lowerCamelCase, with commas between. Raises ValueError for a path that would not come back as it was."""
+    """Paths in lowerCamelCase, separated by commas. Raises ValueError for a path that would not round-trip."""
     for path in message.paths:
         if not _WRITABLE_MASK_PATH.fullmatch(path):
             raise ValueError(f"a FieldMask with the path {path!r} cannot be written")
@@ -307,7 +305,7 @@ def encode_mask(message: Any) -> str:
 
 
 def decode_mask(message: Any, data: object) -> None:
-    """Reads paths in lowerCamelCase or, as people write them into a query, in the spelling of the proto."""
+    """Decodes paths in lowerCamelCase or, as people write them in queries, in proto spelling."""
     if type(data) is not str:
         raise FieldError("must be a string of paths with commas between, such as title,pageCount")
     for path in data.split(",") if data else ():
@@ -320,7 +318,7 @@ def decode_mask(message: Any, data: object) -> None:
 
 
 def wrapper_decoder(convert: Callable[[object], Any]) -> Callable[[Any, object], None]:
-    """The reader of a wrapper around a value that `convert` reads."""
+    """Creates the decoder of a wrapper message whose value `convert` converts."""
 
     def decode(message: Any, data: object) -> None:
         message.value = convert(data)
@@ -332,7 +330,7 @@ def wrapper_decoder(convert: Callable[[object], Any]) -> Callable[[Any, object],
 
 
 def encode_float(value: float) -> float | str:
-    """The shortest number that is the same float of 32 bits: 0.1, and not 0.10000000149011612."""
+    """The shortest number with the same 32-bit float: 0.1 instead of 0.10000000149011612."""
     if value - value != 0:
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     for digits in range(6, 9):
@@ -343,14 +341,14 @@ def encode_float(value: float) -> float | str:
 
 
 def to_float32(value: float) -> float:
-    """A double that a field of 32 bits can hold, to the next float. Raises FieldError for one too large."""
+    """Checks that a double fits a 32-bit field. Raises FieldError if it is too large."""
     if not _float32_bytes(value):
         raise FieldError("must be a number that a float of 32 bits can hold")
     return value
 
 
 def _float32_bytes(value: float) -> bytes:
-    """The four bytes that hold it, none for a number too large."""
+    """The 32-bit float as four bytes; empty if the number is too large."""
     try:
         return pack("<f", value)
     except OverflowError:

@@ -1,6 +1,6 @@
-"""`google.protobuf.Any` in JSON: the message inside, with its type under `@type` (ProtoJSON format guide, "Any").
+"""JSON codec of `google.protobuf.Any`: the packed message, with `@type` (ProtoJSON format guide, "Any").
 
-Which types there are is what the descriptor pool knows that the Any itself is from.
+The types are those of the descriptor pool that the Any comes from.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ ANY_TYPE: Final = "google.protobuf.Any"
 _VALUE_TYPES: Final = WRAPPER_TYPES | {
     f"google.protobuf.{name}" for name in ("Any", "Duration", "FieldMask", "ListValue", "Struct", "Timestamp", "Value")
 }
-"""Types that are no plain object in JSON: they stand under `value`, beside `@type`."""
+"""Types that are not a plain object in JSON: they are written under `value`, beside `@type`."""
 
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any, object], None]
 
 
 def any_encoder(encoder_for: Callable[[Descriptor], Encode]) -> Encode:
-    """What writes an Any. It raises ValueError for a type that the pool does not have, or bytes that are none of it."""
+    """Creates the encoder, which raises ValueError for a type not in the pool, and for invalid bytes."""
 
     def encode(message: Any) -> dict[str, Any]:
         if not message.type_url and not message.value:
@@ -46,7 +46,7 @@ def any_encoder(encoder_for: Callable[[Descriptor], Encode]) -> Encode:
 
 
 def any_decoder(decoder_for: Callable[[Descriptor], Decode]) -> Decode:
-    """What reads an Any."""
+    """Creates the decoder, which raises FieldError."""
 
     def decode(message: Any, data: object) -> None:
         if type(data) is not dict:
@@ -71,7 +71,7 @@ def any_decoder(decoder_for: Callable[[Descriptor], Decode]) -> Decode:
                 error.path.append("value")
                 raise
         else:
-            read(inner, data)  # `@type` is a key that no field has
+            read(inner, data)  # no field has the key `@type`, so it is ignored
         message.type_url = url
         message.value = inner.SerializePartialToString()
 
