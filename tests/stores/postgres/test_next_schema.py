@@ -94,7 +94,7 @@ async def test_a_migration_gives_way_to_who_holds_a_table_and_then_gives_up(
         migrating_ahead = asyncio.create_task(migrate_to_next(postgres_url, monkeypatch))
         while not migrating_ahead.done():
             await store.append(created(new_ref()))
-        with pytest.raises(InvalidDatabase, match="somebody holds a table, a dump perhaps"):
+        with pytest.raises(InvalidDatabase, match="another session holds a lock on a table, perhaps a dump"):
             await migrating_ahead
     await dump.close()
     await migrate_to_next(postgres_url, monkeypatch)

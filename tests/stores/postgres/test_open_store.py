@@ -34,7 +34,7 @@ async def refused(url: str, **options: Any) -> str:
 
 async def test_a_server_that_is_not_there_is_named_in_one_line() -> None:
     said = await refused(f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/db")
-    assert "it cannot be reached; see whether it runs there and listens" in said
+    assert "it cannot be reached; check that it is running there and listening" in said
     assert "secret-of-mine" not in said
 
 
@@ -45,7 +45,7 @@ async def test_a_host_that_nobody_knows_is_refused() -> None:
 async def test_a_database_that_is_not_there_is_refused(postgres: Server) -> None:
     said = await refused(postgres.url("nowhere"))
     assert 'database "nowhere" does not exist' in said
-    assert "make it with createdb" in said
+    assert "create it with createdb" in said
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_a_user_who_may_make_no_tables_is_told_which_right_is_missing(post
     await execute(postgres_url, "CREATE ROLE poor LOGIN")
     try:
         said = await refused(postgres_url.replace("postgres@", "poor@"))
-        assert "permission denied for schema public: this user may not do that" in said
+        assert "permission denied for schema public: this user lacks a permission" in said
     finally:
         await execute(postgres_url, "DROP ROLE poor")
 
@@ -112,8 +112,8 @@ class FakeConnection:
 @pytest.mark.parametrize(
     ("about", "said"),
     [
-        ({"version": 130_014, "called": "13.14"}, "it is PostgreSQL 13.14; the oldest that will do is 14"),
-        ({"encoding": "LATIN1"}, "its encoding is LATIN1; make the database with ENCODING 'UTF8'"),
+        ({"version": 130_014, "called": "13.14"}, "it is PostgreSQL 13.14; the oldest supported version is 14"),
+        ({"encoding": "LATIN1"}, "its encoding is LATIN1; create the database with ENCODING 'UTF8'"),
     ],
 )
 async def test_a_server_that_will_not_do_is_refused(postgres_url: str, about: dict[str, object], said: str) -> None:
@@ -138,7 +138,7 @@ async def started(*settings: str) -> AsyncIterator[Server]:
 async def test_a_server_that_does_not_flush_is_refused() -> None:
     async with started("fsync=off") as server:
         assert await refused(server.url()) == (
-            "fsync is off: a crash of its machine could take everything; turn it on in postgresql.conf"
+            "fsync is off: a crash of its machine could destroy all data; turn it on in postgresql.conf"
         )
         assert await execute(server.url(), "SELECT 1 FROM pg_class WHERE relname = 'meta'") == []
 
@@ -159,7 +159,7 @@ async def test_a_standby_is_refused(tmp_path: Path) -> None:
         standby = await asyncio.to_thread(Server, data=copy)
         try:
             await asyncio.to_thread(standby.start)
-            assert await refused(standby.url()) == "it is a standby, which cannot be written; name the primary"
+            assert await refused(standby.url()) == "it is a standby, which is read-only; use the primary"
         finally:
             await asyncio.to_thread(standby.remove)
 
@@ -214,5 +214,5 @@ async def test_a_reopened_store_has_its_tasks_its_epoch_and_its_secrets(postgres
 
 
 async def test_a_database_without_a_store_is_not_made_one_where_that_is_not_asked(postgres_url: str) -> None:
-    assert "there is no store in this database" in await refused(postgres_url, make=False)
+    assert "this database has no store" in await refused(postgres_url, make=False)
     assert await execute(postgres_url, "SELECT 1 FROM pg_class WHERE relname = 'meta'") == []

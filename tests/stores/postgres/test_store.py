@@ -452,7 +452,7 @@ async def test_a_failover_is_told_of(own_postgres: Server, caplog: pytest.LogCap
 async def test_a_session_that_the_store_lost_is_not_renewed(store: PostgresStore, postgres_url: str) -> None:
     session = await store.open_session(10)
     await execute(postgres_url, "DELETE FROM sessions")
-    with pytest.raises(claims.UnknownSession, match=f"knows no session {session} any more.*restart this server"):
+    with pytest.raises(claims.UnknownSession, match=f"no longer has session {session}: .*restart this server"):
         await asyncio.to_thread(store.renew_session, session, 10)
 
 

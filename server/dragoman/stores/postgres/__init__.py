@@ -1,4 +1,4 @@
-"""Tasks in a PostgreSQL database, which several processes may share."""
+"""A store in a PostgreSQL database, which several processes may share."""
 
 from dragoman.stores.postgres.errors import InvalidDatabase, PostgresSchemaTooNew
 from dragoman.stores.postgres.store import PostgresStore, open_store

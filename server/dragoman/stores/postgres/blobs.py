@@ -1,8 +1,8 @@
-"""Blobs: large parts as rows of their own, named by their SHA-256, and who refers to them.
+"""Blobs: large parts as rows of their own, named by their SHA-256, and the tasks that refer to them.
 
-A blob is committed before the append that refers to it, and goes only after nothing refers to it any more. What was
-written lately is kept in any case (`HELD`), because an append may be on its way; what became loose is looked at once,
-so a round costs what there is to do and not what is stored.
+A blob is committed before the append that refers to it, and deleted only when nothing refers to it. A recently written
+blob stays in any case (UNUSED_BLOB_GRACE_MS), because its append may be in progress. Only blobs that are marked
+`loose`, because a reference was removed, are examined, so a sweep costs what there is to delete, not what is stored.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dragoman.stores.postgres.hot.quota_counters import TaskRowKey
 from dragoman.stores.postgres.rows import PostgresBulkStatement, insert_statement
 
 UNUSED_BLOB_GRACE_MS: Final = 600_000
-"""Milliseconds for which a blob stays although nothing refers to it: an append may be on its way."""
+"""Milliseconds for which an unreferenced blob stays: its append may be in progress."""
 BLOBS_PER_SWEEP_STEP: Final = 16
-"""Blobs removed in one step."""
+"""Blobs removed in one commit."""
 
 INSERT_BLOB_USES: Final = insert_statement("blob_uses", "iyy", "owner, task, hash", "ON CONFLICT DO NOTHING")
 _INSERT_BLOB: Final = f"""
@@ -53,25 +53,25 @@ _DELETE_BLOBS: Final = "DELETE FROM blobs WHERE hash = ANY ($1::bytea[]) AND loo
 
 
 async def mark_blobs_loose(connection: Connection, row_keys: Sequence[TaskRowKey]) -> None:
-    """Notes that tasks which are taken away may have been the last to refer to their blobs."""
+    """Marks the blobs of deleted tasks: these tasks may have been the last to refer to them."""
     await _MARK_LOOSE.run(connection, row_keys)
 
 
 async def release_blobs(connection: Connection, row_key: TaskRowKey) -> None:
-    """Notes that a task refers to no blob any more, inside the transaction that erases it; may be repeated."""
+    """Removes a task's references, in the transaction that erases it. Idempotent."""
     await _MARK_LOOSE.run(connection, [row_key])
     await _RELEASE_BLOB_USES.run(connection, [row_key])
 
 
 async def remove_unused_blobs(database: Database) -> int:
-    """Removes blobs that nothing refers to. Gives how many."""
-    gone = 0
+    """Removes blobs without references. Returns how many."""
+    removed = 0
     while await database.read(_has_unused_blobs, database.fixed_now):
-        seen, less = await database.write(_remove_unused_step, database.fixed_now)
-        gone += less
-        if not seen:  # another process has them
+        examined, deleted = await database.write(_remove_unused_step, database.fixed_now)
+        removed += deleted
+        if not examined:  # another process has locked them
             break
-    return gone
+    return removed
 
 
 async def _has_unused_blobs(connection: Connection, fixed_now: int | None) -> bool:
@@ -86,12 +86,12 @@ async def _remove_unused_step(connection: Connection, fixed_now: int | None) -> 
 
 
 async def write_blob(connection: Connection, digest: bytes, content: bytes, fixed_now: int | None) -> None:
-    """Keeps the bytes of a blob, for a while without anybody who refers to them."""
+    """Stores the bytes of a blob, which need no reference for a while."""
     if await connection.execute(_TOUCH_BLOB, digest, fixed_now) == "UPDATE 0":  # the bytes need not be sent again
         await connection.execute(_INSERT_BLOB, digest, content, fixed_now)
 
 
 async def read_blobs(connection: Connection, digests: Collection[bytes]) -> dict[bytes, bytes]:
-    """The bytes of those of these blobs that are there."""
+    """The bytes of those of these blobs that exist, by digest."""
     rows = await connection.fetch("SELECT hash, content FROM blobs WHERE hash = ANY ($1::bytea[])", list(digests))
     return {row[0]: row[1] for row in rows}

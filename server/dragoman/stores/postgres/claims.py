@@ -1,4 +1,4 @@
-"""Session rows: begun once, renewed, and over when they expire by the server's clock."""
+"""Sessions, the queue of waiting tasks, cancel requests, and the identity of processes: who runs what."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SELECT_LIVE_SESSIONS: Final = f"SELECT session, expires FROM sessions WHERE exp
 
 
 class UnknownSession(Exception):
-    """A session that was begun is not in the store: it lost its last commits, or it is another store."""
+    """An open session is not in the store: the store lost its last commits, or is another one."""
 
     def __init__(self, session: int) -> None:
         super().__init__(
-            f"the store knows no session {session} any more: it was restored, or failed over to a standby that lagged "
+            f"the store no longer has session {session}: it was restored, or failed over to a standby that lagged "
             "behind; restart this server"
         )
 
@@ -43,7 +43,7 @@ class UnknownSession(Exception):
 async def begin_session(
     connection: Connection, fixed_now: int | None, lease: float, exclusive: bool, process: str
 ) -> int:
-    """A new session. `alone` ends all others."""
+    """Opens a session. `exclusive` ends all others. Sessions expire by the server's clock."""
     if exclusive:
         await connection.execute(_END_ALL_SESSIONS)
     session: int = await connection.fetchval(_INSERT_SESSION, fixed_now, _lease_ms(lease), process)
@@ -51,10 +51,10 @@ async def begin_session(
 
 
 async def renew_session(connection: Connection, session: int, fixed_now: int | None, lease: float) -> tuple[int, str]:
-    """Puts the end of a session off. One that has expired lives again; the claims that were taken from it do not.
+    """Extends a session. An expired one becomes valid again, but not the claims that others took from it.
 
-    Gives how many milliseconds it had left, and the database's timeline: another one after each failover. Raises
-    Forgotten for a session that is not there.
+    Returns how many milliseconds it had left, and the database's timeline, which changes with each failover. Raises
+    UnknownSession for a session that does not exist.
     """
     row = await connection.fetchrow(_RENEW_SESSION, session, fixed_now, _lease_ms(lease))
     if row is None:
@@ -63,17 +63,17 @@ async def renew_session(connection: Connection, session: int, fixed_now: int | N
 
 
 async def local_sessions(connection: Connection, pid_namespace: str) -> dict[int, str]:
-    """The sessions that nobody has ended, of processes that said that they are in this place, with what they said."""
+    """The open sessions of processes in a PID namespace, with these processes (see `current_process`)."""
     return {row[0]: row[1] for row in await connection.fetch(_SELECT_LOCAL_SESSIONS, pid_namespace)}
 
 
 async def end_sessions(connection: Connection, sessions: Collection[int]) -> None:
-    """Ends sessions whose processes are gone."""
+    """Ends sessions."""
     await connection.execute(_END_SESSIONS, list(sessions))
 
 
 async def live_sessions(connection: Connection, fixed_now: int | None) -> dict[int, int]:
-    """The sessions that have not expired, with the time when they will."""
+    """The sessions that have not expired, with their expiry in milliseconds."""
     return {row[0]: row[1] for row in await connection.fetch(_SELECT_LIVE_SESSIONS, fixed_now)}
 
 
@@ -107,19 +107,21 @@ PrincipalAgent = tuple[str, str]
 
 
 async def waiting_tasks(connection: Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
-    """Up to `limit` tasks of these agents, in the order in which they are to be taken."""
+    """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
     if not agents or limit <= 0:
         return []
     pairs = await _principal_agent_pairs(connection, agents, limit, after)
-    lines = await _tasks_by_principal(connection, pairs, limit)
-    turns = [(turn, number, head) for number, line in enumerate(lines.values()) for turn, head in enumerate(line)]
-    return [head for _, _, head in sorted(turns, key=lambda one: one[:2])][:limit]
+    queues = await _tasks_by_principal(connection, pairs, limit)
+    turns = [
+        (turn, number, record) for number, queue in enumerate(queues.values()) for turn, record in enumerate(queue)
+    ]
+    return [record for _, _, record in sorted(turns, key=lambda item: item[:2])][:limit]
 
 
 async def _principal_agent_pairs(
     connection: Connection, agents: Collection[str], limit: int, after: str
 ) -> list[PrincipalAgent]:
-    """Principals and agents that have something waiting, beginning behind `after`, which comes last."""
+    """Principals and agents with waiting tasks, starting after the principal `after`, which comes last."""
     found: list[PrincipalAgent] = []
     for sql in (_PAIRS_AFTER, _PAIRS_UP_TO):
         most = limit * len(agents) - len(found)
@@ -130,9 +132,9 @@ async def _principal_agent_pairs(
 async def _tasks_by_principal(
     connection: Connection, pairs: Sequence[PrincipalAgent], limit: int
 ) -> dict[str, list[TaskRecord]]:
-    """The oldest tasks of each principal, as many as may be taken: few at first, and more of those who have more."""
-    lines: dict[str, list[TaskRecord]] = {principal: [] for principal, _ in pairs}
-    each, open_pairs = -(-limit // max(len(lines), 1)), list(pairs)
+    """The oldest tasks of each principal, as many as may be claimed: few at first, then more where there are more."""
+    queues: dict[str, list[TaskRecord]] = {principal: [] for principal, _ in pairs}
+    each, open_pairs = -(-limit // max(len(queues), 1)), list(pairs)
     while open_pairs:
         rows: defaultdict[str, list[Any]] = defaultdict(list)
         counts: defaultdict[PrincipalAgent, int] = defaultdict(int)
@@ -141,14 +143,16 @@ async def _tasks_by_principal(
             counts[row[0], row[5]] += 1
         for principal, some in rows.items():
             some.sort(key=lambda row: (row[1], row[2]))
-            # Of two agents' oldest so many, only so many are known to be the oldest of both.
-            lines[principal] = [record_from_row(TaskRef(Owner(row[3], row[4]), row[2]), row[5:]) for row in some[:each]]
+            # Of the oldest `each` tasks of two agents, only `each` are known to be the oldest of both.
+            queues[principal] = [
+                record_from_row(TaskRef(Owner(row[3], row[4]), row[2]), row[5:]) for row in some[:each]
+            ]
         more = {pair[0] for pair in open_pairs if counts[pair] >= each}
         open_pairs = [pair for pair in pairs if pair[0] in more]
-        if each >= limit or sum(map(len, lines.values())) >= limit:
+        if each >= limit or sum(map(len, queues.values())) >= limit:
             break
         each = min(each * 2, limit)
-    return lines
+    return queues
 
 
 _REQUEST_CANCEL: Final = """
@@ -162,7 +166,7 @@ _SELECT_PENDING_CANCELS: Final = f"""
 SELECT o.scope, o.principal, c.task FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
 JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
 """
-# In one order, so that two who tidy at once never wait for each other in a circle.
+# In one order, so that two processes never deadlock here.
 _DELETE_OBSOLETE_CANCELS: Final = f"""
 DELETE FROM cancels WHERE (owner, task) IN (
     SELECT c.owner, c.task FROM cancels c WHERE NOT EXISTS (
@@ -189,7 +193,7 @@ class PostgresCancels:
         return set(tasks).intersection(await self._database.read(_pending_cancels, ""))
 
     async def delete_obsolete(self) -> None:
-        """Forgets those that are over."""
+        """Deletes the requests of tasks that are no longer running or waiting."""
         if await self._database.read(_has_cancels):
             await self._database.write(_execute, _DELETE_OBSOLETE_CANCELS)
 
@@ -209,18 +213,18 @@ async def _has_cancels(connection: Connection) -> bool:
 
 PROC_FOLDER: Final = Path("/proc")
 _START_TICK_FIELD: Final = 19
-"""Which field behind the name of a program is the tick in which it began: the 22nd of all, and the name is the 2nd."""
+"""Index of the start tick among the fields after the program name: field 22, and the name is field 2."""
 
 
 def current_process() -> str:
-    """This process; empty where the system does not tell enough of it."""
+    """This process: PID namespace, PID and start tick; empty where the system does not provide them."""
     pid = os.getpid()
-    began = _start_tick(pid)
-    return f"{current_pid_namespace()} {pid} {began}" if current_pid_namespace() and began else ""
+    start_tick = _start_tick(pid)
+    return f"{current_pid_namespace()} {pid} {start_tick}" if current_pid_namespace() and start_tick else ""
 
 
 def current_pid_namespace() -> str:
-    """Where process ids mean what they mean to us; empty where that is not to be had."""
+    """Boot id and PID namespace of this process; empty where the system does not provide them."""
     try:
         boot = (PROC_FOLDER / "sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {os.readlink(PROC_FOLDER / 'self/ns/pid')}"
@@ -229,23 +233,23 @@ def current_pid_namespace() -> str:
 
 
 def has_process_ended(process: str) -> bool:
-    """Whether a process that called itself so has ended. False for all that cannot be seen from here."""
-    place, _, rest = process.rpartition("] ")
-    if not place or f"{place}]" != current_pid_namespace():
+    """Whether a process, as `current_process` named it, has ended. False for one that cannot be seen from here."""
+    namespace, _, rest = process.rpartition("] ")
+    if not namespace or f"{namespace}]" != current_pid_namespace():
         return False
-    pid, _, began = rest.partition(" ")
+    pid, _, start_tick = rest.partition(" ")
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it is somebody else's, and there
+    except OSError:  # it belongs to another user, and exists
         pass
-    now = _start_tick(int(pid))  # the id may have been given again
-    return bool(now) and now != began
+    current_tick = _start_tick(int(pid))  # the PID may have been reused
+    return bool(current_tick) and current_tick != start_tick
 
 
 def _start_tick(pid: int) -> str:
-    """The tick in which a process began; empty when that is not to be had."""
+    """The tick in which a process started; empty when unknown."""
     try:
         return (
             (PROC_FOLDER / str(pid) / "stat")

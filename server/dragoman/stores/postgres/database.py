@@ -1,9 +1,8 @@
-"""The way to one database: connections that keep no state between transactions, and what is tried again.
+"""Connections to one database, without state between transactions, and retries.
 
-Whatever is written is written in a transaction of a few round trips. It begins with a lock that all writers share
-(`WRITE_LOCK`); whoever has to be alone for a moment takes it for itself. Both go with the transaction, as every lock
-and
-setting here does, so a pooler may give each transaction another connection.
+A write is a transaction of a few round trips. It begins with an advisory lock that all writers share (WRITE_LOCK); a
+write that has to be alone takes it exclusively. All locks and settings end with their transaction, so a pooler may
+give each transaction another connection.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ DATABASE_CONNECT_TIMEOUT: Final = 5.0
 STATEMENT_TIMEOUT: Final = 60.0
 """Seconds for one statement."""
 WRITE_RETRY_TIMEOUT: Final = 10.0
-"""Seconds for which a server that is away is asked again, before whoever waits is told."""
+"""Seconds for which a write is retried while the server is unreachable, before its caller gets the error."""
 READ_RETRY_TIMEOUT: Final = 5.0
-"""The same for those who only read."""
+"""The same for reads."""
 UNKNOWN_COMMIT_TIMEOUT: Final = 60.0
-"""The same for a commit that nobody answered."""
+"""The same for a commit whose outcome is unknown."""
 COMMIT_MARK_TTL: Final = 600.0
 """Seconds for which the mark of a commit is kept."""
 DATABASE_RETRY_INTERVAL: Final = 0.1
 MAX_COLLISION_RETRIES: Final = 5
-"""Attempts of a transaction that others undo."""
+"""Retries of a transaction that deadlocks or fails to serialize."""
 
 SQL_NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
-"""The store's time in milliseconds, of the server unless the argument says another."""
+"""The store's time in milliseconds: the argument, or the server's clock when it is NULL."""
 
-# Whatever the database's default: a statement has to see what was committed while it waited for a lock.
+# Whatever the database's default is: a statement has to see what was committed while it waited for a lock.
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
-# Rows are looked up by their keys, a few of many: no plan that a young table's statistics suggest may walk through it,
-# and one plan suits whatever is given.
+# Statements look up a few rows of many by key. The statistics of a young table would suggest a sequential scan, and one
+# generic plan suits all arguments.
 _PLANNER_SETTINGS: Final = "; ".join(
     f"SET LOCAL {setting}"
     for setting in (
@@ -72,7 +71,7 @@ T = TypeVar("T")
 def create_pool(
     url: str, *, max_size: int, pooled: bool, init: Callable[[Connection], Awaitable[None]] = prepare_connection
 ) -> Pool:
-    """Connections, made when they are needed. `pooled`: behind a pooler that gives each transaction another one."""
+    """A pool that connects on demand. pooled: a pooler in between gives each transaction another connection."""
     return asyncpg.create_pool(
         url,
         min_size=0,
@@ -87,22 +86,22 @@ def create_pool(
 
 
 async def _no_reset(_: Connection) -> None:
-    """What there is to undo when a connection is given back."""
+    """Nothing has to be reset when a connection is released."""
 
 
 class Database:
-    """One database for one event loop."""
+    """Access to one database from one event loop."""
 
     def __init__(self, url: str, clock: Clock | None, *, connections: int, pooled: bool) -> None:
         self._clock = clock
         self._pooled = pooled
-        # Those who read in great numbers never keep a commit from its connection.
+        # A pool of its own, so that many readers never keep an append waiting for a connection.
         self._append_pool = create_pool(url, max_size=1, pooled=pooled)
         self._pool = create_pool(url, max_size=connections, pooled=pooled)
 
     @property
     def fixed_now(self) -> int | None:
-        """The time, where it is not the server's that counts: the argument of NOW."""
+        """The argument of SQL_NOW: the fixed clock's time in milliseconds, or None for the server's."""
         return self._clock() if self._clock else None
 
     async def now(self, connection: Connection) -> int:
@@ -111,46 +110,45 @@ class Database:
         return found
 
     async def open(self) -> None:
-        """Begins. Nothing is connected before it is needed."""
+        """Opens the pools. They connect on demand."""
         await self._append_pool
         await self._pool
 
     async def close(self) -> None:
         """Closes its connections."""
-        for one in (self._append_pool, self._pool):
+        for pool in (self._append_pool, self._pool):
             try:
-                await asyncio.wait_for(one.close(), DATABASE_CONNECT_TIMEOUT)
+                await asyncio.wait_for(pool.close(), DATABASE_CONNECT_TIMEOUT)
             except TimeoutError:
-                one.terminate()
+                pool.terminate()
 
     async def read(
         self, query: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Reads with one statement. Raises Unavailable when the server is away."""
-        # Behind a pooler, a statement outside of a transaction and its preparation may meet two servers.
+        """Reads with one statement. Raises Unavailable when the server cannot be reached."""
+        # Behind a pooler, a statement outside of a transaction may run on another connection than its preparation.
         return await self._read("read_committed" if self._pooled else "", query, *args, **kwargs)
 
     async def read_snapshot(
         self, query: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Reads with more than one statement, all of which see the same moment."""
-
+        """Reads with several statements on one snapshot."""
         return await self._read("repeatable_read", query, *args, **kwargs)
 
     async def write(
         self, job: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Writes in one transaction, which may be begun more than once. Raises Unavailable when the server is away."""
+        """Writes in one transaction. `job` may run several times. Raises Unavailable when the server is unreachable."""
         return await self._write(self._pool, BEGIN_WRITE, lambda connection: job(connection, *args, **kwargs))
 
     async def write_exclusively(
         self, job: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The same, while nobody else writes."""
+        """The same, while no other process writes."""
         return await self._write(self._pool, BEGIN_EXCLUSIVE_WRITE, lambda connection: job(connection, *args, **kwargs))
 
     async def commit(self, job: Callable[[Connection], Awaitable[T]], lock_numbers: Sequence[int]) -> T:
-        """The same, on the connection that is kept for appends, and with these locks, in this order."""
+        """The same, on the connection for appends, with these advisory locks taken in this order."""
         locks = "".join(f"; SELECT pg_advisory_xact_lock({name})" for name in lock_numbers)
         return await self._write(self._append_pool, BEGIN_WRITE + locks, job)
 
@@ -168,49 +166,50 @@ class Database:
             raise map_error(error, is_write=False) from error
 
     async def delete_commit_marks(self) -> None:
-        """Removes the marks of commits that nobody can ask about any more."""
+        """Deletes the marks of commits that are too old to be retried."""
         await self.write(_delete_commit_marks)
 
     async def _write(self, pool: Pool, begin_sql: str, job: Callable[[Connection], Awaitable[T]]) -> T:
         marked = (
             f"{begin_sql}; INSERT INTO commits VALUES ('\\x{_commit_mark(time.time(), secrets.token_bytes(10)).hex()}')"
         )
-        unanswered: list[T] = []
+        unknown_results: list[T] = []
 
         async def once() -> T:
             connection = await pool.acquire()
             try:
-                return await run_transaction(connection, marked, job, unanswered)
+                return await run_transaction(connection, marked, job, unknown_results)
             except asyncpg.UniqueViolationError as error:
-                if unanswered and error.constraint_name == "commits_pkey":  # it was done, after all
-                    return unanswered[-1]
+                if unknown_results and error.constraint_name == "commits_pkey":  # the earlier commit succeeded
+                    return unknown_results[-1]
                 raise
             finally:
-                with suppress(Exception):  # what is committed is not tried again because of this
+                with suppress(Exception):  # a committed write is not retried because of this
                     await pool.release(connection)
 
         try:
             return await self._retry(once, WRITE_RETRY_TIMEOUT)
         except Exception as error:
-            told = map_error(CommitOutcomeUnknown(str(error)) if unanswered and is_unreachable(error) else error)
-            if isinstance(told, Unavailable):
-                told.outcome_unknown = bool(unanswered)
-            raise told from error
+            is_unknown = bool(unknown_results)
+            mapped = map_error(CommitOutcomeUnknown(str(error)) if is_unknown and is_unreachable(error) else error)
+            if isinstance(mapped, Unavailable):
+                mapped.outcome_unknown = is_unknown
+            raise mapped from error
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
         loop = asyncio.get_running_loop()
-        begun, collisions = loop.time(), 0
-        until = begun + seconds
+        started, collisions = loop.time(), 0
+        until = started + seconds
         while True:
             try:
                 return await attempt()
             except Exception as error:
                 if is_collision(error) and collisions < MAX_COLLISION_RETRIES:
                     collisions += 1
-                elif isinstance(error, CommitOutcomeUnknown) and loop.time() < begun + UNKNOWN_COMMIT_TIMEOUT:
-                    until = begun + UNKNOWN_COMMIT_TIMEOUT
+                elif isinstance(error, CommitOutcomeUnknown) and loop.time() < started + UNKNOWN_COMMIT_TIMEOUT:
+                    until = started + UNKNOWN_COMMIT_TIMEOUT
                 elif is_unreachable(error) and loop.time() < until:
-                    log.debug("the store is away; it is asked again: %s", explain(error))
+                    log.debug("the store cannot be reached; retrying: %s", explain(error))
                     await asyncio.sleep(DATABASE_RETRY_INTERVAL)
                 else:
                     raise
@@ -219,9 +218,10 @@ class Database:
 async def run_transaction(
     connection: Connection, begin_sql: str, job: Callable[[Connection], Awaitable[T]], unknown_results: list[T]
 ) -> T:
-    """One transaction. Raises Uncertain when the connection breaks in the commit, and notes what it would have given.
+    """Runs one transaction. Raises CommitOutcomeUnknown when the connection breaks during the commit.
 
-    Begun once more with the same mark it fails on that if it was done; it waits for it if it is still being done.
+    `unknown_results` then gets the result. A retry with the same mark fails on that mark if the commit succeeded, and
+    waits for it if it is still in progress.
     """
     try:
         await connection.execute(begin_sql)
@@ -232,14 +232,14 @@ async def run_transaction(
                 await connection.execute("ROLLBACK")
         raise
     try:
-        said: Any = await connection.execute("COMMIT")
+        status: Any = await connection.execute("COMMIT")
     except Exception as error:
         if is_unreachable(error):
             unknown_results.append(result)
             raise CommitOutcomeUnknown(str(error)) from error
         raise
-    if said != "COMMIT":  # what failed in it was swallowed
-        raise RuntimeError(f"the transaction was undone: {said}")
+    if status != "COMMIT":  # the job swallowed an error
+        raise RuntimeError(f"the transaction was rolled back: {status}")
     return result
 
 
@@ -252,11 +252,11 @@ async def _delete_commit_marks(connection: Connection) -> None:
 
 
 SIDE_CONNECTION_ATTEMPTS: Final = 2
-"""The connection may have been closed since it was used last."""
+"""Two: the connection may have been closed since its last use."""
 
 
 class SideConnection:
-    """One connection, made when it is first used. Every method blocks; safe from any thread."""
+    """One connection, opened when it is first used. Every method blocks; thread-safe."""
 
     def __init__(self, url: str, name: str) -> None:
         self._url = url
@@ -265,11 +265,11 @@ class SideConnection:
         self._connection: Connection | None = None
 
     def run(self, job: Callable[[Connection], Awaitable[T]]) -> T:
-        """Does something in a transaction. Raises Unavailable when the server is away."""
+        """Runs a job in a transaction. Raises Unavailable when the server cannot be reached."""
         return self._thread.submit(self._run, job).result()
 
     def close(self) -> None:
-        """Closes the connection and ends the thread. May be called twice."""
+        """Closes the connection and ends the thread. Idempotent."""
         with suppress(RuntimeError):  # closed before
             self._thread.submit(self._close).result()
         self._thread.shutdown()

@@ -1,4 +1,4 @@
-"""What is wrong with a database, in words that say what to do, and without what is secret."""
+"""Errors of PostgreSQL: what callers see, and what operators can do about them, without secrets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dragoman.stores.shared.schema import SchemaTooNew
 
 
 class InvalidDatabase(Exception):
-    """A database that cannot hold a store. The text is one line."""
+    """A database that cannot be used as a store. The text is one line."""
 
 
 class PostgresSchemaTooNew(InvalidDatabase, SchemaTooNew):
-    """The store was written by a newer Dragoman, on whose schema this one cannot run."""
+    """The store was written by a newer Dragoman, and this release cannot use its schema."""
 
 
 class CommitOutcomeUnknown(Exception):
-    """The connection broke while a commit was under way: whether it happened is not known."""
+    """The connection broke during a commit: it is not known whether it happened."""
 
 
 _UNREACHABLE_ERRORS: Final[Sequence[type[BaseException]]] = (
@@ -34,74 +34,77 @@ _UNREACHABLE_ERRORS: Final[Sequence[type[BaseException]]] = (
     OSError,
     TimeoutError,
 )
-"""The server is not there, is starting or stopping, or is a standby now."""
+"""The server is unreachable, is starting or stopping, or is now a standby."""
 
 _COLLISION_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 _ADVICE: Final[Sequence[tuple[tuple[type[BaseException], ...], str]]] = (
     (
         (asyncpg.InvalidAuthorizationSpecificationError,),
-        "it does not take these credentials; see the user of --store, its password (PGPASSWORD, a password file) and "
+        "it rejects these credentials; check the user of --store, its password (PGPASSWORD, a password file) and "
         "pg_hba.conf",
     ),
-    ((asyncpg.InvalidCatalogNameError,), "there is no database of this name; make it with createdb"),
+    ((asyncpg.InvalidCatalogNameError,), "there is no database with this name; create it with createdb"),
     (
         (asyncpg.InsufficientPrivilegeError,),
-        "this user may not do that; it has to own the tables, or GRANT it CREATE and USAGE on the schema",
+        "this user lacks a permission; it has to own the tables, or GRANT it CREATE and USAGE on the schema",
     ),
-    ((asyncpg.InvalidSchemaNameError,), "the search_path of this user names no schema that is there"),
+    ((asyncpg.InvalidSchemaNameError,), "the search_path of this user names no existing schema"),
     (
         (asyncpg.TooManyConnectionsError,),
-        "it takes no more connections; lower --postgres-connections, or put a pooler in",
+        "it accepts no more connections; lower --postgres-connections, or use a pooler",
     ),
     ((asyncpg.CannotConnectNowError,), "it is starting or stopping; try again"),
-    ((asyncpg.ReadOnlySQLTransactionError,), "it is read-only; name the primary"),
-    ((asyncpg.DiskFullError,), "there is no room left; free some on its disk, nothing that was acknowledged is lost"),
-    ((TimeoutError,), "it does not answer; see whether it runs, and whether a firewall is between"),
-    ((OSError,), "it cannot be reached; see whether it runs there and listens"),
+    ((asyncpg.ReadOnlySQLTransactionError,), "it is read-only; use the primary"),
+    ((asyncpg.DiskFullError,), "the disk is full; free some space, nothing that was acknowledged is lost"),
+    ((TimeoutError,), "it does not respond; check that it is running, and that no firewall is in between"),
+    ((OSError,), "it cannot be reached; check that it is running there and listening"),
 )
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether an error says that the server cannot be asked now; a little later it may."""
-    if isinstance(error, asyncpg.InterfaceError):  # the connection was closed; or, as a ValueError, a value is no good
+    """Whether the server cannot be reached now, and a retry may succeed."""
+    if isinstance(error, asyncpg.InterfaceError):  # the connection was closed; a ValueError: an argument is invalid
         return not isinstance(error, ValueError)
     if isinstance(error, asyncpg.InternalClientError):
-        # The server said goodbye outside of an answer, and the connection is not closed yet.
+        # The server ended the session between two responses, and the connection is not closed yet.
         return "cannot switch to" in str(error)
     return isinstance(error, tuple(_UNREACHABLE_ERRORS))
 
 
 def is_collision(error: BaseException) -> bool:
-    """Whether a transaction was undone because of another one, and may simply be tried again."""
+    """Whether a transaction was rolled back because of another one, and can simply be retried."""
     return isinstance(error, _COLLISION_ERRORS)
 
 
 def map_error(error: BaseException, *, is_write: bool = True) -> BaseException:
-    """What callers are told of an error: that it is not their fault, and nothing of ours; or the error itself.
+    """The exception to raise for an error: Unavailable when it concerns the server, otherwise the error itself.
 
-    wrote: a write met it, and is not done. What only was to be read may belong to a request that is done already.
+    is_write: a write failed, and was not done. A failed read may belong to a request that is already done.
     """
-    undone = ", this request is not done" if is_write else ""
+    undone = ", this request was not done" if is_write else ""
     if isinstance(error, CommitOutcomeUnknown):
-        said = "stopped answering in a commit: whether this request was done is not known, so look before you repeat it"
+        outage = (
+            "stopped responding during a commit: it is not known whether this request was done, "
+            "so check before you repeat it"
+        )
     elif is_unreachable(error):
-        said = f"does not answer; what it has acknowledged is safe{undone}"
+        outage = f"does not respond; what it has acknowledged is safe{undone}"
     elif isinstance(error, asyncpg.DiskFullError):
-        said = f"is full; what it has acknowledged is safe{undone}"
+        outage = f"is full; what it has acknowledged is safe{undone}"
     else:
         return error
-    unavailable = Unavailable(f"the store {said}")
+    unavailable = Unavailable(f"the store {outage}")
     unavailable.__cause__ = error
     return unavailable
 
 
 def explain(error: BaseException) -> str:
-    """What the trouble is and what helps, in one line, with PostgreSQL's own words."""
-    own = " ".join(str(error).split()) or type(error).__name__
+    """PostgreSQL's message, and what to do, in one line."""
+    message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, InvalidDatabase):
-        return own
-    for kinds, said in _ADVICE:
+        return message
+    for kinds, advice in _ADVICE:
         if isinstance(error, kinds):
-            return f"{own}: {said}"
-    return own
+            return f"{message}: {advice}"
+    return message

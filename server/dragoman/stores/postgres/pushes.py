@@ -1,8 +1,8 @@
-"""Push configurations, their cursors and their tries. What they mean is decided in `core.push`.
+"""Statements for push configurations, their cursors and delivery attempts. `core.push` decides what they mean.
 
-A task whose head says `pushed` has one that is live. An append to such a task marks those that have nothing to do as
-due, so what is to be delivered is found by an index, whatever else is stored, and after a crash as before it. Whoever
-changes a configuration has locked its task before, as an append has: no cursor is settled against a log that grows.
+A task with `pushed` has a live configuration. An append to such a task marks its idle configurations as due, so an
+index finds what is to be delivered, whatever else is stored, after a crash as before it. Changes of a configuration
+lock its task first, as appends do: no cursor moves while the log grows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MARK_DUE: Final = PostgresBulkStatement(
     "iy",
     "owner, task",
 )
-"""Marks those of tasks that got events as due at a time."""
+"""Marks the idle configurations of tasks that got events as due at a time."""
 
 _COUNT_OTHERS: Final = "SELECT count(*) FROM pushes WHERE owner = $1 AND task = $2 AND id <> $3"
 _LOCK_TASKS: Final = PostgresBulkStatement(
@@ -132,11 +132,11 @@ _DELETE_PUSHES_OF_TASK: Final = tuple(
 _DELETE_PUSH: Final = tuple(f"{forget} AND id = $3" for forget in reversed(_DELETE_PUSHES_OF_TASK))
 
 
-# In an append ------------------------------------------------------------------------------------------------------
+# Inside an append --------------------------------------------------------------------------------------------------
 
 
 async def check_push_limit(connection: Connection, row_key: TaskRowKey, record: TaskRecord | None, id: str) -> None:
-    """Raises Refused (CROWDED) when a task cannot take one more configuration of this id."""
+    """Raises AppendRejected (TOO_MANY_CONFIGS) when a task cannot have another configuration with this id."""
     if await connection.fetchval(_COUNT_OTHERS, *row_key, id) >= MAX_PUSH_CONFIGS:
         raise AppendRejected(TOO_MANY_CONFIGS, record)
 
@@ -144,24 +144,24 @@ async def check_push_limit(connection: Connection, row_key: TaskRowKey, record: 
 async def record_new_push(
     connection: Connection, row_key: TaskRowKey, plan: Plan, config: PushConfig, now: int
 ) -> None:
-    """Keeps a configuration that an append brings: it begins with the first event of that."""
-    head, before = plan.record, plan.before
+    """Adds the configuration of an append: it begins with the append's first event."""
+    record, before = plan.record, plan.before
     after, shown = (before.last_sequence, before.state) if before else (0, 0)
-    new = new_push(head.ref, config, now, after, shown, push_task_values(head))
+    new = new_push(record.ref, config, now, after, shown, push_task_values(record))
     await _upsert_push(connection, row_key, new, now)
 
 
 async def delete_pushes_of_task(connection: Connection, row_key: TaskRowKey) -> None:
-    """Everything of a task."""
+    """Deletes all configurations and attempts of a task."""
     for statement in _DELETE_PUSHES_OF_TASK:
         await connection.execute(statement, *row_key)
 
 
-# By itself ---------------------------------------------------------------------------------------------------------
+# Outside appends ---------------------------------------------------------------------------------------------------
 
 
 class LockedPushes:
-    """Tasks that are locked until the end of the transaction, with their configurations."""
+    """Tasks locked until the end of the transaction, and their configurations."""
 
     def __init__(self) -> None:
         self.row_keys: dict[TaskRef, TaskRowKey] = {}
@@ -171,7 +171,7 @@ class LockedPushes:
 
 
 async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> LockedPushes:
-    """Locks those of these tasks that are there, in the order in which appends do."""
+    """Locks those of these tasks that exist, in the order that appends use."""
     found = LockedPushes()
     wanted = sorted({(ref.owner.scope, ref.owner.principal, ref.key) for ref in tasks})
     for scope, principal, key, owner, visible, *about in await _LOCK_TASKS.fetch(connection, wanted):
@@ -179,7 +179,7 @@ async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> Locke
         found.row_keys[ref], found.task_columns[ref] = (owner, key), about
         if visible:
             found.visible.add(ref)
-    refs = {place: ref for ref, place in found.row_keys.items()}
+    refs = {row_key: ref for ref, row_key in found.row_keys.items()}
     for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, sorted(refs)):
         ref = refs[row[0], row[1]]
         push = push_from_row(ref, (*row[2:], *found.task_columns[ref]))
@@ -192,10 +192,10 @@ async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_no
     locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
     if ref not in locked.row_keys:
         raise AppendRejected(ABSENT, None)
-    place, about = locked.row_keys[ref], locked.task_columns[ref]
-    await check_push_limit(connection, place, None, config.id)
-    kept = await _upsert_push(connection, place, new_push(ref, config, now, about[0], about[1], about), now)
-    await _UPDATE_PUSHED.run(connection, [place])
+    row_key, about = locked.row_keys[ref], locked.task_columns[ref]
+    await check_push_limit(connection, row_key, None, config.id)
+    kept = await _upsert_push(connection, row_key, new_push(ref, config, now, about[0], about[1], about), now)
+    await _UPDATE_PUSHED.run(connection, [row_key])
     return kept
 
 
@@ -204,10 +204,10 @@ async def remove(connection: Connection, ref: TaskRef, id: str) -> bool:
     locked = await lock_pushes(connection, [ref])
     if (ref, id) not in locked.pushes:
         return False
-    place = locked.row_keys[ref]
+    row_key = locked.row_keys[ref]
     for statement in _DELETE_PUSH:
-        await connection.execute(statement, *place, id)
-    await _UPDATE_PUSHED.run(connection, [place])
+        await connection.execute(statement, *row_key, id)
+    await _UPDATE_PUSHED.run(connection, [row_key])
     return True
 
 
@@ -243,15 +243,15 @@ async def claim(
     """See dragoman.ports.push.Pushes."""
     locked, now = await lock_pushes(connection, [ref for ref, _ in keys]), await _now(connection, fixed_now)
     others = {row[0] for row in await connection.fetch(_LIVE_SESSIONS.format("$1"), now)} - {session}
-    taken = []
+    claimed = []
     for key in dict.fromkeys(keys):
         push = locked.pushes.get(key)
         if push is None or push.state is not PushState.LIVE or not 0 < push.due_at <= now or push.session in others:
             continue
         if key[0] in locked.visible:
-            taken.append(replace(push, session=session, token=push.token + 1))
-    await _update_delivery(connection, locked, taken)
-    return taken
+            claimed.append(replace(push, session=session, token=push.token + 1))
+    await _update_delivery(connection, locked, claimed)
+    return claimed
 
 
 async def apply_reports(
@@ -287,10 +287,10 @@ async def restart(
     """See dragoman.ports.push.Pushes."""
     locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
     inside = sorted(locked.pushes.values(), key=lambda push: (push.created, push.config.id))
-    begun = [restart_record(push, now, after) for push in inside if not ids or push.config.id in ids]
-    await _update_delivery(connection, locked, begun)
+    restarted = [restart_record(push, now, after) for push in inside if not ids or push.config.id in ids]
+    await _update_delivery(connection, locked, restarted)
     await _UPDATE_PUSHED.run(connection, list(locked.row_keys.values()))
-    return begun
+    return restarted
 
 
 async def unfinished(connection: Connection, limit: int) -> list[PushRecord]:
@@ -298,7 +298,7 @@ async def unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     found: list[PushRecord] = []
     for where in ("p.state = 2 ORDER BY p.failing", "p.due > 0"):
         found += _pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
-    # What is held and has nothing to tell is not waiting for anything.
+    # A claimed push with nothing to deliver is not waiting.
     found = [push for push in found if push.lag or push.state is PushState.DEAD]
     return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 

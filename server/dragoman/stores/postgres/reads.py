@@ -1,4 +1,4 @@
-"""Reading: each function is one consistent look, and touches only the rows it returns.
+"""Reads: each function sees one consistent snapshot, and touches only the rows that it returns.
 
 A Task is the join of framed rows: identity, status, artifacts, history, metadata (fields 1 to 6 of
 `lf.a2a.v1.Task`), in that order, without parsing any of them.
@@ -52,7 +52,7 @@ TASK: Final = (
     f"{TABLE_RECORD_COLUMNS}, t.metadata, {STATUS_MESSAGE} AS status_message_data, {HISTORY} AS history,"
     " x.numbers, x.heads, x.texts, x.datas"
 )
-"""A Task of `tasks t`, with CHUNKS joined; `{{}}` is for how many messages."""
+"""The columns of a Task of `tasks t` with CHUNKS joined; `{}` is the history length."""
 
 _TASKS_WITH_OWNERS: Final = "FROM owners o JOIN tasks t ON t.owner = o.owner"
 _READ: Final = f"""
@@ -127,8 +127,8 @@ async def find(connection: Connection, owner: Owner, agent: str, task_id: str, j
     key = task_key_of(task_id)
     rows = await connection.fetch(_FIND, owner.scope, owner.principal, agent, task_id, key)
     if not rows and joined and (number := await owner_number(connection, owner)) != NO_OWNER:
-        place = await task_tables.find_joined_task(connection, number, agent, key, task_id)
-        rows = await connection.fetch(_SELECT_RECORD, *place, agent, task_id)
+        row_key = await task_tables.find_joined_task(connection, number, agent, key, task_id)
+        rows = await connection.fetch(_SELECT_RECORD, *row_key, agent, task_id)
     return records_with_owners(rows)[0] if rows else None
 
 
@@ -139,8 +139,8 @@ async def get(
         _GET, owner.scope, owner.principal, agent, task_id, task_key_of(task_id), history, True
     )
     if row is not None:
-        head = record_from_row(TaskRef(owner, row[-1]), row)
-        return TaskSnapshot(head, task_bytes(head, row))
+        record = record_from_row(TaskRef(owner, row[-1]), row)
+        return TaskSnapshot(record, task_bytes(record, row))
     shared = await find(connection, owner, agent, task_id, True) if joined else None
     return await read(connection, shared.ref, history, True) if shared else None
 
@@ -153,12 +153,12 @@ async def read(connection: Connection, ref: TaskRef, history: int | None, artifa
     row = await connection.fetchrow(_READ, *_task_key(ref), history, artifacts)
     if row is None:
         return None
-    head = record_from_row(ref, row)
-    return TaskSnapshot(head, task_bytes(head, row))
+    record = record_from_row(ref, row)
+    return TaskSnapshot(record, task_bytes(record, row))
 
 
 def task_bytes(record: TaskRecord, row: Sequence[Any]) -> bytes:
-    """The serialized Task in a row of TASK."""
+    """The serialized Task of a row of TASK."""
     metadata, status_message, history, numbers, heads, texts, datas = row[RECORD_WIDTH : RECORD_WIDTH + 7]
     parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message or b"")]
     if numbers:
@@ -174,8 +174,8 @@ async def events(connection: Connection, ref: TaskRef, after: int, limit: int) -
         return []
     rows = await connection.fetch(_EVENTS, owner, ref.key, after + 1, limit)
     if not rows:
-        if begins := await oldest_sequence(connection, ref):
-            raise LogTruncated(begins)
+        if first := await oldest_sequence(connection, ref):
+            raise LogTruncated(first)
         return []
     found: list[Event] = []
     for first, count, ends, data in rows:
@@ -233,14 +233,14 @@ ORDER BY f.updated DESC, f.task DESC
 
 
 class _Conditions:
-    """Conditions, and their arguments in order."""
+    """SQL conditions, and their arguments in order."""
 
     def __init__(self, *values: Any) -> None:
         self.values = list(values)
         self.where = ""
 
     def add(self, condition: str, *values: Any) -> None:
-        """One condition more; `{}` in it are arguments."""
+        """Adds a condition; `{}` in it are its arguments."""
         first = len(self.values) + 1
         self.values += values
         self.where += f" AND {condition.format(*(f'${number}' for number in range(first, first + len(values))))}"
@@ -263,7 +263,7 @@ async def page(connection: Connection, query: TaskQuery) -> TaskPage:
         sql.add("(t.updated, t.task) < ({}, {})", *query.after)
     limit = f"${len(sql.values) + 1}"
     own = f"SELECT t.owner, t.task, t.updated FROM tasks t WHERE t.owner = $1{sql.where} {_PAGE_ORDER} LIMIT {limit}"
-    if query.joined:  # each comes sorted from an index, and is read as far as shown
+    if query.joined:  # each comes sorted from an index, and is read as far as needed
         joined = (
             f"SELECT t.owner, t.task, t.updated {JOINED_TASKS} WHERE p.owner = $1{sql.where}"
             f" {_PAGE_ORDER} LIMIT {limit}"
@@ -271,16 +271,16 @@ async def page(connection: Connection, query: TaskQuery) -> TaskPage:
         own = f"SELECT * FROM (({own}) UNION ALL ({joined})) both_kinds {_PAGE_ORDER} LIMIT {limit}"
     shown, more = _SELECT_PAGE.replace("{found}", own), len(sql.values)
     history, artifacts = f"${more + 2}::bigint", f"${more + 3}::boolean"
-    parts = shown.split("{}")  # in TASK how many messages, in CHUNKS whether there are artifacts
+    parts = shown.split("{}")  # in TASK the history length, in CHUNKS whether to read artifacts
     text = f"{parts[0]}{history}{parts[1]}{artifacts}{parts[2]}"
     rows = await connection.fetch(text, *sql.values, query.page_size + 1, query.history, query.artifacts)
-    tasks, head = [], None
+    tasks, record = [], None
     for row in rows[: query.page_size]:
         key, scope, principal = row[RECORD_WIDTH + 7 :]
-        head = record_from_row(TaskRef(Owner(scope, principal), key), row)
-        tasks.append(task_bytes(head, row))
-    is_last = head is None or len(rows) <= query.page_size
-    return TaskPage(tasks, total, None if is_last or head is None else sort_key(head))
+        record = record_from_row(TaskRef(Owner(scope, principal), key), row)
+        tasks.append(task_bytes(record, row))
+    is_last = record is None or len(rows) <= query.page_size
+    return TaskPage(tasks, total, None if is_last or record is None else sort_key(record))
 
 
 async def _total(connection: Connection, owner: int, query: TaskQuery, conditions: _Conditions) -> int:
@@ -309,7 +309,7 @@ _COUNT_DEAD: Final = "SELECT count(*) FROM pushes WHERE state = 2"
 
 
 async def read_stats(connection: Connection, fixed_now: int | None) -> StoreStats:
-    """Counts. `at` is the time, unless it is the server's."""
+    """What the store holds now."""
     now = await connection.fetchval(f"SELECT {SQL_NOW.format('$1')}", fixed_now)
     due, since, failing = await connection.fetchrow(_COUNT_PUSHES, now)
     return StoreStats(

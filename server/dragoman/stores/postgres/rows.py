@@ -1,8 +1,8 @@
-"""Rows of one batch, sent as one array for each column: a statement costs the same round trip whatever it carries.
+"""Statements over many rows, sent as one array for each column: one round trip, however many rows.
 
-A text of PostgreSQL cannot hold U+0000, which a caller may well put into an id. So U+0000 and U+0001 are written as two
-characters that compare as the one would, and nobody outside of this package sees it: single values go through a codec
-of the connection, arrays through `column_arrays`.
+A text of PostgreSQL cannot contain U+0000, which a caller may put into an id. So U+0000 and U+0001 are stored as two
+characters that sort like the original, invisible outside of this package: single values go through a codec of the
+connection, arrays through `column_arrays`.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.stores.shared.rows import RECORD_COLUMNS, qualified
 
 COLUMN_TYPES: Final[Mapping[str, str]] = {"i": "bigint", "y": "bytea", "t": "text", "b": "boolean"}
-"""The letters by which a statement says the types of its columns."""
+"""The letters that stand for column types."""
 
 
 def escape(text: str) -> str:
-    """A text as it is stored."""
+    """The stored form of a text."""
     if "\0" in text or "\1" in text:
         return text.replace("\1", "\1\2").replace("\0", "\1\1")
     return text
 
 
 def unescape(text: str) -> str:
-    """The text that is stored so."""
+    """The text of a stored form."""
     return text.replace("\1\1", "\0").replace("\1\2", "\1") if "\1" in text else text
 
 
 async def prepare_connection(connection: Connection) -> None:
-    """Has a new connection write and read texts so."""
+    """Installs the text codec on a new connection."""
     async with connection.transaction():  # behind a pooler, a statement outside of one may lose its preparation
         await connection.set_type_codec("text", schema="pg_catalog", encoder=escape, decoder=unescape)
-        # The library looks a type up when it first meets it: now rather than in a batch.
+        # The library looks a type up on its first use: now rather than in a batch.
         await connection.fetch(f"SELECT {', '.join(f'NULL::{kind}[]' for kind in COLUMN_TYPES.values())}")
 
 
 def column_arrays(types: str, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The columns of rows, as arguments."""
+    """Rows as arguments: one array for each column."""
     if not rows:
         return [[] for _ in types]
     columns = [list(column) for column in zip(*rows, strict=True)]
@@ -54,15 +54,15 @@ def column_arrays(types: str, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 
 def text_array(values: Iterable[str]) -> list[str]:
-    """Texts as the argument that is an array of them."""
+    """Texts as an array argument."""
     return [escape(value) for value in values]
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresBulkStatement:
-    """A statement over rows: `{rows}` in it stands for a table of them, with these columns.
+    """A statement over rows: `{rows}` in its SQL stands for a table `r` of them.
 
-    kinds: the type of each column, a letter of TYPES. names: of the columns.
+    types: a letter of COLUMN_TYPES for each column. names: of the columns.
     """
 
     sql: str
@@ -71,29 +71,29 @@ class PostgresBulkStatement:
 
     @cache  # noqa: B019 - statements are constants
     def sql_text(self, first: int = 1) -> str:
-        """Its SQL, where its arguments begin with the number `first`."""
+        """The SQL, with arguments numbered from `first`."""
         marks = ", ".join(f"${number}::{COLUMN_TYPES[kind]}[]" for number, kind in enumerate(self.types, first))
         return self.sql.replace("{rows}", f"unnest({marks}) AS r({self.names})").replace("{names}", self.names)
 
     def columns(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Its arguments for these rows."""
+        """The arguments for these rows."""
         return column_arrays(self.types, rows)
 
     async def run(self, connection: Connection, rows: Sequence[Sequence[Any]], *arguments: Any) -> None:
-        """Executes it, if there are any rows. `more` are arguments after those of the rows."""
+        """Executes it, if there are any rows. `arguments` come after those of the rows."""
         if rows:
             await connection.execute(self.sql_text(), *column_arrays(self.types, rows), *arguments)
 
     async def fetch(self, connection: Connection, rows: Sequence[Sequence[Any]], *arguments: Any) -> Sequence[Any]:
-        """What it gives for these rows."""
+        """The result rows for these rows."""
         if not rows:
             return ()
-        found: Sequence[Any] = await connection.fetch(self.sql_text(), *column_arrays(self.types, rows), *arguments)
-        return found
+        result: Sequence[Any] = await connection.fetch(self.sql_text(), *column_arrays(self.types, rows), *arguments)
+        return result
 
 
 def insert_statement(table: str, types: str, names: str, after: str = "") -> PostgresBulkStatement:
-    """A statement that adds rows to a table."""
+    """A statement that inserts rows into a table; `after` follows, such as ON CONFLICT."""
     return PostgresBulkStatement(
         f"INSERT INTO {table} ({{names}}) SELECT {{names}} FROM {{rows}} {after}", types, names
     )
@@ -101,7 +101,7 @@ def insert_statement(table: str, types: str, names: str, after: str = "") -> Pos
 
 @cache
 def combine_statements(statements: Sequence[PostgresBulkStatement]) -> str:
-    """One statement that does what all of these do, none of which sees what the others do. Arguments in order."""
+    """One statement that runs all of these on the same snapshot. Their arguments follow each other."""
     parts, first = [], 1
     for number, statement in enumerate(statements):
         parts.append(f"done{number} AS ({statement.sql_text(first)})")

@@ -1,4 +1,4 @@
-"""The schema of a database: its migrations are numbered, never edited, and made by one process at a time."""
+"""Migrates the schema of a database, one process at a time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dragoman.stores.shared.schema import migration_scripts
 log = logging.getLogger("dragoman.store")
 
 MIGRATION_LOCK: Final = 0x647261676F6D616E
-"""The advisory lock of whoever migrates: "dragoman" in ASCII."""
+"""The advisory lock of migrations: "dragoman" in ASCII."""
 
 MIGRATION_LOCK_TIMEOUT: Final = "2s"
-"""How long a change of a table may wait for those who use it: everybody who comes after it waits, too."""
+"""How long a migration may wait for a table lock: everything that comes after it waits, too."""
 
 MIGRATION_ATTEMPTS: Final = 10
 MIGRATION_RETRY_INTERVAL: Final = 1.0
-"""Seconds between two tries, in which others have their turn."""
+"""Seconds between two attempts, in which others can use the table."""
 
 _CREATE_META: Final = 'CREATE TABLE IF NOT EXISTS meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)'
 _SELECT_VERSION: Final = "SELECT value::int FROM meta WHERE name = 'schema'"
@@ -34,21 +34,21 @@ _INSERT_META: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO NO
 
 
 async def migrate(connection: Connection, *, make: bool = True) -> None:
-    """Brings the database to this version's schema, whole or not at all; not from nothing, without `make`.
+    """Migrates the database to this release's schema, completely or not at all. Creates tables only with `make`.
 
-    One that is past it is left as it is, if programs of this version may serve it. Raises SchemaTooNew when they may
-    not, Unusable for what cannot be a store, and when somebody else holds a table all the time.
+    A newer schema is left as it is, if this release can use it. Raises PostgresSchemaTooNew if it cannot, and
+    InvalidDatabase for a database without a store, or when another session locks a table all the time.
 
-    Servers that start at the same time wait for each other: the lock goes with the transaction, so that it is good
-    behind a pooler, too.
+    Servers that start at the same time wait for each other. The lock ends with the transaction, so it works behind a
+    pooler, too.
     """
-    for left in reversed(range(MIGRATION_ATTEMPTS)):
+    for attempts_left in reversed(range(MIGRATION_ATTEMPTS)):
         try:
             await _migrate(connection, make=make)
         except (LockNotAvailableError, DeadlockDetectedError) as error:
-            if not left:
-                why = "somebody holds a table, a dump perhaps (see pg_stat_activity)"
-                raise InvalidDatabase(f"{error}: {why}; start again when that has ended") from error
+            if not attempts_left:
+                reason = "another session holds a lock on a table, perhaps a dump (see pg_stat_activity)"
+                raise InvalidDatabase(f"{error}: {reason}; start again when it has ended") from error
             await asyncio.sleep(MIGRATION_RETRY_INTERVAL)
         else:
             return
@@ -60,13 +60,15 @@ async def _migrate(connection: Connection, *, make: bool) -> None:
         await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         if not await connection.fetchval("SELECT to_regclass('meta') IS NOT NULL"):
             if not make:
-                raise InvalidDatabase("there is no store in this database; see whether it is the right one")
+                raise InvalidDatabase("this database has no store; check that it is the right one")
             await connection.execute(_CREATE_META)
         version = await connection.fetchval(_SELECT_VERSION) or 0
         if version > (known := max(steps)):
             if why := maintenance.schema_problem(version, known, await connection.fetchval(_SELECT_OLDEST)):
                 raise PostgresSchemaTooNew(why)
-            log.info("the store has schema %d, of a newer release; this one knows %d and may serve it", version, known)
+            log.info(
+                "the store has schema %d of a newer release; this release has schema %d and can use it", version, known
+            )
             return
         await connection.execute(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK_TIMEOUT}'")
         for number in range(version + 1, known + 1):
@@ -74,9 +76,9 @@ async def _migrate(connection: Connection, *, make: bool) -> None:
         if version < known:
             await connection.execute(_UPSERT_META, "schema", str(known))
             await connection.execute(_UPSERT_META, "oldest", str(maintenance.min_schema(steps.items())))
-        else:  # a store from before this was kept
+        else:  # a store of a release that did not record this
             await connection.execute(_INSERT_META, "oldest", str(maintenance.min_schema(steps.items())))
-        # A store that is made anew has another epoch, so that old cursors are refused rather than misread.
+        # A new store has another epoch, so that old cursors are rejected rather than misread.
         if version == 0:
             await connection.execute(_INSERT_META, "epoch", secrets.token_hex(4))
             await connection.execute(_INSERT_META, "secret", secrets.token_hex(32))

@@ -1,8 +1,7 @@
-"""The PostgreSQL store: one writer for each process, readers apart, everything in one database.
+"""The PostgreSQL store: one writer for each process, separate readers, everything in one database.
 
-Several processes may open the same database at the same time. Who runs a task, which message was first and whether
-there is room for one more is decided by row locks and advisory locks that go with their transaction; the time that
-counts is the server's.
+Several processes may open the same database. Row locks and advisory locks, which end with their transaction, decide
+who runs a task, which message was first, and whether a quota has room. Time is the database server's.
 """
 
 from __future__ import annotations
@@ -58,19 +57,19 @@ log = logging.getLogger("dragoman.store")
 
 
 BACKUP_UNSUPPORTED: Final = (
-    "a store on PostgreSQL is copied with PostgreSQL's own tools: pg_dump, or pg_basebackup with an archive of its "
-    "log; large parts are in the database, too"
+    "a store on PostgreSQL is backed up with PostgreSQL's own tools: pg_dump, or pg_basebackup with a log archive; "
+    "large parts are in the database, too"
 )
 
 
 FAILOVER_ERROR: Final = (
-    "the database was failed over (timeline %s, now %s): unless the standby was synchronous, commits are gone, "
-    "and every server has to be restarted"
+    "the database was failed over (timeline %s, now %s). Unless the standby was synchronous, the last commits "
+    "are lost. Restart every server."
 )
 
 
 class PostgresStore:
-    """Implements `dragoman.ports.Store` on a database, for the event loop on which it is opened."""
+    """Implements `dragoman.ports.Store` on a database, for the event loop on which it was opened."""
 
     def __init__(
         self,
@@ -126,9 +125,9 @@ class PostgresStore:
     async def get(
         self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
     ) -> TaskSnapshot | None:
-        # One's own task is one statement, and so one moment; one of a conversation that was joined is looked for.
-        look = self._database.read_snapshot if joined else self._database.read
-        return await self.blobs.snapshot(await look(reads.get, owner, agent, task_id, joined, history))
+        # An own task is one statement, and so one snapshot; a task of a joined context takes several.
+        run = self._database.read_snapshot if joined else self._database.read
+        return await self.blobs.snapshot(await run(reads.get, owner, agent, task_id, joined, history))
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self.blobs.events(await self._database.read(reads.events, task, after, limit))
@@ -156,13 +155,13 @@ class PostgresStore:
         return await self._database.read(reads.orphaned_tasks, session, self._database.fixed_now, limit, expired)
 
     async def _end_dead_sessions(self) -> None:
-        """Ends the sessions of processes that this machine had, and has no more: nobody has to wait for their end."""
-        if not (place := claims.current_pid_namespace()):
+        """Ends the sessions of processes of this machine that have died, before they expire."""
+        if not (namespace := claims.current_pid_namespace()):
             return
-        held = await self._database.read(claims.local_sessions, place)
-        if gone := sorted(number for number, process in held.items() if claims.has_process_ended(process)):
-            await self._database.write(claims.end_sessions, gone)
-            log.info("sessions ended whose processes are gone: %s", ", ".join(map(str, gone)))
+        local = await self._database.read(claims.local_sessions, namespace)
+        if dead := sorted(number for number, process in local.items() if claims.has_process_ended(process)):
+            await self._database.write(claims.end_sessions, dead)
+            log.info("ended sessions of dead processes: %s", ", ".join(map(str, dead)))
 
     @property
     def epoch(self) -> str:
@@ -180,11 +179,11 @@ class PostgresStore:
         async def renew(connection: Connection) -> tuple[int, str]:
             return await claims.renew_session(connection, session, self._database.fixed_now, lease)
 
-        left, timeline = self._session_connection.run(renew)
+        remaining, timeline = self._session_connection.run(renew)
         if self._timeline not in ("", timeline):
             log.error(FAILOVER_ERROR, self._timeline, timeline)
         self._timeline = timeline
-        return left
+        return remaining
 
     async def sessions(self) -> dict[int, int]:
         return await self._database.read(claims.live_sessions, self._database.fixed_now)
@@ -192,14 +191,14 @@ class PostgresStore:
     async def compact(self) -> CompactionResult:
         await self._database.delete_commit_marks()
         await self.cancel_requests.delete_obsolete()
-        done = CompactionResult(
+        result = CompactionResult(
             await self._compactor.compact_artifacts(),
             await self._compactor.truncate_logs(),
             await blobs.remove_unused_blobs(self._database),
         )
-        if done != CompactionResult():
-            log.info("tidied the store: %s", done)
-        return done
+        if result != CompactionResult():
+            log.info("compacted the store: %s", result)
+        return result
 
     def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
         return self._eraser.select(selection)
@@ -255,10 +254,10 @@ def _now_ms() -> int:
 
 
 MIN_SERVER_VERSION: Final = 140_000
-"""The oldest PostgreSQL that will do, as `server_version_num` says it."""
+"""The oldest supported PostgreSQL, as `server_version_num`."""
 
 DEFAULT_CONNECTIONS: Final = 10
-"""Connections of one process, besides three that it keeps for writing, for its session and for links."""
+"""Pool size of one process, besides three connections for appends, its session and blob links."""
 
 _SERVER_SETTINGS: Final = """
 SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS called,
@@ -278,11 +277,11 @@ async def open_store(
     pooled: bool = False,
     make: bool = True,
 ) -> PostgresStore:
-    """Opens the database, making or migrating its tables first; `make=False` refuses one that has none.
+    """Opens the database, creating or migrating its tables first; `make=False` rejects a database without tables.
 
     url: `postgresql://USER@HOST:PORT/DATABASE`, as libpq has it. clock: milliseconds instead of the server's time.
-    pooled: a pooler in between may give each transaction another connection, so that nothing is prepared.
-    Raises Unusable, with one line that says what is wrong and nothing that is secret.
+    pooled: a pooler in between may give each transaction another connection, so no statement is prepared.
+    Raises InvalidDatabase with one line, without secrets.
     """
     try:
         connection = await asyncpg.connect(
@@ -306,32 +305,32 @@ async def open_store(
 
 
 async def check_server(connection: Connection) -> None:
-    """Raises Unusable for a server that would break a promise, and warns of one that may."""
-    about = await connection.fetchrow(_SERVER_SETTINGS)
-    if about["version"] < MIN_SERVER_VERSION:
+    """Raises InvalidDatabase for a server that would break a guarantee, and warns of one that may."""
+    server = await connection.fetchrow(_SERVER_SETTINGS)
+    if server["version"] < MIN_SERVER_VERSION:
         raise InvalidDatabase(
-            f"it is PostgreSQL {about['called']}; the oldest that will do is {MIN_SERVER_VERSION // 10_000}"
+            f"it is PostgreSQL {server['called']}; the oldest supported version is {MIN_SERVER_VERSION // 10_000}"
         )
-    if about["standby"]:
-        raise InvalidDatabase("it is a standby, which cannot be written; name the primary")
-    if about["read_only"] == "on":
+    if server["standby"]:
+        raise InvalidDatabase("it is a standby, which is read-only; use the primary")
+    if server["read_only"] == "on":
         raise InvalidDatabase(
-            "its transactions are read-only (default_transaction_read_only); name a primary that is not"
+            "its transactions are read-only (default_transaction_read_only); use a primary that accepts writes"
         )
-    if about["encoding"] != "UTF8":
-        raise InvalidDatabase(f"its encoding is {about['encoding']}; make the database with ENCODING 'UTF8'")
-    if about["fsync"] == "off":
+    if server["encoding"] != "UTF8":
+        raise InvalidDatabase(f"its encoding is {server['encoding']}; create the database with ENCODING 'UTF8'")
+    if server["fsync"] == "off":
         raise InvalidDatabase(
-            "fsync is off: a crash of its machine could take everything; turn it on in postgresql.conf"
+            "fsync is off: a crash of its machine could destroy all data; turn it on in postgresql.conf"
         )
-    if about["full_page_writes"] == "off":
-        log.warning("full_page_writes is off: unless its disk writes pages whole, a crash of its machine may damage it")
-    if about["synchronous_commit"] == "off":
-        log.warning("synchronous_commit is off: a crash of its machine may take the last tasks that were acknowledged")
-    elif about["standbys"] and about["synchronous_commit"] == "local":
+    if server["full_page_writes"] == "off":
         log.warning(
-            "synchronous_commit is local: a failover to a standby may take the last tasks that were acknowledged"
+            "full_page_writes is off: unless its disk writes pages atomically, a crash of its machine may damage it"
         )
+    if server["synchronous_commit"] == "off":
+        log.warning("synchronous_commit is off: a crash of its machine may lose the last acknowledged tasks")
+    elif server["standbys"] and server["synchronous_commit"] == "local":
+        log.warning("synchronous_commit is local: a failover to a standby may lose the last acknowledged tasks")
 
 
 def _without_secrets(text: str, url: str) -> str:
@@ -339,6 +338,6 @@ def _without_secrets(text: str, url: str) -> str:
         password = urlsplit(url).password
     except ValueError:
         password = None
-    for said in (password, unquote(password)) if password else ():
-        text = text.replace(said, "***")
+    for secret in (password, unquote(password)) if password else ():
+        text = text.replace(secret, "***")
     return text

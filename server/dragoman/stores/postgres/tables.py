@@ -1,4 +1,4 @@
-"""API keys: a row for each, for as long as the store lives."""
+"""The small tables of a store: API keys, audit log, key-value pairs, workers, upstreams, pushes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PostgresApiKeys:
 
     async def add(self, key: ApiKey) -> None:
         if await self._database.write(_execute_statement, _INSERT_API_KEY, *api_key_values(key)) == "INSERT 0 0":
-            raise ValueError(f'there is a key "{key.id}" already')
+            raise ValueError(f'an API key "{key.id}" already exists')
 
     async def find(self, id: str) -> ApiKey | None:
         return await self._database.read(_find_api_key, id)
@@ -70,7 +70,7 @@ class PostgresApiKeys:
 
 
 async def delete_revoked_api_keys(connection: Connection, principal: str) -> None:
-    """Takes away the revoked keys of a principal of which nothing is to stay; the others are still in use."""
+    """Deletes the revoked keys of a principal that is erased; the others are still in use."""
     await connection.execute(_DELETE_REVOKED_API_KEYS, principal)
 
 
@@ -98,7 +98,7 @@ async def _revoke_api_key(connection: Connection, id: str, now: int) -> ApiKey |
 
 
 AUDIT_LOCK: Final = WRITE_LOCK + 100
-"""Held by who adds entries."""
+"""Advisory lock for adding entries."""
 
 _SELECT_LAST_AUDIT_ENTRY: Final = "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1"
 _INSERT_AUDIT_ENTRY: Final = (
@@ -133,15 +133,15 @@ class PostgresAuditLog:
 
 
 async def anonymize_audit_entries(connection: Connection, principal: str) -> None:
-    """Takes away who did what a principal did."""
+    """Removes a principal's name from its audit entries."""
     await connection.execute(_ANONYMIZE_AUDIT_ENTRIES, principal)
 
 
 async def _insert_audit_entries(connection: Connection, entries: Sequence[AuditEntry], salts: Sequence[bytes]) -> None:
     await connection.execute(f"SELECT pg_advisory_xact_lock({AUDIT_LOCK})")
-    number, former = await connection.fetchrow(_SELECT_LAST_AUDIT_ENTRY) or (0, GENESIS_HASH)
+    number, previous_hash = await connection.fetchrow(_SELECT_LAST_AUDIT_ENTRY) or (0, GENESIS_HASH)
     await connection.executemany(
-        _INSERT_AUDIT_ENTRY, [audit_values(record) for record in chain_entries(former, number, entries, salts)]
+        _INSERT_AUDIT_ENTRY, [audit_values(record) for record in chain_entries(previous_hash, number, entries, salts)]
     )
 
 
@@ -151,7 +151,7 @@ async def _read_audit_entries(connection: Connection, after: int, limit: int) ->
 
 async def _delete_audit_entries(connection: Connection, before: int, limit: int) -> int:
     stays = await connection.fetchval(_FIRST_RECENT_AUDIT_ENTRY, limit + 1, before)
-    if stays is None:  # all that was looked at is old; the last of it stays, it may be the last of all
+    if stays is None:  # all examined entries are old; the last one stays, as it may be the last of the log
         stays = await connection.fetchval(_LAST_EXAMINED_AUDIT_ENTRY, limit + 1)
     if stays is None:
         return 0
@@ -159,14 +159,14 @@ async def _delete_audit_entries(connection: Connection, before: int, limit: int)
 
 
 _KEY_VALUE_NAME: Final = "paper {}"
-"""What a text is called in `meta`, which also has what the store knows of itself."""
+"""Name of a value in `meta`, which also has the store's own settings."""
 _SELECT_VALUE: Final = "SELECT value FROM meta WHERE name = $1"
 _INSERT_VALUE: Final = "INSERT INTO meta VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING name"
 _UPDATE_VALUE: Final = "UPDATE meta SET value = $2 WHERE name = $1 AND value = $3 RETURNING name"
 
 
 class PostgresKeyValues:
-    """Implements `dragoman.ports.Papers` on a database."""
+    """Implements `dragoman.ports.KeyValues` on a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -200,7 +200,7 @@ _DELETE_WORKER_AGENT: Final = "DELETE FROM roster WHERE agent = $1"
 
 
 class PostgresWorkerRegistry:
-    """Implements `dragoman.ports.Roster` on a database."""
+    """Implements `dragoman.ports.WorkerRegistry` on a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -266,7 +266,7 @@ async def _delete_upstream(connection: Connection, agent: str) -> bool:
 
 
 class PostgresPushes:
-    """The configurations of one store."""
+    """Implements `dragoman.ports.Pushes` on a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

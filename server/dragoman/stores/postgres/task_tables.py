@@ -1,6 +1,6 @@
-"""Where tasks are: their owners as numbers, and their heads.
+"""Locks tasks, and writes the tables beside a task: context state, shared contexts, idempotency keys, usage.
 
-Nobody remembers a number from one batch to the next: another process may have taken that owner away.
+Owner numbers are not cached between batches: another process may have erased the owner.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dragoman.stores.postgres.rows import (
 from dragoman.stores.shared.rows import IDEMPOTENCY_KEY_TTL_MS, is_key_expired
 
 NO_OWNER: Final = -1
-"""The number that no owner has."""
+"""A number that no owner has."""
 
-# Row by row, in the order in which they are given: so they are locked.
+# Rows are locked one by one, in the order of the arguments.
 _LOCK_TASKS: Final = PostgresBulkStatement(
     f"SELECT {SQL_NOW.format('$4')}, r.scope, r.principal, o.owner, h.* FROM {{rows}}"
     " LEFT JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
@@ -48,7 +48,7 @@ _SELECT_OWNER_NUMBERS: Final = PostgresBulkStatement(
 
 @dataclass(slots=True)
 class LockedTasks:
-    """The store's time, the numbers of owners (NOBODY's for those who are not there), and the heads that there are."""
+    """The store's time, owner numbers (NO_OWNER for unknown owners), and the records of existing tasks."""
 
     now: int = 0
     owner_numbers: dict[Owner, int] = field(default_factory=dict)
@@ -58,10 +58,10 @@ class LockedTasks:
 async def lock_tasks(
     connection: Connection, tasks: Collection[TaskRef], new_owners: Collection[Owner], fixed_now: int | None
 ) -> LockedTasks:
-    """Locks these tasks, and gives what there is of them. Owners of `new` get a number if they have none."""
+    """Locks these tasks and reads their records. Owners of `new_owners` get a number if they have none."""
     found = LockedTasks()
     rows: set[tuple[Any, ...]] = {(ref.owner.scope, ref.owner.principal, ref.key) for ref in tasks}
-    rows |= {(one.scope, one.principal, b"") for one in new_owners}  # no task has that key
+    rows |= {(owner.scope, owner.principal, b"") for owner in new_owners}  # no task has that key
     for now, scope, principal, number, key, *row in await _LOCK_TASKS.fetch(connection, sorted(rows), fixed_now):
         owner = Owner(scope, principal)
         found.now = now
@@ -69,7 +69,9 @@ async def lock_tasks(
         if key is not None:
             ref = TaskRef(owner, key)
             found.records[ref] = record_from_row(ref, row)
-    if missing := sorted((one.scope, one.principal) for one in new_owners if found.owner_numbers[one] == NO_OWNER):
+    if missing := sorted(
+        (owner.scope, owner.principal) for owner in new_owners if found.owner_numbers[owner] == NO_OWNER
+    ):
         await _INSERT_OWNERS.run(connection, missing)
         for scope, principal, number in await _SELECT_OWNER_NUMBERS.fetch(connection, missing):
             found.owner_numbers[Owner(scope, principal)] = number
@@ -77,7 +79,7 @@ async def lock_tasks(
 
 
 async def owner_number(connection: Connection, owner: Owner) -> int:
-    """An owner's number; NOBODY for one that is not there."""
+    """An owner's number; NO_OWNER for an unknown one."""
     found: int | None = await connection.fetchval(_SELECT_OWNER_NUMBER, owner.scope, owner.principal)
     return NO_OWNER if found is None else found
 
@@ -98,9 +100,9 @@ async def read_context_state(connection: Connection, owner: int, agent: str, con
 
 
 async def write_context_state(connection: Connection, owner: int, record: TaskRecord, state: ContextState) -> None:
-    """Writes the state. Raises Refused (CHANGED) when somebody else wrote it since it was read."""
-    known = (await read_context_state(connection, owner, record.agent, record.context)).version
-    if state.version != known + 1:
+    """Writes the state. Raises AppendRejected (CHANGED) when it was written since it was read (optimistic locking)."""
+    version = (await read_context_state(connection, owner, record.agent, record.context)).version
+    if state.version != version + 1:
         raise AppendRejected(CHANGED, record)
     await connection.execute(_UPSERT_CONTEXT_STATE, owner, record.agent, record.context, state.version, state.data)
 
@@ -121,27 +123,27 @@ SELECT t.owner, t.task FROM participants p JOIN tasks t ON t.owner = p.host AND 
 WHERE p.owner = $3 AND t.context = p.context LIMIT 1
 """
 JOINED_TASKS: Final = "FROM participants p JOIN tasks t ON t.owner = p.host AND t.context = p.context"
-"""Begins a query of the tasks of conversations that an owner (`p.owner`) has joined."""
+"""FROM clause for the tasks of contexts that an owner (`p.owner`) has joined."""
 
 
 async def add_open_tasks(connection: Connection, opened: Collection[tuple[str, int, bytes]]) -> None:
-    """Notes tasks of conversations that others may join."""
+    """Records tasks of contexts that others may join."""
     await _INSERT_CONVERSATIONS.run(connection, sorted({(context, owner) for context, owner, _ in opened}))
     await _INSERT_OPEN_TASKS.run(connection, sorted((task, owner) for _, owner, task in opened))
 
 
 async def add_participants(connection: Connection, participants: Collection[tuple[int, int, str]]) -> None:
-    """Lets owners take part."""
+    """Records that owners have joined contexts: (owner, host, context)."""
     await _INSERT_PARTICIPANTS.run(connection, sorted(participants))
 
 
 async def remove_open_task(connection: Connection, row_key: TaskRowKey) -> None:
-    """For a task that is gone."""
+    """For a task that is deleted."""
     await connection.execute(_DELETE_OPEN_TASK, row_key[1])
 
 
 async def find_context_owner(connection: Connection, owner: Owner, context: str) -> Owner | None:
-    """Under whom the tasks of a conversation of this scope are kept, None when nobody may join one of this id."""
+    """The owner of a joinable context in this scope; None when there is none with this id."""
     row = await connection.fetchrow(_SELECT_HOST, context, owner.scope)
     return Owner(*row) if row else None
 
@@ -149,7 +151,7 @@ async def find_context_owner(connection: Connection, owner: Owner, context: str)
 async def find_joined_task(
     connection: Connection, owner: int, agent: str, key: bytes | None, task_id: str
 ) -> TaskRowKey:
-    """The owner and key of a task in a conversation that an owner has joined; NOBODY's when there is none."""
+    """The owner and key of a task in a context that an owner has joined; NO_OWNER when there is none."""
     if key and (row := await connection.fetchrow(_JOINED_TASK_BY_KEY, key, owner)):
         return row[0], key
     if row := await connection.fetchrow(_JOINED_TASK_BY_ALIAS, agent, task_id, owner):
@@ -162,7 +164,7 @@ KeyName = tuple[int, str, str]
 
 
 class UsedKey(NamedTuple):
-    """What a key was used for. `host` is the task's owner where that is not the key's own, `number` its number."""
+    """What a key was used for. host, number: the task's owner and its number, unless it is the key's owner."""
 
     digest: bytes
     task: bytes | None
@@ -190,7 +192,7 @@ _UPSERT_KEYS: Final = insert_statement(
     " reply = excluded.reply, first = excluded.first, created = excluded.created, host = excluded.host",
 )
 _KEYS_OF_TASK: Final = ("owner = $1 AND task = $2 AND host IS NULL", "host = $1 AND task = $2")
-"""Keys of a task: of its owner, and of others who take part in its conversation."""
+"""Keys of a task: of its owner, and of participants of its context."""
 
 
 async def find_keys(connection: Connection, names: Sequence[KeyName]) -> UsedKeys:
@@ -204,7 +206,7 @@ async def find_keys(connection: Connection, names: Sequence[KeyName]) -> UsedKey
 
 
 def check_key(used_keys: Mapping[KeyName, UsedKey], name: KeyName, owner: Owner, now: int) -> None:
-    """Raises Repeated when a key of `owner` was used and has not expired."""
+    """Raises DuplicateKey when a key of `owner` was used and has not expired."""
     used = used_keys.get(name)
     if used is None or is_key_expired(used.created, now):
         return
@@ -213,32 +215,32 @@ def check_key(used_keys: Mapping[KeyName, UsedKey], name: KeyName, owner: Owner,
 
 
 async def record_keys(connection: Connection, used_keys: Mapping[KeyName, UsedKey]) -> None:
-    """Notes what keys were used for."""
+    """Records what keys were used for."""
     await _UPSERT_KEYS.run(
         connection, [(*name, *what[:5], what.number) for name, what in sorted(used_keys.items(), key=_key_name)]
     )
 
 
 def with_reply(used_key: UsedKey, reply: bytes) -> UsedKey:
-    """A key of a task that was discarded, as the rest of its batch finds it."""
+    """A key of a discarded task, as the rest of its batch sees it."""
     return used_key._replace(reply=reply) if reply else used_key._replace(created=-IDEMPOTENCY_KEY_TTL_MS)
 
 
 async def clear_task_keys(connection: Connection, row_key: TaskRowKey) -> None:
-    """Leaves a key of a task that was erased to answer NOT_FOUND until it expires, with nothing of an answer."""
-    for which in _KEYS_OF_TASK:
+    """Makes the keys of an erased task answer NOT_FOUND until they expire, and removes stored replies."""
+    for condition in _KEYS_OF_TASK:
         await connection.execute(
-            f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {which}", *row_key
+            f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {condition}", *row_key
         )
 
 
 async def record_reply(connection: Connection, row_key: TaskRowKey, reply: bytes) -> None:
-    """Notes the Message that came instead of a task. Without one the key is free again: nothing came of it."""
-    for which in _KEYS_OF_TASK:
+    """Records the Message that was sent instead of a task. Without a reply the key is free again."""
+    for condition in _KEYS_OF_TASK:
         if reply:
-            await connection.execute(f"UPDATE idempotency SET reply = $3 WHERE {which}", *row_key, reply)
+            await connection.execute(f"UPDATE idempotency SET reply = $3 WHERE {condition}", *row_key, reply)
         else:
-            await connection.execute(f"DELETE FROM idempotency WHERE {which}", *row_key)
+            await connection.execute(f"DELETE FROM idempotency WHERE {condition}", *row_key)
 
 
 def _key_name(item: tuple[KeyName, UsedKey]) -> KeyName:
@@ -271,23 +273,23 @@ _DELETE_USAGE: Final = (
 )
 
 DelegatedUsage = dict[TaskRowKey, tuple[int, int]]
-"""Tokens and cost that the tasks below some tasks have used, in one batch."""
+"""Tokens and cost that the delegated tasks of a task used in one batch."""
 
 
 async def add_parent(connection: Connection, row_key: TaskRowKey, parent: bytes) -> None:
-    """From now on a task works for another one."""
+    """Records that a task was delegated by another one."""
     await connection.execute(_INSERT_PARENT, *row_key, parent)
 
 
 async def record_usage(
     connection: Connection, row_key: TaskRowKey, report: UsageReport, delegated: DelegatedUsage
 ) -> Usage:
-    """Counts a report, and adds to what is to be passed on to the tasks above. Gives the task's sum after that."""
-    said = await connection.execute(_ADD_USAGE, *row_key, escape(report.key), report.tokens, report.cost)
-    if said == "INSERT 0 1" and report.has_amount:
-        async for above in _ancestors(connection, row_key):
-            tokens, cost = delegated.get(above, (0, 0))
-            delegated[above] = min(tokens + report.tokens, MAX_USAGE), min(cost + report.cost, MAX_USAGE)
+    """Counts a report, and adds it to `delegated` for the ancestors. Returns the task's new sum."""
+    status = await connection.execute(_ADD_USAGE, *row_key, escape(report.key), report.tokens, report.cost)
+    if status == "INSERT 0 1" and report.has_amount:
+        async for ancestor in _ancestors(connection, row_key):
+            tokens, cost = delegated.get(ancestor, (0, 0))
+            delegated[ancestor] = min(tokens + report.tokens, MAX_USAGE), min(cost + report.cost, MAX_USAGE)
     if usage := await _usage_of(connection, row_key):
         metadata = await connection.fetchval(_SELECT_METADATA, *row_key)
         await connection.execute(_UPDATE_METADATA, *row_key, add_usage(metadata or b"", usage))
@@ -295,24 +297,24 @@ async def record_usage(
 
 
 async def add_delegated_usage(connection: Connection, delegated: DelegatedUsage) -> None:
-    """Adds to the sums of tasks above."""
-    for place, amounts in sorted(delegated.items()):
-        await connection.execute(_ADD_DELEGATED_USAGE, *place, *amounts)
+    """Adds the usage of delegated tasks to their ancestors."""
+    for row_key, amounts in sorted(delegated.items()):
+        await connection.execute(_ADD_DELEGATED_USAGE, *row_key, *amounts)
 
 
 async def read_usage(connection: Connection, ref: TaskRef) -> Usage:
-    """All that a task has used."""
+    """What a task has used in total."""
     return await _usage_of(connection, (await owner_number(connection, ref.owner), ref.key))
 
 
 async def delete_usage(connection: Connection, row_key: TaskRowKey) -> None:
-    """For a task that goes. What it used was used for those above it all the same."""
+    """For a task that is deleted. Its ancestors keep what it used."""
     for statement in _DELETE_USAGE:
         await connection.execute(statement, *row_key)
 
 
 async def _ancestors(connection: Connection, row_key: TaskRowKey) -> AsyncIterator[TaskRowKey]:
-    """The tasks that a task works for, from its own one up."""
+    """The tasks by which a task was delegated, from its parent up."""
     owner, key = row_key
     for _ in range(MAX_DELEGATION_DEPTH):
         key = await connection.fetchval(_SELECT_PARENT, owner, key)

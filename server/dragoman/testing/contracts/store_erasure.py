@@ -69,7 +69,7 @@ class StoreErasure:
 
     async def test_a_selection_has_to_say_which_tasks(self) -> None:
         for nothing in ({}, {"agent": AGENT}, {"state": states.FAILED}, {"scope": "default"}):
-            with pytest.raises(ValueError, match="which tasks"):
+            with pytest.raises(ValueError, match="select the tasks"):
                 TaskSelection(**nothing)
 
     async def test_tasks_are_selected_by_all_that_is_said(self, store: Store) -> None:

@@ -1,8 +1,8 @@
-"""What principals have, for admission: counted where it changes, in every batch, and read where somebody asks for more.
+"""Counters of what principals use, for admission: updated in every batch, read where a quota is checked.
 
-A counter is several rows, one for each slot, and each process adds to those of its own: so no two processes wait for
-one row, and the sum is exact. Who is asked about is locked by name until the commit (`batch.py`), so that two processes
-never both give away the last place.
+A counter is several rows, one for each slot, and each process adds to the rows of its own slot: processes do not wait
+for each other, and the sum is exact. A principal whose quota is checked is locked by name until the commit
+(`transaction.lock_numbers`), so that two processes never both use the last free capacity.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ TaskRowKey = tuple[int, bytes]
 """A task: its owner's number and its key."""
 
 UnreadMessages = list[tuple[int, int, str]]
-"""Messages that nobody has taken up: number, size, and who sent it."""
+"""Messages that no turn has delivered: number, size, and sender."""
 
 
 @dataclass(slots=True)
 class PostgresPrincipalLoad:
-    """Unfinished tasks by agent, and bytes that wait."""
+    """Unfinished tasks by agent, and bytes of undelivered messages."""
 
     live_tasks: dict[str, int] = field(default_factory=dict)
     queued_bytes: int = 0
 
 
 def unread_after(change: Append, record: TaskRecord | None) -> int | None:
-    """The number after which the messages of a task have to be known to count this change; None for none of them."""
+    """The number after which a task's messages have to be read to count this change; None for no messages."""
     if record is None:
         return None
     if change.retry:
@@ -78,7 +78,7 @@ def unread_after(change: Append, record: TaskRecord | None) -> int | None:
 
 
 class PostgresQuotaCounters:
-    """The counters of one batch. `pace` is the process's own."""
+    """The counters of one batch. token_buckets: of this process."""
 
     def __init__(self, token_buckets: TokenBuckets) -> None:
         self._token_buckets = token_buckets
@@ -87,94 +87,95 @@ class PostgresQuotaCounters:
         self._deltas: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
 
     async def load(self, connection: Connection, principals: Collection[str], tasks: dict[TaskRowKey, int]) -> None:
-        """Reads what these principals have, and the messages of these tasks after a number."""
+        """Reads what these principals use, and the messages of these tasks after a number."""
         if principals:
             self._loads = {principal: PostgresPrincipalLoad() for principal in principals}
             for principal, agent, live, queued in await connection.fetch(_SELECT_COUNTERS, text_array(principals)):
                 self._loads[principal].live_tasks[agent] = live
                 self._loads[principal].queued_bytes += queued
-        for place in tasks:
-            self._unread[place] = []
+        for row_key in tasks:
+            self._unread[row_key] = []
         for owner, task, number, size, sender in await _SELECT_UNREAD_MESSAGES.fetch(
-            connection, [(*place, after) for place, after in sorted(tasks.items())]
+            connection, [(*row_key, after) for row_key, after in sorted(tasks.items())]
         ):
             self._unread[owner, task].append((number, size, sender))
 
     def admit(self, quota: Quota, plan: Plan, now: int) -> None:
-        """Raises Overrun for a message that would take its sender over its quota."""
+        """Raises QuotaExceeded for a message that would exceed its sender's quota."""
         agent, sender = plan.record.agent, sender_of(plan)
-        has = self._loads[sender]
+        load = self._loads[sender]
         wait, every = 0.0, 0.0
         if quota.starts_per_minute:
             every = MINUTE_MS / quota.starts_per_minute
             wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
         check_quota(
             quota,
-            PrincipalLoad(sum(has.live_tasks.values()), has.live_tasks.get(agent, 0), has.queued_bytes, wait),
+            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks.get(agent, 0), load.queued_bytes, wait),
             plan,
         )
         if every and starts_turn(plan):
             self._token_buckets.take((sender, agent), now, every)
 
     def record(self, row_key: TaskRowKey, plan: Plan) -> None:
-        """Counts what a change does."""
-        before, head = plan.before, plan.record
-        over = head.state in states.TERMINAL or plan.change.discard
-        self._count(head.principal, head.agent, (not over) - (before is not None), 0)
+        """Counts a change."""
+        before, record = plan.before, plan.record
+        over = record.state in states.TERMINAL or plan.change.discard
+        self._count(record.principal, record.agent, (not over) - (before is not None), 0)
         arrived = [(row.number, row.size, sender_of(plan)) for row in plan.messages if row.size]
         unread = self._unread.get(row_key)
         for number, size, sender in (unread or ()) if before else ():
             waits = before is not None and number > before.last_delivered
             self._count(
-                sender or head.ref.owner.principal, head.agent, 0, size * (self._is_waiting(plan, number) - waits)
+                sender or record.ref.owner.principal, record.agent, 0, size * (self._is_waiting(plan, number) - waits)
             )
         for number, size, sender in arrived:
-            self._count(sender, head.agent, 0, size * self._is_waiting(plan, number))
+            self._count(sender, record.agent, 0, size * self._is_waiting(plan, number))
         if arrived:
-            # A task that is not looked at has others, too, of which nothing changes.
+            # A task that was not read may have other messages, whose counts do not change.
             self._unread.setdefault(row_key, []).extend(arrived)
 
     def rows(self, counter_slot: int) -> list[tuple[object, ...]]:
-        """What is to be added."""
-        more = sorted((who, what) for who, what in self._deltas.items() if any(what))
+        """The rows to add, for ADD_TO_COUNTERS."""
+        deltas = sorted((key, delta) for key, delta in self._deltas.items() if any(delta))
         self._deltas.clear()
-        return [(*who, counter_slot, *what) for who, what in more]
+        return [(*key, counter_slot, *delta) for key, delta in deltas]
 
     def _is_waiting(self, plan: Plan, number: int) -> bool:
-        head = plan.record
-        return head.state not in states.TERMINAL and not plan.change.discard and number > head.last_delivered
+        record = plan.record
+        return record.state not in states.TERMINAL and not plan.change.discard and number > record.last_delivered
 
     def _count(self, principal: str, agent: str, live: int, queued: int) -> None:
         if not (live or queued):
             return
-        more = self._deltas[principal, agent]
-        more[0] += live
-        more[1] += queued
-        if has := self._loads.get(principal):
-            has.live_tasks[agent] = has.live_tasks.get(agent, 0) + live
-            has.queued_bytes += queued
+        delta = self._deltas[principal, agent]
+        delta[0] += live
+        delta[1] += queued
+        if load := self._loads.get(principal):
+            load.live_tasks[agent] = load.live_tasks.get(agent, 0) + live
+            load.queued_bytes += queued
 
 
 async def record_erasures(
     connection: Connection, counter_slot: int, tasks: Sequence[tuple[TaskRowKey, TaskRecord]]
 ) -> None:
-    """Counts tasks that are erased, while their messages are still there."""
-    more: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    live = {place: head for place, head in tasks if head.state not in states.TERMINAL}
-    for head in live.values():
-        more[head.principal, head.agent][0] -= 1
+    """Counts tasks that are erased, while their messages still exist."""
+    deltas: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    live = {row_key: record for row_key, record in tasks if record.state not in states.TERMINAL}
+    for record in live.values():
+        deltas[record.principal, record.agent][0] -= 1
     for owner, task, _, size, sender in await _SELECT_UNREAD_MESSAGES.fetch(
-        connection, [(*place, head.last_delivered) for place, head in sorted(live.items(), key=lambda one: one[0])]
+        connection,
+        [(*row_key, record.last_delivered) for row_key, record in sorted(live.items(), key=lambda item: item[0])],
     ):
-        head = live[owner, task]
-        more[sender or head.ref.owner.principal, head.agent][1] -= size
+        record = live[owner, task]
+        deltas[sender or record.ref.owner.principal, record.agent][1] -= size
     await ADD_TO_COUNTERS.run(
-        connection, [(*who, counter_slot, *what) for who, what in sorted(more.items()) if any(what)]
+        connection, [(*key, counter_slot, *delta) for key, delta in sorted(deltas.items()) if any(delta)]
     )
 
 
 async def delete_empty_counters(connection: Connection, principal: str) -> None:
-    """Takes a principal's name away, where nothing is counted for it any more."""
+    """Deletes the rows of a principal whose counts are all zero."""
     await connection.execute(_DELETE_EMPTY_COUNTERS, principal)
 
 

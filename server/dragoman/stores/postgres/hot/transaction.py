@@ -1,15 +1,9 @@
-"""Applying a batch of appends inside one transaction: the only place that writes tasks.
+"""Applying a batch of appends inside one transaction: the only row_key that writes tasks.
 
-`core.plan` decides what is written; here is in which order it is read, locked and sent. Everybody locks in the same
-order, so batches of several processes wait for each other and never in a circle:
-
-1. names that have to be unique or are counted (`lock_numbers`): keys, aliases, conversations with state, principals
-with a
-   quota;
-2. the heads of the tasks, by scope, principal and key;
-3. owners that are new.
-
-Then all is decided in memory, and written with one statement. What few batches need costs them one more.
+`core.plan` decides what is written; this module decides in which order it is read, locked and sent. All processes lock
+in the same order, so their batches wait for each other but never deadlock: first the names that have to be unique or
+are counted (`lock_numbers`), then the records of the tasks by scope, principal and key, then new owners. Then all
+is decided in memory and written with one statement; what few batches need costs them another one.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ AppendResult = Appended | AppendRejected
 
 
 class PostgresTransaction:
-    """One batch, on a connection that has begun its transaction."""
+    """One batch, on a connection inside a transaction."""
 
     def __init__(
         self,
@@ -69,14 +63,14 @@ class PostgresTransaction:
         self._delegated: task_tables.DelegatedUsage = {}
 
     async def run(self, changes: Sequence[Append], fixed_now: int | None) -> list[AppendResult]:
-        """What became of each, once all is written. `at` is the time, unless it is the server's."""
+        """Applies the changes, and returns their results after all was written."""
         await self._lock_and_load(changes, fixed_now)
         results: list[AppendResult] = []
         for change in changes:
             try:
                 results.append(await self._apply(change))
-            except AppendRejected as refused:  # before anything of it was written
-                results.append(refused)
+            except AppendRejected as rejected:  # before anything of it was written
+                results.append(rejected)
         await self._flush()
         if self._delegated:
             await task_tables.add_delegated_usage(self._connection, self._delegated)
@@ -106,9 +100,9 @@ class PostgresTransaction:
         principals = {_sender(change) for change in changes if change.quota is not None and change.message is not None}
         tasks: dict[TaskRowKey, int] = {}
         for change in changes:
-            place = self._row_key(change)
-            if (after := unread_after(change, self._records[place])) is not None:
-                tasks[place] = min(after, tasks.get(place, after))
+            row_key = self._row_key(change)
+            if (after := unread_after(change, self._records[row_key])) is not None:
+                tasks[row_key] = min(after, tasks.get(row_key, after))
         await self._quota_counters.load(self._connection, principals, tasks)
 
     def _row_key(self, change: Append) -> TaskRowKey:
@@ -125,53 +119,53 @@ class PostgresTransaction:
     # Deciding ---------------------------------------------------------------------------------------------------
 
     async def _apply(self, change: Append) -> Appended:
-        place, connection, pending = self._row_key(change), self._connection, self._pending
-        owner, now = place[0], self._now
+        row_key, connection, pending = self._row_key(change), self._connection, self._pending
+        owner, now = row_key[0], self._now
         if change.idempotency_key is not None:
             task_tables.check_key(
                 self._used_keys, self._key_name(change), change.idempotency_key.owner or change.task.owner, now
             )
         if change.create is not None and change.create.alias:
             await self._check_alias(owner, change.create)
-        made = plan(self._records[place], change, now)
+        planned = plan(self._records[row_key], change, now)
         if change.quota is not None:
-            self._quota_counters.admit(change.quota, made, now)
+            self._quota_counters.admit(change.quota, planned, now)
         if change.push_config is not None:
-            await pushes.check_push_limit(connection, place, made.record, change.push_config.id)
+            await pushes.check_push_limit(connection, row_key, planned.record, change.push_config.id)
         if change.context_state is not None:
-            await task_tables.write_context_state(connection, owner, made.record, change.context_state)
+            await task_tables.write_context_state(connection, owner, planned.record, change.context_state)
         if change.idempotency_key is not None:
             host = change.task.owner if change.idempotency_key.owner not in (None, change.task.owner) else None
-            first = made.before.last_sequence if made.before else 0
+            first = planned.before.last_sequence if planned.before else 0
             used = task_tables.UsedKey(
                 change.idempotency_key.digest, change.task.key, None, first, now, host, owner if host else None
             )
             self._used_keys[self._key_name(change)] = pending.used_keys[self._key_name(change)] = used
         if change.participant is not None:
-            pending.participants.add((self._owner_numbers[change.participant], owner, made.record.context))
-        self._quota_counters.record(place, made)
-        if made.before is not None and made.before.visible:
-            self._totals[owner, made.record.agent, made.before.state] -= 1
+            pending.participants.add((self._owner_numbers[change.participant], owner, planned.record.context))
+        self._quota_counters.record(row_key, planned)
+        if planned.before is not None and planned.before.visible:
+            self._totals[owner, planned.record.agent, planned.before.state] -= 1
         if change.discard:
-            await self._discard(place, change)
-            return made.outcome
-        if made.record.visible:
-            self._totals[owner, made.record.agent, made.record.state] += 1
+            await self._discard(row_key, change)
+            return planned.outcome
+        if planned.record.visible:
+            self._totals[owner, planned.record.agent, planned.record.state] += 1
         if change.create is not None and change.create.alias:
             self._aliases.add((owner, change.create.agent, change.create.id))
         if change.create is not None and change.create.parent:
-            await task_tables.add_parent(connection, place, change.create.parent)
-        self._add_to_pending(place, made)
+            await task_tables.add_parent(connection, row_key, change.create.parent)
+        self._add_to_pending(row_key, planned)
         if change.push_config is not None:
-            await pushes.record_new_push(connection, place, made, change.push_config, now)
-        self._records[place] = made.record
+            await pushes.record_new_push(connection, row_key, planned, change.push_config, now)
+        self._records[row_key] = planned.record
         if change.usage_report is not None:
             await self._flush()
             return replace(
-                made.outcome,
-                usage=await task_tables.record_usage(connection, place, change.usage_report, self._delegated),
+                planned.outcome,
+                usage=await task_tables.record_usage(connection, row_key, change.usage_report, self._delegated),
             )
-        return made.outcome
+        return planned.outcome
 
     async def _check_alias(self, owner: int, new: NewTask) -> None:
         name = owner, new.agent, new.id
@@ -179,18 +173,18 @@ class PostgresTransaction:
             raise AppendRejected(EXISTS, None)
 
     def _add_to_pending(self, row_key: TaskRowKey, plan: Plan) -> None:
-        """What a change writes, where it does not write it at once."""
-        change, head, pending = plan.change, plan.record, self._pending
+        """Adds what a change writes to the pending rows."""
+        change, record, pending = plan.change, plan.record, self._pending
         if change.create is not None and change.create.joinable:
-            pending.open_tasks.append((head.context, *row_key))
-        if head.has_live_push and plan.events:
+            pending.open_tasks.append((record.context, *row_key))
+        if record.has_live_push and plan.events:
             pending.due_tasks.add(row_key)
         pending.blob_uses.update((*row_key, blob.digest) for blob in change.blobs)
         grew, is_long = self._artifact_growth.record(row_key, plan)
         if grew:
             pending.grown.append((*row_key, grew))
         if is_long:
-            pending.long_logs.append((head.updated, *row_key))
+            pending.long_logs.append((record.updated, *row_key))
         pending.add(row_key, plan)
 
     async def _discard(self, row_key: TaskRowKey, change: Append) -> None:
@@ -213,7 +207,7 @@ class PostgresTransaction:
 
 
 def lock_numbers(changes: Sequence[Append]) -> list[int]:
-    """The numbers of the locks that a batch needs before it looks, in the order in which everybody takes them."""
+    """The advisory locks that a batch needs before it reads, in the order that all processes use."""
     found: set[int] = set()
     for change in changes:
         owner = change.task.owner
@@ -226,7 +220,7 @@ def lock_numbers(changes: Sequence[Append]) -> list[int]:
             )
         if change.create is not None and change.create.alias:
             found.add(_lock_number("alias", owner.scope, owner.principal, change.create.agent, change.create.id))
-        if change.context_state is not None:  # of which task it is the conversation is known only by its head
+        if change.context_state is not None:  # its agent is known only after the record was read
             found.add(_lock_number("state", owner.scope, owner.principal))
         if change.quota is not None and change.message is not None:
             found.add(_lock_number("quota", _sender(change)))
@@ -239,7 +233,7 @@ def _sender(change: Append) -> str:
 
 
 def _lock_number(kind: str, *parts: Any) -> int:
-    """The number of an advisory lock. Two names of one number only wait for each other."""
+    """The number of an advisory lock. Names with the same number only wait for each other."""
     digest = blake2b(repr((kind, *parts)).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big", signed=True)
 
@@ -307,50 +301,50 @@ ArtifactKey = tuple[int, bytes, str]
 
 @dataclass(slots=True)
 class PostgresPendingRows:
-    """Rows that wait to be sent."""
+    """Rows that are not sent yet."""
 
     new_tasks: dict[TaskRowKey, tuple[Any, ...]] = field(default_factory=dict)
-    """Created, metadata and memory of tasks that are not in the table yet; their heads are in `heads`."""
+    """Creation time, metadata and state of tasks that are not in the table yet; `records` has their records."""
     records: dict[TaskRowKey, TaskRecord] = field(default_factory=dict)
     task_states: dict[TaskRowKey, bytes] = field(default_factory=dict)
     log: list[tuple[Any, ...]] = field(default_factory=list)
     messages: list[tuple[Any, ...]] = field(default_factory=list)
     replaced_artifacts: dict[ArtifactKey, tuple[int, bytes]] = field(default_factory=dict)
-    """Artifacts that are replaced: position and head."""
+    """Replaced artifacts: position and record."""
     new_artifacts: dict[ArtifactKey, tuple[int, bytes]] = field(default_factory=dict)
-    """Artifacts that are there from now on, if they were not before."""
+    """Artifacts to insert unless they exist: position and record."""
     first_kept_chunks: dict[ArtifactKey, int] = field(default_factory=dict)
-    """Chunks before this sequence go."""
+    """Chunks before this sequence are deleted."""
     chunks: dict[ArtifactKey, list[tuple[int, bool, bytes]]] = field(default_factory=dict)
     used_keys: task_tables.UsedKeys = field(default_factory=dict)
     participants: set[tuple[int, int, str]] = field(default_factory=set)
     open_tasks: list[tuple[str, int, bytes]] = field(default_factory=list)
     due_tasks: set[TaskRowKey] = field(default_factory=set)
-    """Tasks of whose events receivers are to be told."""
+    """Tasks with events to deliver."""
     blob_uses: set[tuple[int, bytes, bytes]] = field(default_factory=set)
-    """Tasks, and blobs they refer to from now on."""
+    """New references: owner, task key and digest."""
     grown: list[tuple[int, bytes, int]] = field(default_factory=list)
     long_logs: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def add(self, row_key: TaskRowKey, plan: Plan) -> None:
-        """What a change writes of its task."""
-        change, head, before = plan.change, plan.record, plan.before
+        """Adds what a change writes of its task."""
+        change, record, before = plan.change, plan.record, plan.before
         if before is None:
             assert change.create is not None
-            self.new_tasks[row_key] = head.updated, change.create.metadata, change.task_state or b""
-            self.records[row_key] = head
+            self.new_tasks[row_key] = record.updated, change.create.metadata, change.task_state or b""
+            self.records[row_key] = record
         else:
-            if head != before:
-                self.records[row_key] = head
+            if record != before:
+                self.records[row_key] = record
             if change.task_state is not None:
                 self.task_states[row_key] = change.task_state
         if plan.events:
             first, last = plan.events[0].sequence, plan.events[-1]
             self.log.append((*row_key, first, len(plan.events), last.ends, plan.log_row))
         for message in plan.messages:
-            sender = "" if message.sender == head.ref.owner.principal else message.sender
-            said = message.data, message.envelope, sender, message.size
-            self.messages.append((*row_key, message.number, message.role, *said))
+            sender = "" if message.sender == record.ref.owner.principal else message.sender
+            content = message.data, message.envelope, sender, message.size
+            self.messages.append((*row_key, message.number, message.role, *content))
         for row in plan.artifacts:
             self._add_artifact((*row_key, row.artifact_id), row)
 
@@ -367,9 +361,9 @@ class PostgresPendingRows:
         self.chunks.setdefault(artifact_key, []).append((row.sequence, row.text, row.data))
 
     async def write(self, connection: Connection, totals: Sequence[Any], standings: Sequence[Any], now: int) -> None:
-        """Sends what waits, and these counts."""
+        """Sends the pending rows, and these counts."""
         await self._write_main_tables(connection, totals, standings)
-        await _UPDATE_TASK_STATES.run(connection, [(*place, memory) for place, memory in self.task_states.items()])
+        await _UPDATE_TASK_STATES.run(connection, [(*row_key, memory) for row_key, memory in self.task_states.items()])
         await task_tables.record_keys(connection, self.used_keys)
         await task_tables.add_participants(connection, self.participants)
         await task_tables.add_open_tasks(connection, self.open_tasks)
@@ -379,18 +373,20 @@ class PostgresPendingRows:
         await compaction.INSERT_LONG_LOGS.run(connection, self.long_logs)
 
     async def _write_main_tables(self, connection: Connection, totals: Sequence[Any], standings: Sequence[Any]) -> None:
-        new = [(*place, *row, *record_values(self.records[place])) for place, row in self.new_tasks.items()]
+        new = [(*row_key, *row, *record_values(self.records[row_key])) for row_key, row in self.new_tasks.items()]
         changed = [
-            (*place, *mutable_values(head)) for place, head in self.records.items() if place not in self.new_tasks
+            (*row_key, *mutable_values(record))
+            for row_key, record in self.records.items()
+            if row_key not in self.new_tasks
         ]
         rows: list[Sequence[Any]] = [new, changed, self.log, self.messages, totals, standings]
         if self.chunks:
             rows += self._artifact_rows()
         kinds = tuple(one for one, some in zip(_MAIN_STATEMENTS, rows, strict=False) if some)
         if kinds:
-            lots = zip(kinds, filter(None, rows), strict=True)
+            batches = zip(kinds, filter(None, rows), strict=True)
             await connection.execute(
-                combine_statements(kinds), *(column for one, some in lots for column in one.columns(some))
+                combine_statements(kinds), *(column for one, some in batches for column in one.columns(some))
             )
 
     def _artifact_rows(self) -> list[Sequence[Any]]:
@@ -403,7 +399,7 @@ class PostgresPendingRows:
 
 
 async def delete_task(connection: Connection, row_key: TaskRowKey) -> None:
-    """Takes away a task that nobody saw. What waits has to be sent before."""
+    """Deletes a task that was never visible. Pending rows have to be sent before."""
     await blobs.mark_blobs_loose(connection, [row_key])
     for statement in _DELETE_TASK_ROWS:
         await connection.execute(statement, *row_key)

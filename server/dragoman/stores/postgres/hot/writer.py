@@ -1,8 +1,8 @@
-"""Group commit: one coroutine takes whatever waits, writes it in one transaction, and wakes each caller after that.
+"""Group commit: one coroutine takes what waits, writes it in one transaction, and then wakes the callers.
 
-A change whose guard does not hold is refused alone. Should the database itself refuse an item, which no guard foresaw,
-the batch is undone and each item tried on its own, so that its neighbours never pay for it; nobody was told of the
-batch before. A server that is away is asked again for a while: until a commit is sent, nothing is lost by that.
+A change whose guard fails is rejected alone. If the database itself fails on an item, which no guard foresees, the
+batch is rolled back and each item is retried alone, so its neighbors are not affected; no caller had a result of the
+batch before. An unreachable server is retried for a while: before a commit is sent, nothing can be lost.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from dragoman.stores.postgres.maintenance.compaction import PostgresArtifactGrow
 log = logging.getLogger("dragoman.store")
 
 MAX_BATCH_WRITES: Final = 512
-"""Most changes in one commit: bounds how long the first of them waits for the last."""
+"""Changes in one commit: bounds how long the first waits for the last."""
 
 
 @dataclass(slots=True)
 class PostgresQueuedWrite:
-    """A change, and who waits for it."""
+    """A change, and the future of its caller."""
 
     change: Append
     future: asyncio.Future[Appended]
 
 
 class PostgresWriter:
-    """The one writer of this process, on the event loop on which it is made."""
+    """The writer of this process, on the event loop on which it was created."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.counter_slot = secrets.randbelow(COUNTER_SLOTS)
-        """Whose counters this process adds to."""
+        """The slot of the counters that this process adds to."""
         self.commits = CommitCounters()
         self._artifact_growth = PostgresArtifactGrowth()
         self._token_buckets = TokenBuckets()
@@ -69,7 +69,7 @@ class PostgresWriter:
         return future
 
     async def close(self) -> None:
-        """Commits what waits. May be called twice."""
+        """Commits what waits. Idempotent."""
         self._closed = True
         self._queue_filled.set()
         await asyncio.shield(self._task)
@@ -90,10 +90,10 @@ class PostgresWriter:
             results = [error] * len(batch)
         except Exception:
             if len(batch) > 1:
-                log.warning("a batch of %d writes was undone; trying each alone", len(batch))
+                log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
             results = [await self._commit_alone(one) for one in batch]
         for one, result in zip(batch, results, strict=True):
-            if one.future.done():  # whoever waited was cancelled; what is written stays written
+            if one.future.done():  # the caller was canceled; what is written stays written
                 continue
             if isinstance(result, Exception):
                 one.future.set_exception(result)
@@ -109,14 +109,14 @@ class PostgresWriter:
             return error
 
     async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> Sequence[AppendResult]:
-        changes, began = [one.change for one in batch], time.perf_counter()
+        changes, started = [one.change for one in batch], time.perf_counter()
         try:
             results = await self._database.commit(partial(self._apply, changes), lock_numbers(changes))
         except Exception:
             self.commits.failed_batches += 1
             raise
         self.commits.changes.add(len(batch))
-        self.commits.seconds.add(time.perf_counter() - began)
+        self.commits.seconds.add(time.perf_counter() - started)
         return results
 
     async def _apply(self, changes: Sequence[Append], connection: Connection) -> list[AppendResult]:

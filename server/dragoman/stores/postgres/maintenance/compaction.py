@@ -1,10 +1,9 @@
-"""Folding: making the store smaller without changing an answer.
+"""Compaction: makes the store smaller without changing any response.
 
-Two things take room that no answer needs. An artifact that grew by many small chunks has a row for each: `join` puts
-neighbours of one kind into one row, which changes nothing, because reading joins them anyway. A finished task keeps
-every event for those who come back to its stream: some time after the end `cut` drops all but the last.
-
-Both work in steps, each a transaction of its own that holds one task and touches at most so many rows and bytes.
+An artifact that grew by many small chunks has a row for each: `compact_artifacts` merges neighbors of one kind, which
+reading joins anyway. A finished task keeps all its events for clients that resume its stream: some time after the end
+`truncate_log` drops all but the last. Both work in steps, each a transaction that locks one task and touches a limited
+number of rows and bytes.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.rows import insert_statement
 
 MIN_GROWN_ROWS: Final = 64
-"""Fewer rows than this are not worth a look."""
+"""Growth in rows from which a task is recorded for compaction."""
 
 MAX_COUNTED_TASKS: Final = 4096
-"""Tasks whose growth is counted at a time; one more, and the count of the first begins anew."""
+"""Tasks whose growth is counted in memory; beyond it the oldest count restarts."""
 
 MIN_KEPT_EVENTS: Final = 64
-"""The last events of a finished task are kept, so that who was only just cut off misses nothing."""
+"""Last events of a finished task that are kept, for clients whose connection just broke."""
 
 COMPACTION_STEP_ROWS: Final = 512
 COMPACTION_STEP_BYTES: Final = 1024 * 1024
-"""The most that one step touches."""
+"""Limits of one step."""
 
 ADD_GROWN: Final = insert_statement(
     "grown", "iyi", "owner, task, rows", "ON CONFLICT (owner, task) DO UPDATE SET rows = grown.rows + excluded.rows"
@@ -76,17 +75,17 @@ _DELETE_LONG_LOG: Final = "DELETE FROM long WHERE ended = $1 AND owner = $2 AND 
 
 
 class PostgresArtifactGrowth:
-    """Counts, in memory, the rows by which artifacts grow, and says which tasks are worth a look.
+    """Counts in memory by how many rows artifacts grow, and returns what is worth recording.
 
-    What is not written down when the process ends is less than `LEAST` rows for each task, and stays as it is.
+    Counts that are lost with the process are below MIN_GROWN_ROWS for each task; those rows stay as they are.
     """
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, bytes], int] = {}
 
     def record(self, row_key: tuple[int, bytes], plan: Plan) -> tuple[int, bool]:
-        """Rows to write down for this task, and whether it ended with a log to be cut."""
-        head, rows = plan.record, 0
+        """The growth to record for this task, and whether it ended with a log to truncate."""
+        record, rows = plan.record, 0
         grew = sum(not row.replaces for row in plan.artifacts)
         if grew:
             grew += self._rows.pop(row_key, 0)
@@ -95,15 +94,15 @@ class PostgresArtifactGrowth:
             if len(self._rows) >= MAX_COUNTED_TASKS:
                 del self._rows[next(iter(self._rows))]
             self._rows[row_key] = grew
-        if head.state in states.TERMINAL:
+        if record.state in states.TERMINAL:
             self._rows.pop(row_key, None)
-            return rows, head.last_sequence > MIN_KEPT_EVENTS
+            return rows, record.last_sequence > MIN_KEPT_EVENTS
         return rows, False
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresCompactionCursor:
-    """Where a pass over the artifacts of one task stands. `seen` is the growth that was written down before it."""
+    """Position of a pass over the artifacts of one task. grown_rows: the growth that was recorded before the pass."""
 
     owner: int
     task: bytes
@@ -113,7 +112,7 @@ class PostgresCompactionCursor:
 
 @dataclass(frozen=True, slots=True)
 class PostgresFinishedLog:
-    """The log of a task that ended then, with its last event."""
+    """The log of a finished task: when it ended, and its last event."""
 
     ended: int
     owner: int
@@ -122,7 +121,7 @@ class PostgresFinishedLog:
 
 
 async def find_grown_task(connection: Connection, min_rows: int) -> PostgresCompactionCursor | None:
-    """A task that grew by at least `rows`, or by fewer and has ended."""
+    """A task that grew by at least `min_rows`, or by fewer and has ended."""
     found = await connection.fetchrow(_SELECT_GROWN, min_rows)
     return PostgresCompactionCursor(*found) if found else None
 
@@ -130,44 +129,44 @@ async def find_grown_task(connection: Connection, min_rows: int) -> PostgresComp
 async def compact_artifacts(
     connection: Connection, cursor: PostgresCompactionCursor
 ) -> tuple[PostgresCompactionCursor | None, int]:
-    """One step: where the next begins (None when the task is done), and how many rows there are less."""
-    rows_left, bytes_left, gone = COMPACTION_STEP_ROWS, COMPACTION_STEP_BYTES, 0
+    """One step. Returns where the next begins (None when the task is done), and how many rows were saved."""
+    rows_left, bytes_left, saved = COMPACTION_STEP_ROWS, COMPACTION_STEP_BYTES, 0
     where = cursor.owner, cursor.task
-    await connection.execute(_LOCK_TASK, *where)  # so that no append replaces what is joined here
+    await connection.execute(_LOCK_TASK, *where)  # so that no append replaces what is merged here
     for artifact, folded in await connection.fetch(_SELECT_ARTIFACTS, *where, cursor.artifact, COMPACTION_STEP_ROWS):
         found: Sequence[tuple[int, int, int]] = await connection.fetch(
             _SELECT_CHUNKS, *where, artifact, folded, rows_left
         )
         rows = rows_within_limit(found, bytes_left)
-        joined = group_rows(rows)
-        for run in joined:
-            if run.rows > 1:
-                await _merge_chunks(connection, (*where, artifact), run)
-                gone += run.rows - 1
-        if joined and joined[-1].first > folded:  # the last one may still grow: the next step begins with it
-            await connection.execute(_SET_FOLDED, *where, artifact, joined[-1].first)
+        groups = group_rows(rows)
+        for group in groups:
+            if group.rows > 1:
+                await _merge_chunks(connection, (*where, artifact), group)
+                saved += group.rows - 1
+        if groups and groups[-1].first > folded:  # the last one may still grow: the next step starts with it
+            await connection.execute(_SET_FOLDED, *where, artifact, groups[-1].first)
         rows_left -= len(found) + 1
-        bytes_left -= sum(run.bytes for run in joined if run.bytes < MAX_MERGED_ROW_BYTES)
+        bytes_left -= sum(group.bytes for group in groups if group.bytes < MAX_MERGED_ROW_BYTES)
         if len(rows) < len(found) or rows_left < 2:
-            return replace(cursor, artifact=artifact), gone
+            return replace(cursor, artifact=artifact), saved
     await connection.execute(_SUBTRACT_GROWN, *where, cursor.grown_rows)
     await connection.execute(_DELETE_GROWN, *where)
-    return None, gone
+    return None, saved
 
 
-async def _merge_chunks(connection: Connection, artifact_key: tuple[int, bytes, str], chunk_run: RowGroup) -> None:
-    await connection.execute(_MERGE_CHUNKS, *artifact_key, chunk_run.first, chunk_run.last)
-    await connection.execute(_DELETE_MERGED_CHUNKS, *artifact_key, chunk_run.first, chunk_run.last)
+async def _merge_chunks(connection: Connection, artifact_key: tuple[int, bytes, str], group: RowGroup) -> None:
+    await connection.execute(_MERGE_CHUNKS, *artifact_key, group.first, group.last)
+    await connection.execute(_DELETE_MERGED_CHUNKS, *artifact_key, group.first, group.last)
 
 
 async def find_long_log(connection: Connection, until: int) -> PostgresFinishedLog | None:
-    """A log to cut: of a task that ended at `until` or before, and of which no push is still to be delivered."""
+    """A log to truncate: its task ended at `until` or before, and has no undelivered push."""
     found = await connection.fetchrow(_SELECT_LONG_LOG, until)
     return PostgresFinishedLog(*found) if found else None
 
 
 async def truncate_log(connection: Connection, finished_log: PostgresFinishedLog) -> int:
-    """One step: how many events were dropped. The first that drops none was the last."""
+    """One step. Returns how many events were dropped; the first step that drops none is the last."""
     dropped, size, end = 0, 0, 0
     for first, count, length in await connection.fetch(
         _SELECT_OLD_EVENTS,
@@ -187,27 +186,27 @@ async def truncate_log(connection: Connection, finished_log: PostgresFinishedLog
 
 
 class PostgresCompactor:
-    """Takes step after step."""
+    """Runs the steps."""
 
     def __init__(self, database: Database, sizes: StorageOptions) -> None:
         self._database = database
         self._sizes = sizes
 
     async def compact_artifacts(self) -> int:
-        """Joins what there is to join. Gives how many rows there are less."""
-        gone, rows = 0, self._sizes.fold_rows
-        while rows and (at := await self._database.read(find_grown_task, rows)):
-            while at is not None:
-                at, less = await self._database.write(compact_artifacts, at)
-                gone += less
-        return gone
+        """Merges rows of artifacts. Returns how many rows were saved."""
+        total, min_rows = 0, self._sizes.fold_rows
+        while min_rows and (cursor := await self._database.read(find_grown_task, min_rows)):
+            while cursor is not None:
+                cursor, saved = await self._database.write(compact_artifacts, cursor)
+                total += saved
+        return total
 
     async def truncate_logs(self) -> int:
-        """Cuts the logs that are due. Gives how many events were dropped."""
-        gone, after = 0, self._sizes.cut_after
+        """Truncates the logs that are due. Returns how many events were dropped."""
+        dropped, after = 0, self._sizes.cut_after
         if not after:
             return 0
         until = await self._database.read(self._database.now) - int(after * 1000)
         while task := await self._database.read(find_long_log, until):
-            gone += await self._database.write(truncate_log, task)
-        return gone
+            dropped += await self._database.write(truncate_log, task)
+        return dropped

@@ -1,12 +1,10 @@
-"""Reads on the event loop itself: what is a few point look-ups, and what was read before and is still the same.
+"""Fast path of reads: on the event loop itself, where a read is a few point lookups or is cached.
 
-A look at one task takes some 20 µs, and its way to a reader's thread and back three times as long, more beside gRPC's
-own threads, because each of them wants the interpreter. What may take longer goes to the readers as ever: tasks of many
-rows or bytes, large parts, a disk that has just been slow, a file that somebody holds.
-
-A task is kept with the row that it was read under, and given again while that row is the same: nothing of what GetTask
-shows changes without it. So every read asks the database, and what was erased or is not the caller's is not there. What
-is kept is bounded, and is let go when anything is erased.
+Reading one task takes some 20 µs, the way to a reader thread and back three times as long, and more beside gRPC's own
+threads, because each of them needs the interpreter lock. What may take longer goes to the reader threads: tasks with
+many rows or bytes, large parts, a disk that was just slow, a locked file. A task is cached with the row under which it
+was read, and valid while that row is the same: nothing that GetTask shows changes without it. So every read asks the
+database, and an erased task, or one of another caller, is not found. The cache is bounded, and cleared by erasures.
 """
 
 from __future__ import annotations
@@ -28,20 +26,20 @@ from dragoman.stores.sqlite.rows import record_from_row
 T = TypeVar("T")
 
 MAX_LOOP_ROWS: Final = 128
-"""Messages, and chunks of artifacts, that are read here: well under half a millisecond."""
+"""Messages, and chunks of artifacts, that are read on the loop: well under half a millisecond."""
 
 MAX_LOOP_BYTES: Final = 64 * 1024
-"""Bytes of either that are read here, and of a task that is kept."""
+"""Bytes of either that are read on the loop, and of a cached task."""
 
 MAX_CACHE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of tasks that are kept. With their forms, JSON for example, it may be some times that."""
+"""Bytes of cached tasks. With their encodings, such as JSON, memory may be a few times that."""
 
 SLOW_READ_SECONDS: Final = 0.02
-"""Seconds after which a look was a slow one: the disk, and not its cache, has answered. Threads that do not let go of
-the interpreter take less."""
+"""Seconds from which a read counts as slow: it came from the disk, not from its cache. Threads that hold the
+interpreter lock delay it by less."""
 
 READS_SKIPPED_WHEN_SLOW: Final = 32
-"""Looks after a slow one that go to the readers."""
+"""Reads after a slow one that go to the reader threads."""
 
 _RECORD_NAMES: Final = [name.strip() for name in RECORD_COLUMNS.split(",")]
 _AGENT, _ID, _VISIBLE = (1 + _RECORD_NAMES.index(name) for name in ("agent", "id", "visible"))
@@ -51,16 +49,16 @@ FROM owners o CROSS JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND t.task = ?
 UNION ALL SELECT {", ".join(["NULL"] * (len(_RECORD_NAMES) + 2))}
 """
-"""The row of a task, and one more that means nothing: as long as that is not fetched, this is one snapshot with what
-else is read, without BEGIN and ROLLBACK. Each of them would let go of the interpreter, which gRPC's threads take."""
+"""The row of a task, and a dummy row: as long as the second is not fetched, the cursor keeps one snapshot for all
+reads, without BEGIN and ROLLBACK. Each of these would release the interpreter lock, which gRPC's threads take."""
 
 
 class NotOnLoop(Exception):
-    """This is for the readers."""
+    """This read has to be done on a reader thread."""
 
 
 class LoopReader:
-    """Reads on one connection, from one thread."""
+    """Reads on one connection, from the loop's thread."""
 
     def __init__(
         self, connection: sqlite3.Connection, marker: bytes, clock: Callable[[], float] = time.perf_counter
@@ -68,7 +66,7 @@ class LoopReader:
         self._connection = connection
         connection.execute("PRAGMA busy_timeout = 0")
         self._open_cursor = connection.cursor()
-        """The look under way."""
+        """The cursor of the current read."""
         self._marker = marker
         self._clock = clock
         self._reads_to_skip = 0
@@ -76,20 +74,20 @@ class LoopReader:
         self._cache_bytes = 0
 
     def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord:
-        """Raises Away when there is no task of its own id: it may have an alias, or be another's."""
+        """Raises NotOnLoop when no own task has this id: it may be an alias, or in a joined context."""
         key, row = self._read_on_loop(self._find, owner, agent, task_id)
         return record_from_row(TaskRef(owner, key), row[1:])
 
     def get(self, owner: Owner, agent: str, task_id: str, history: int | None) -> TaskSnapshot:
-        """`find` and `read`. Raises Away as they do."""
+        """`find` and `read` in one. Raises NotOnLoop as they do."""
         return self._read_on_loop(self._get, owner, agent, task_id, history)
 
     def read(self, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
-        """Raises Away for what is too much."""
+        """Raises NotOnLoop for a task that is too large."""
         return self._read_on_loop(self._read, ref, history, artifacts)
 
     def clear_cache(self) -> None:
-        """Keeps nothing of what was read."""
+        """Drops all cached tasks."""
         self._cache.clear()
         self._cache_bytes = 0
 
@@ -101,16 +99,16 @@ class LoopReader:
         if self._reads_to_skip:
             self._reads_to_skip -= 1
             raise NotOnLoop
-        began = self._clock()
+        started = self._clock()
         try:
             try:
                 return read(*arguments)
             finally:
                 self._open_cursor.close()
-        except sqlite3.Error:  # the readers have more patience, and tell what is wrong
+        except sqlite3.Error:  # the reader threads wait longer, and report the error
             raise NotOnLoop from None
         finally:
-            if self._clock() - began > SLOW_READ_SECONDS:
+            if self._clock() - started > SLOW_READ_SECONDS:
                 self._reads_to_skip = READS_SKIPPED_WHEN_SLOW
 
     def _find(self, owner: Owner, agent: str, task_id: str) -> tuple[bytes, tuple[Any, ...]]:
@@ -130,31 +128,31 @@ class LoopReader:
             return None
         if artifacts:
             return self._cached(row, ref.key, history) or self._read_task(ref, row, history)
-        head = record_from_row(ref, row[1:])
-        return TaskSnapshot(head, self._task_bytes(head, row, history, artifacts=False))
+        record = record_from_row(ref, row[1:])
+        return TaskSnapshot(record, self._task_bytes(record, row, history, artifacts=False))
 
     def _row(self, owner: Owner, key: bytes) -> tuple[Any, ...] | None:
-        self._open_cursor = held = self._connection.execute(SELECT_TASK_ONCE, (owner.scope, owner.principal, key))
-        found: tuple[Any, ...] = held.fetchone()
-        return found if found[0] is not None else None
+        self._open_cursor = cursor = self._connection.execute(SELECT_TASK_ONCE, (owner.scope, owner.principal, key))
+        row: tuple[Any, ...] = cursor.fetchone()
+        return row if row[0] is not None else None
 
     def _cached(self, row: tuple[Any, ...], key: bytes, history: int | None) -> TaskSnapshot | None:
-        """The task as it was read before, if it is still that."""
-        at = row[0], key, history
-        kept = self._cache.get(at)
-        if kept is None:
+        """The cached task, if its row is unchanged."""
+        cache_key = row[0], key, history
+        cached = self._cache.get(cache_key)
+        if cached is None:
             return None
-        if kept[0] == row:
-            self._cache.move_to_end(at)
-            return kept[1]
-        del self._cache[at]
-        self._cache_bytes -= len(kept[1].task)
+        if cached[0] == row:
+            self._cache.move_to_end(cache_key)
+            return cached[1]
+        del self._cache[cache_key]
+        self._cache_bytes -= len(cached[1].task)
         return None
 
     def _read_task(self, ref: TaskRef, row: tuple[Any, ...], history: int | None) -> TaskSnapshot:
-        head = record_from_row(ref, row[1:])
+        record = record_from_row(ref, row[1:])
         snapshot = TaskSnapshot(
-            head, cached_response(self._task_bytes(head, row, history, artifacts=True), head.dialect)
+            record, cached_response(self._task_bytes(record, row, history, artifacts=True), record.dialect)
         )
         if (size := len(snapshot.task)) <= MAX_LOOP_BYTES:
             self._cache[row[0], ref.key, history] = row, snapshot
@@ -165,19 +163,19 @@ class LoopReader:
         return snapshot
 
     def _task_bytes(self, record: TaskRecord, row: tuple[Any, ...], history: int | None, *, artifacts: bool) -> bytes:
-        made = reads.task_bytes(self._connection, row[0], record, row[-1], history, artifacts, fetch_few)
-        if self._marker in made:  # its large parts are files
+        task = reads.task_bytes(self._connection, row[0], record, row[-1], history, artifacts, fetch_few)
+        if self._marker in task:  # its large parts are in files
             raise NotOnLoop
-        return made
+        return task
 
 
 def fetch_few(cursor: sqlite3.Cursor) -> list[Any]:
-    """These rows, the last column of which is the one that can be large. Raises Away when they are many, or much."""
-    found: list[Any] = []
+    """These rows, whose last column can be large. Raises NotOnLoop for too many rows or bytes."""
+    rows: list[Any] = []
     size = 0
-    while some := cursor.fetchmany(16):
-        found += some
-        size += sum([len(row[-1]) for row in some])
-        if len(found) > MAX_LOOP_ROWS or size > MAX_LOOP_BYTES:
+    while fetched := cursor.fetchmany(16):
+        rows += fetched
+        size += sum([len(row[-1]) for row in fetched])
+        if len(rows) > MAX_LOOP_ROWS or size > MAX_LOOP_BYTES:
             raise NotOnLoop
-    return found
+    return rows

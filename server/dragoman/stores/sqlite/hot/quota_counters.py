@@ -1,7 +1,7 @@
-"""What principals have, for admission: counted in memory for those who are asked about, and read when they first are.
+"""Counters of what principals use, for admission: loaded on first use, and kept in memory.
 
-No append pays for it that nobody counts. What is in memory is bounded, and forgotten whenever a batch is undone; the
-tables always say the same, so it is only read again.
+Appends of principals without a quota cost nothing. The cache is bounded, and cleared whenever a batch is rolled back;
+the tables always have the same figures, so they are only read again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
 
 MAX_CACHED_PRINCIPALS: Final = 4096
-"""Principals, and tasks with unread messages, that are remembered."""
+"""Principals, and tasks with unread messages, that are cached."""
 
 MINUTE_MS: Final = 60_000
 
@@ -28,7 +28,7 @@ _LIVE_STATES: Final = ", ".join(map(str, sorted(states.STORED_STATES - states.TE
 _OWN_OWNERS: Final = """
 SELECT o.owner, EXISTS (SELECT 1 FROM participants p WHERE p.host = o.owner) FROM owners o WHERE o.principal = ?
 """
-"""The owners that are a principal in some scope, and whether others make tasks there, too."""
+"""The owners that are a principal in some scope, and whether others create tasks there, too."""
 _SHARED_OWNERS: Final = """
 SELECT owner FROM owners WHERE principal = ?
 UNION SELECT p.host FROM owners o JOIN participants p USING (owner) WHERE o.principal = ?
@@ -58,10 +58,10 @@ SELECT number, size, sender FROM messages WHERE owner = ? AND task = ? AND numbe
 """
 
 FlushedConnection = Callable[[], sqlite3.Connection]
-"""Gives the connection, with everything written that there is to read: asked for only when something is read."""
+"""Returns the connection after pending rows were written: called only when something load to be read."""
 
 UnreadMessages = list[tuple[int, int, str]]
-"""Messages that nobody has taken up: number, size, and who sent it."""
+"""Messages that no turn load delivered: number, size, and sender."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -69,7 +69,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class SqlitePrincipalLoad:
-    """Unfinished tasks by agent, and bytes that wait."""
+    """Unfinished tasks by agent, and bytes of undelivered messages."""
 
     live_tasks: dict[str, int] = field(default_factory=dict)
     queued_bytes: int = 0
@@ -84,83 +84,83 @@ class SqliteQuotaCounters:
         self._token_buckets = TokenBuckets()
 
     def admit(self, flushed_connection: FlushedConnection, quota: Quota, plan: Plan, now: int) -> None:
-        """Raises Overrun for a message that would take its sender over its quota."""
+        """Raises QuotaExceeded for a message that would exceed its sender's quota."""
         agent, sender = plan.record.agent, sender_of(plan)
-        has = self._loads.get(sender)
-        if has is None:
-            has = read_load(flushed_connection(), sender)
-            _remember(self._loads, sender, has)
+        load = self._loads.get(sender)
+        if load is None:
+            load = read_load(flushed_connection(), sender)
+            _remember(self._loads, sender, load)
         wait, every = 0.0, 0.0
         if quota.starts_per_minute:
             every = MINUTE_MS / quota.starts_per_minute
             wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
         check_quota(
             quota,
-            PrincipalLoad(sum(has.live_tasks.values()), has.live_tasks.get(agent, 0), has.queued_bytes, wait),
+            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks.get(agent, 0), load.queued_bytes, wait),
             plan,
         )
         if every and starts_turn(plan):
             self._token_buckets.take((sender, agent), now, every)
 
     def record(self, flushed_connection: FlushedConnection, owner: int, plan: Plan) -> None:
-        """Counts what a change did, once its rows are there to be read; or, if it takes its task away, before that."""
+        """Counts a change, after its rows are written; or, if it discards its task, before that."""
         if not self._loads:
             return
-        before, head = plan.before, plan.record
+        before, record = plan.before, plan.record
         if plan.change.message is not None:
             self._add_messages(plan)
         if before is None:
-            self._count(head.principal, head.agent, 1)
-        elif head.state in states.TERMINAL or plan.change.discard:
-            self._count(head.principal, head.agent, -1)
-            self._remove_messages(flushed_connection, owner, head, before.last_delivered, head.last_received)
-        elif head.last_delivered > before.last_delivered:
-            self._remove_messages(flushed_connection, owner, head, before.last_delivered, head.last_delivered)
-        elif head.last_delivered < before.last_delivered:  # given back, to be taken up again
-            self._unread.pop(head.ref.key, None)
+            self._count(record.principal, record.agent, 1)
+        elif record.state in states.TERMINAL or plan.change.discard:
+            self._count(record.principal, record.agent, -1)
+            self._remove_messages(flushed_connection, owner, record, before.last_delivered, record.last_received)
+        elif record.last_delivered > before.last_delivered:
+            self._remove_messages(flushed_connection, owner, record, before.last_delivered, record.last_delivered)
+        elif record.last_delivered < before.last_delivered:  # returned, to be delivered again
+            self._unread.pop(record.ref.key, None)
             self._queue(
-                _message_sizes(flushed_connection(), owner, head, head.last_delivered, before.last_delivered), 1
+                _message_sizes(flushed_connection(), owner, record, record.last_delivered, before.last_delivered), 1
             )
 
     def record_erasure(self, connection: sqlite3.Connection, owner: int, record: TaskRecord) -> None:
-        """Counts a task that is erased, while its messages are still there."""
+        """Counts a task that is erased, while its messages still exist."""
         if self._loads and record.state not in states.TERMINAL:
             self._count(record.principal, record.agent, -1)
             self._remove_messages(lambda: connection, owner, record, record.last_delivered, record.last_received)
 
     def clear(self) -> None:
-        """For a batch that was undone: everything is read again."""
+        """For a batch that was rolled back: everything is read again."""
         self._loads.clear()
         self._unread.clear()
 
     def _count(self, principal: str, agent: str, delta: int) -> None:
-        if has := self._loads.get(principal):
-            live = has.live_tasks.get(agent, 0) + delta
+        if load := self._loads.get(principal):
+            live = load.live_tasks.get(agent, 0) + delta
             if live > 0:
-                has.live_tasks[agent] = live
+                load.live_tasks[agent] = live
             else:
-                has.live_tasks.pop(agent, None)
+                load.live_tasks.pop(agent, None)
 
     def _queue(self, messages: UnreadMessages, sign: int) -> None:
         for _, size, sender in messages:
-            if has := self._loads.get(sender):
-                has.queued_bytes = max(has.queued_bytes + sign * size, 0)
+            if load := self._loads.get(sender):
+                load.queued_bytes = max(load.queued_bytes + sign * size, 0)
 
     def _add_messages(self, plan: Plan) -> None:
-        before, head = plan.before, plan.record
+        before, record = plan.before, plan.record
         new = [(row.number, row.size, sender_of(plan)) for row in plan.messages if row.size]
         self._queue(new, 1)
-        unread = self._unread.get(head.ref.key)
+        unread = self._unread.get(record.ref.key)
         if unread is not None:
             unread.extend(new)
         elif before is None or before.last_received <= before.last_delivered:
-            _remember(self._unread, head.ref.key, new)
-        # else there are others whose sizes are not remembered: then all are read
+            _remember(self._unread, record.ref.key, new)
+        # Otherwise there are messages whose sizes are not cached: all are read when needed.
 
     def _remove_messages(
         self, flushed_connection: FlushedConnection, owner: int, record: TaskRecord, after: int, upto: int
     ) -> None:
-        """The messages after one number, up to another, wait no more."""
+        """Subtracts the messages after one number, up to another: they are delivered."""
         unread = self._unread.pop(record.ref.key, None)
         if unread is None:
             unread = (
@@ -180,22 +180,22 @@ def sender_of(plan: Plan) -> str:
 
 
 def read_load(connection: sqlite3.Connection, principal: str) -> SqlitePrincipalLoad:
-    """What a principal has, from the tables. Its own tasks are counted already, those among others' are looked for."""
-    has = SqlitePrincipalLoad()
+    """What a principal uses, from the tables. Totals have its own tasks; those among others' are searched."""
+    load = SqlitePrincipalLoad()
     own = connection.execute(_OWN_OWNERS, (principal,)).fetchall()
     among = [number for (number,) in connection.execute(_SHARED_OWNERS, (SHARED_PRINCIPAL, principal))]
     for number, mixed in [*own, *((number, True) for number in among)]:
         for agent, state, tasks in connection.execute(_SELECT_TOTALS, (number,)).fetchall():
             if mixed:
                 (tasks,) = connection.execute(_COUNT_IN_SHARED, (number, agent, state, principal)).fetchone()
-            has.live_tasks[agent] = has.live_tasks.get(agent, 0) + tasks
+            load.live_tasks[agent] = load.live_tasks.get(agent, 0) + tasks
     for (agent,) in connection.execute(_HIDDEN_TASKS, (principal,)):
-        has.live_tasks[agent] = has.live_tasks.get(agent, 0) + 1
-    # Others' tasks may hold messages of this principal only where there are tasks among others'.
-    everybody = among or any(mixed for _, mixed in own)
-    for owner, task in _unfinished_tasks(connection, "" if everybody else principal):
-        has.queued_bytes += connection.execute(_SUM_QUEUED_BYTES, (owner, task, principal)).fetchone()[0]
-    return has
+        load.live_tasks[agent] = load.live_tasks.get(agent, 0) + 1
+    # Tasks of others can have messages of this principal only where it load tasks among theirs.
+    shares = among or any(mixed for _, mixed in own)
+    for owner, task in _unfinished_tasks(connection, "" if shares else principal):
+        load.queued_bytes += connection.execute(_SUM_QUEUED_BYTES, (owner, task, principal)).fetchone()[0]
+    return load
 
 
 def _unfinished_tasks(connection: sqlite3.Connection, principal: str) -> Iterator[tuple[int, bytes]]:
@@ -210,7 +210,7 @@ def _message_sizes(
 
 
 def _remember(cache: dict[K, V], key: K, value: V) -> None:
-    """Remembers one more, and forgets the first when there are too many."""
+    """Caches a value, and drops the oldest when there are too many."""
     cache[key] = value
     if len(cache) > MAX_CACHED_PRINCIPALS:
         del cache[next(iter(cache))]

@@ -1,7 +1,7 @@
-"""Rows of one batch, written many to a statement.
+"""Applies one batch of appends, with many rows in each statement.
 
-Each statement gives up the interpreter's lock, and the writer then waits to have it back from a busy event loop. A
-batch of 64 sends costs seven statements instead of six hundred. Rows of a table go out in the order in which they came.
+Each statement releases the interpreter lock, and the writer then waits to get it back from a busy event loop. A batch
+of 64 sends costs seven statements instead of six hundred. The rows of a table are written in the order of the appends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from dragoman.core.names import Owner
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
-from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, mutable_values, qualified, record_values
+from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, qualified, record_values
 from dragoman.stores.sqlite import pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
@@ -24,12 +24,12 @@ from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
 from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, record_from_row
 
 MAX_STATEMENT_ROWS: Final = 64
-"""Rows of one statement. Smaller lots are powers of two, so that a table has few statements to be kept prepared."""
+"""Rows in one statement. Smaller batches are powers of two, so that few statements have to be kept prepared."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteBulkStatement:
-    """A statement over rows of `width` values each, which stand between `before` and `after`."""
+    """A statement over rows of `width` values each; VALUES comes between `before` and `after`."""
 
     before: str
     width: int
@@ -41,7 +41,7 @@ class SqliteBulkStatement:
             connection.execute(sql, values)
 
     def fetch(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """What it gives for all rows, in any order."""
+        """The result rows for all rows, in any order."""
         for sql, values in self._batches(rows):
             yield from connection.execute(sql, values).fetchall()
 
@@ -61,7 +61,7 @@ def _bulk_sql(statement: SqliteBulkStatement, rows: int) -> str:
 
 @dataclass(slots=True)
 class SqlitePendingRows:
-    """Rows that wait for one statement."""
+    """Rows of one table that are not written yet."""
 
     statement: SqliteBulkStatement
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -70,14 +70,14 @@ class SqlitePendingRows:
         self.rows.append(row)
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Writes what waits."""
+        """Writes the pending rows."""
         if self.rows:
             self.statement.run(connection, self.rows)
             self.rows = []
 
 
 MAX_CACHED_OWNERS: Final = 16_384
-"""Owners whose number is remembered."""
+"""Owners whose number is cached."""
 
 SELECT_RECORD: Final = f"SELECT {RECORD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
 _SELECT_RECORDS: Final = SqliteBulkStatement(
@@ -137,8 +137,8 @@ _DELETE_TASK_ROWS: Final = tuple(
 class SqliteTransaction:
     """One batch on the writer's connection.
 
-    What the changes write is gathered and written by `finish`, each table at once. What an item reads of its own
-    table, or takes away, has what was gathered written first.
+    Rows are gathered, and `flush` writes them, one table at a time. A change that reads or deletes rows which may
+    still be pending has them written first.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class SqliteTransaction:
         self._touched_artifacts: set[tuple[int, bytes, str]] = set()
 
     def load_records(self, changes: Iterable[Append]) -> None:
-        """Reads the heads of the tasks that these changes are about, all at once."""
+        """Reads the records of the tasks of these changes in one statement."""
         wanted = {}
         for change in changes:
             owner = self._owner_number(change.task.owner, change.create is not None)
@@ -181,13 +181,13 @@ class SqliteTransaction:
             self._records[owner, key] = record_from_row(wanted[owner, key], row)
 
     def run(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
-        """Does another write, which finds everything written that came before it, and may change what was looked at."""
-        tables = self._flushed_connection()
+        """Runs another write. It sees all changes before it, and may change what was cached."""
+        connection = self._flushed_connection()
         self._records.clear()
-        return job(tables)
+        return job(connection)
 
     def apply(self, change: Append) -> Appended:
-        """Writes one change. Raises Refused before anything of it is written."""
+        """Applies one change. Raises AppendRejected before anything of it is written."""
         ref = change.task
         owner = self._owner_number(ref.owner, change.create is not None)
         if (owner, ref.key) not in self._records:
@@ -200,24 +200,24 @@ class SqliteTransaction:
             )
         if change.create is not None and change.create.alias:
             self._check_alias(owner, change.create)
-        made = plan(self._records[owner, ref.key], change, now)
+        planned = plan(self._records[owner, ref.key], change, now)
         if change.quota is not None:
-            self._quota_counters.admit(self._flushed_connection, change.quota, made, now)
+            self._quota_counters.admit(self._flushed_connection, change.quota, planned, now)
         if change.push_config is not None:
-            pushes.check_push_limit(self._connection, owner, made.record, change.push_config.id)
+            pushes.check_push_limit(self._connection, owner, planned.record, change.push_config.id)
         if change.context_state is not None:
-            task_tables.write_context_state(self._connection, owner, made.record, change.context_state)
+            task_tables.write_context_state(self._connection, owner, planned.record, change.context_state)
         if change.idempotency_key is not None:
-            first = made.before.last_sequence if made.before else 0
+            first = planned.before.last_sequence if planned.before else 0
             task_tables.record_key(
                 self._connection, self._owner_number(holder, True), owner, change.idempotency_key, ref.key, first, now
             )
         if change.participant is not None:
             task_tables.add_participant(
-                self._connection, self._owner_number(change.participant, True), owner, made.record.context
+                self._connection, self._owner_number(change.participant, True), owner, planned.record.context
             )
         if change.discard:
-            self._quota_counters.record(self._flushed_connection, owner, made)
+            self._quota_counters.record(self._flushed_connection, owner, planned)
             self._write_pending()
             task_tables.record_reply(self._connection, owner, ref.key, change.reply)
             for statement in _DELETE_TASK_ROWS:
@@ -228,23 +228,23 @@ class SqliteTransaction:
             task_tables.delete_usage(self._connection, owner, ref.key)
             self._records[owner, ref.key] = None
         else:
-            self._write_plan(owner, made)
-            if made.record.has_live_push:
-                pushes.record_append(self._connection, owner, made, now)
-            self._records[owner, ref.key] = made.record
+            self._write_plan(owner, planned)
+            if planned.record.has_live_push:
+                pushes.record_append(self._connection, owner, planned, now)
+            self._records[owner, ref.key] = planned.record
         if change.usage_report is not None:
             return replace(
-                made.outcome,
+                planned.outcome,
                 usage=task_tables.record_usage(self._flushed_connection(), owner, ref.key, change.usage_report),
             )
-        return made.outcome
+        return planned.outcome
 
     def flush(self) -> None:
-        """Writes what was gathered, and the totals of the batch."""
+        """Writes all pending rows, and the totals of the batch."""
         self._flushed_connection()
 
     def _flushed_connection(self) -> sqlite3.Connection:
-        """The connection, once everything is written that there is so far."""
+        """The connection, after everything pending was written."""
         self._write_pending()
         rows = [(*key, count) for key, count in self._totals.items() if count]
         if rows:
@@ -258,7 +258,7 @@ class SqliteTransaction:
             raise AppendRejected(EXISTS, None)
 
     def _owner_number(self, owner: Owner, create: bool) -> int:
-        """The owner's number; -1, which nobody has, for one that is not there and is not to be."""
+        """The owner's number; -1, which no owner has, for an unknown owner unless `create`."""
         number = self._owner_numbers.get(owner)
         if number is None:
             values = (owner.scope, owner.principal)
@@ -268,46 +268,46 @@ class SqliteTransaction:
             row = self._connection.execute(query, values).fetchone()
             if row is None:
                 return -1
-            if len(self._owner_numbers) >= MAX_CACHED_OWNERS:  # callers make scopes up
+            if len(self._owner_numbers) >= MAX_CACHED_OWNERS:  # callers can invent scopes
                 self._owner_numbers.clear()
             number = self._owner_numbers[owner] = row[0]
         return number
 
     def _write_plan(self, owner: int, plan: Plan) -> None:
-        change, head, before = plan.change, plan.record, plan.before
-        key = head.ref.key
+        change, record, before = plan.change, plan.record, plan.before
+        key = record.ref.key
         if before is None:
             assert change.create is not None
-            values = (owner, key, head.updated, change.create.metadata, change.task_state or b"")
-            self._tasks.add(values + record_values(head))
+            values = (owner, key, record.updated, change.create.metadata, change.task_state or b"")
+            self._tasks.add(values + record_values(record))
             if change.create.joinable:
-                task_tables.add_open_task(self._connection, owner, head.context, key)
+                task_tables.add_open_task(self._connection, owner, record.context, key)
             if change.create.parent:
                 task_tables.add_parent(self._connection, owner, key, change.create.parent)
-        elif head != before:
-            self._changed_records[owner, key] = head
+        elif record != before:
+            self._changed_records[owner, key] = record
         if change.task_state is not None and before is not None:
             self._task_states[owner, key] = change.task_state
         if plan.events:
             first, last = plan.events[0].sequence, plan.events[-1]
             self._log.add((owner, key, first, len(plan.events), last.ends, plan.log_row))
         for message in plan.messages:
-            sender = "" if message.sender == head.ref.owner.principal else message.sender
-            said = message.data, message.envelope, sender, message.size
-            self._messages.add((owner, key, message.number, message.role, *said))
+            sender = "" if message.sender == record.ref.owner.principal else message.sender
+            content = message.data, message.envelope, sender, message.size
+            self._messages.add((owner, key, message.number, message.role, *content))
         for row in plan.artifacts:
             self._write_artifact(owner, key, row)
         use_blobs(self._connection, owner, key, change.blobs)
         self._artifact_growth.record(self._connection, owner, plan)
         self._quota_counters.record(self._flushed_connection, owner, plan)
         if before is not None and before.visible:
-            self._totals[owner, head.agent, before.state] -= 1
-        if head.visible:
-            self._totals[owner, head.agent, head.state] += 1
+            self._totals[owner, record.agent, before.state] -= 1
+        if record.visible:
+            self._totals[owner, record.agent, record.state] += 1
 
     def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow) -> None:
         where = (owner, key, row.artifact_id)
-        if row.replaces and where in self._touched_artifacts:  # what it replaces is not in the table yet
+        if row.replaces and where in self._touched_artifacts:  # what it replaces may still be pending
             self._write_pending()
         self._touched_artifacts.add(where)
         (self._replaced_artifacts if row.replaces else self._new_artifacts).add((*where, row.sequence, row.head))
@@ -318,7 +318,7 @@ class SqliteTransaction:
         self._tasks.write(connection)
         if self._changed_records:
             _UPDATE_TASKS.run(
-                connection, [(*key, *mutable_values(head)) for key, head in self._changed_records.items()]
+                connection, [(*key, *record_values(record)[3:-3]) for key, record in self._changed_records.items()]
             )
             self._changed_records = {}
         if self._task_states:

@@ -1,12 +1,10 @@
-"""The one thread that writes: group commit.
+"""The writer thread: group commit.
 
-It takes whatever the loop has gathered for it, applies it in one transaction, commits once and wakes all callers
-of the batch with one call into their loop. A change whose guard does not hold is refused alone. Should the database
-itself refuse an item (which no guard foresaw), the batch is rolled back and each item tried on its own, so that its
-neighbours never pay for it; nobody was told of the batch before.
-
-Work that may wait (`low`) has a slot of its own: one piece at a time, each in its own transaction, while no change
-waits; after `PATIENCE` commits it gets one turn all the same.
+It takes what the loop has gathered, applies it in one transaction, commits once and wakes all callers of the batch
+with one call into their loop. A change whose guard fails is rejected alone. If the database itself fails on an item,
+which no guard foresees, the batch is rolled back and each item is retried alone, so its neighbors are not affected;
+no caller had a result of the batch before. Low-priority writes run one at a time, each in a transaction of its own,
+while no change waits, and in any case after LOW_PRIORITY_COMMIT_INTERVAL commits.
 """
 
 from __future__ import annotations
@@ -37,16 +35,16 @@ from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
 log = logging.getLogger("dragoman.store")
 
 MAX_BATCH_WRITES: Final = 512
-"""Changes after which a commit takes no more: bounds how long the first of them waits for the last."""
+"""Changes in one commit: bounds how long the first waits for the last."""
 
 LOW_PRIORITY_COMMIT_INTERVAL: Final = 64
-"""Commits that waiting low work lets pass, so that a store without a pause is kept in order too."""
+"""Commits after which a waiting low-priority write runs even under load, so that a busy store is maintained too."""
 
 WriteJob = Append | Callable[[sqlite3.Connection], Any]
 
 
 class WriterSignal(Enum):
-    """Wakes the writer for something else than a change."""
+    """Wakes the writer for something other than a change."""
 
     LOW = "low"
     CLOSE = "close"
@@ -54,7 +52,7 @@ class WriterSignal(Enum):
 
 @dataclass(slots=True)
 class SqliteQueuedWrite:
-    """A change, and who waits for it. A callable is any other write, on the writer's connection."""
+    """A change or any other job on the writer's connection, and the future of its caller."""
 
     job: WriteJob
     future: asyncio.Future[Any]
@@ -62,7 +60,7 @@ class SqliteQueuedWrite:
 
 @dataclass(slots=True)
 class UrgentWrite:
-    """A write that goes before all others, and the thread that waits for it."""
+    """A write that precedes all others, and the thread that waits for it."""
 
     job: Callable[[sqlite3.Connection], Any]
     done: threading.Event = field(default_factory=threading.Event)
@@ -76,7 +74,7 @@ class WriteResult:
     error: Exception | None = None
 
     def deliver(self) -> None:
-        if self.future.done():  # whoever waited was cancelled; what is written stays written
+        if self.future.done():  # the caller was canceled; what is written stays written
             return
         if self.error is not None:
             self.future.set_exception(self.error)
@@ -94,7 +92,7 @@ class SqliteWriter:
         self._owner_numbers: dict[Owner, int] = {}
         self._artifact_growth = SqliteArtifactGrowth()
         self.quota_counters = SqliteQuotaCounters()
-        """For jobs on this thread alone."""
+        """Only for jobs on this thread."""
         self.commits = CommitCounters()
         self._queue: SimpleQueue[list[SqliteQueuedWrite] | UrgentWrite | WriterSignal] = SimpleQueue()
         self._coalescer = WriteCoalescer(self._enqueue, MAX_BATCH_WRITES)
@@ -106,7 +104,7 @@ class SqliteWriter:
         self._thread.start()
 
     def submit(self, job: WriteJob, *, low_priority: bool = False) -> asyncio.Future[Any]:
-        """Queues a write for the next commit, or one of its own when nothing else waits (`low`).
+        """Queues a write for the next commit, or for a commit of its own when nothing else waits (`low_priority`).
 
         The future belongs to the running loop.
         """
@@ -121,7 +119,7 @@ class SqliteWriter:
         return future
 
     def flush(self) -> None:
-        """Has the thread take what was submitted so far. To be called on the loop, before `close` elsewhere."""
+        """Hands what was submitted so far to the thread. Call it on the loop, before `close` on another thread."""
         self._coalescer.flush()
 
     def _enqueue(self, writes: list[SqliteQueuedWrite]) -> None:
@@ -132,7 +130,7 @@ class SqliteWriter:
             self._queue.put(writes)
 
     def write_blocking(self, job: Callable[[sqlite3.Connection], Any]) -> None:
-        """Runs a write in the next commit, before whatever waits. Blocks. Raises what the write raised."""
+        """Runs a write in the next commit, before all that waits. Blocks. Raises what the write raised."""
         if self._closed:
             raise RuntimeError("the store is closed")
         urgent = UrgentWrite(job)
@@ -143,11 +141,11 @@ class SqliteWriter:
             raise urgent.error
 
     def clear_owner_numbers(self) -> None:
-        """For a job that took owners away: their numbers are looked up again."""
+        """For a job that deleted owners: their numbers are looked up again."""
         self._owner_numbers.clear()
 
     def close(self) -> None:
-        """Commits what waits and ends the thread. Blocks; may be called twice."""
+        """Commits what waits and ends the thread. Blocks. Idempotent."""
         if not self._closed:
             self._closed = True
             self._queue.put(WriterSignal.CLOSE)
@@ -175,7 +173,7 @@ class SqliteWriter:
 
     @property
     def _idle(self) -> bool:
-        """Whether no change waits, nor is about to be handed over."""
+        """Whether no change waits or is about to be handed over."""
         return self._queue.empty() and not self._coalescer
 
     def _write_urgent(self) -> None:
@@ -197,18 +195,18 @@ class SqliteWriter:
             self._checkpointer.after_commit(self._connection)
 
     def _next_batch(self) -> tuple[list[SqliteQueuedWrite], bool]:
-        """What waits, and whether there may be more."""
+        """The writes that wait, and whether there may be more."""
         work: list[SqliteQueuedWrite] = []
-        came = self._queue.get()
+        item = self._queue.get()
         try:
             while True:
-                if came is WriterSignal.CLOSE:
+                if item is WriterSignal.CLOSE:
                     return work, False
-                if isinstance(came, list):
-                    work += came
+                if isinstance(item, list):
+                    work += item
                 if len(work) >= MAX_BATCH_WRITES:
                     return work, True
-                came = self._queue.get_nowait()
+                item = self._queue.get_nowait()
         except Empty:
             return work, True
 
@@ -217,48 +215,48 @@ class SqliteWriter:
             return self._commit_together(batch)
         except Exception:
             if len(batch) > 1:
-                log.warning("a batch of %d writes was rolled back; trying each alone", len(batch))
-        done = []
+                log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
+        results = []
         for item in batch:
             try:
-                done += self._commit_together([item])
+                results += self._commit_together([item])
             except Exception as error:
-                trouble = map_error(error)
-                if trouble is error:
+                mapped = map_error(error)
+                if mapped is error:
                     log.exception("a write failed")
                 else:
                     log.error("a write failed: %s", explain(error))
-                done.append(WriteResult(item.future, error=trouble))
-        return done
+                results.append(WriteResult(item.future, error=mapped))
+        return results
 
     def _commit_together(self, batch: list[SqliteQueuedWrite]) -> list[WriteResult]:
-        connection, began = self._connection, time.perf_counter()
+        connection, started = self._connection, time.perf_counter()
         self._begin()
         try:
             transaction = SqliteTransaction(
                 connection, self._clock, self._owner_numbers, self._artifact_growth, self.quota_counters
             )
             transaction.load_records(item.job for item in batch if isinstance(item.job, Append))
-            done = [self._apply_write(transaction, item) for item in batch]
+            results = [self._apply_write(transaction, item) for item in batch]
             transaction.flush()
             connection.execute("COMMIT")
         except BaseException:
             self.commits.failed_batches += 1
-            self._owner_numbers.clear()  # numbers given inside the transaction went with it
+            self._owner_numbers.clear()  # numbers assigned inside the transaction were rolled back
             self.quota_counters.clear()
             self._roll_back()
             raise
         self.commits.changes.add(len(batch))
-        self.commits.seconds.add(time.perf_counter() - began)
-        return done
+        self.commits.seconds.add(time.perf_counter() - started)
+        return results
 
     def _begin(self) -> None:
-        if self._connection.in_transaction:  # the rollback of an earlier one failed, as its commit had
+        if self._connection.in_transaction:  # the rollback of an earlier transaction failed, like its commit
             self._connection.execute("ROLLBACK")
         self._connection.execute("BEGIN IMMEDIATE")
 
     def _roll_back(self) -> None:
-        """Undoes what was begun. When that fails too, the next to begin tries again: what failed first is told."""
+        """Rolls back. If that fails too, the next `_begin` retries it, and the first error is reported."""
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
@@ -268,8 +266,8 @@ class SqliteWriter:
             if isinstance(item.job, Append):
                 return WriteResult(item.future, transaction.apply(item.job))
             return WriteResult(item.future, transaction.run(item.job))
-        except AppendRejected as refused:  # before anything of it was written
-            return WriteResult(item.future, error=refused)
+        except AppendRejected as rejected:  # before anything of it was written
+            return WriteResult(item.future, error=rejected)
 
     def _deliver(self, results: list[WriteResult]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[WriteResult]] = {}
@@ -278,8 +276,8 @@ class SqliteWriter:
         for loop, items in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_deliver_all, items)
-            except RuntimeError:  # that loop is closed: nobody is left to be told
-                log.debug("%d writers went away before their commit", len(items))
+            except RuntimeError:  # that loop is closed: no caller is left
+                log.debug("%d callers were gone before their commit", len(items))
 
 
 def _deliver_all(items: list[WriteResult]) -> None:
